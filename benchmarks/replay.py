@@ -43,10 +43,10 @@ from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
 from soapjms.replay.bundles import Unpacker  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
-from soapjms.replay.judging import judge_all  # noqa: E402
-from soapjms.replay.records import Packed, read_packed  # noqa: E402
-from soapjms.replay.summary import Tally  # noqa: E402
-from soapjms.replay.terms import Terms  # noqa: E402
+from soapjms.replay.records import PackedRecord, read_packed  # noqa: E402
+from soapjms.replay.summary import RunTally  # noqa: E402
+from soapjms.replay.terms import ReplayTerms  # noqa: E402
+from soapjms.replay.verdicts import judge_all  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
 RUNS = {"plain-1": ("plain", 1), "spark-1": ("spark", 1), "spark-2": ("spark", 2)}
@@ -229,8 +229,8 @@ def skewed(folder: Path, messages: int, rounds: int) -> None:
 
 def budget(folder: Path, messages: int) -> None:
     """Print what Python spends a record, step by step, on one core."""
-    terms = Terms(setting=Setting(), window=timedelta(minutes=10), senders=Senders())
-    rows: list[Packed] = []
+    terms = ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders())
+    rows: list[PackedRecord] = []
     print(f"\nPython, microseconds a record (of {SAMPLE})")
     for form in FORMS:
         logs, *_ = expand([logs_of(folder, messages, form)])
@@ -247,15 +247,15 @@ def budget(folder: Path, messages: int) -> None:
     timed("habits", lambda: [list(habits(each, terms.setting, seen)) for each, seen in read])
     judge = Judge(terms.setting)
     timed("assertions", lambda: [list(judge.findings(seen)) for _, seen in read if seen])
-    timed("pair to tally, as a whole", lambda: list(judge_all(records, terms, Tally())))
+    timed("pair to tally, as a whole", lambda: list(judge_all(records, terms, RunTally())))
 
 
-def first(logs: Sequence[Any]) -> Iterator[Packed]:
+def first(logs: Sequence[Any]) -> Iterator[PackedRecord]:
     """Give the first records of some logs."""
     number = 0
     for log in logs:
         for found in read_packed(whole(log)):
-            if isinstance(found, Packed):
+            if isinstance(found, PackedRecord):
                 yield found
                 number += 1
             if number == SAMPLE:

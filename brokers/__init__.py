@@ -47,7 +47,7 @@ from brokers.message import (
     topic,
     typed,
 )
-from brokers.moved import MovedModules as _MovedModules
+from brokers.moved_modules import MovedModules as _MovedModules
 from brokers.schemes import connect
 from brokers.threads.futures import Completion
 

@@ -316,7 +316,7 @@ def changed(message: Message, **changes: Any) -> Message:
     return made
 
 
-ENTRY: Final = 64
+ENTRY_OCTETS: Final = 64
 
 
 def _octets(value: bytes | memoryview | str) -> int:
@@ -328,7 +328,7 @@ def _octets(value: bytes | memoryview | str) -> int:
 def _octets_of_all(values: Iterable[Property | Element]) -> int:
     total = 0
     for each in values:
-        total += ENTRY
+        total += ENTRY_OCTETS
         for part in (each[0], each[-1]):  # of an element the first is its type
             if isinstance(part, str) and not isinstance(part, PropertyType):
                 total += _octets(part)

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
-LONGEST: Final = 100
+MAX_URL_CHARACTERS: Final = 100
 """Characters of a URL that a text repeats."""
 
 _HEAD: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?|//")
@@ -43,7 +43,7 @@ def without_login(url: str) -> str:
 
 def shown(url: str) -> str:
     """Return a URL in quotes for a text: no login, no options, not too long, nothing that a terminal acts on."""
-    return repr(_OPTIONS.split(without_login(url), maxsplit=1)[0][:LONGEST])
+    return repr(_OPTIONS.split(without_login(url), maxsplit=1)[0][:MAX_URL_CHARACTERS])
 
 
 def without_logins(text: str) -> str:

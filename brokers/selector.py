@@ -25,13 +25,13 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 from brokers.errors import InvalidSelectorError
 from brokers.message import DeliveryMode, Message, Property, PropertyType
 
-MAX_LENGTH: Final = 8192
+MAX_SELECTOR_CHARACTERS: Final = 8192
 """Characters of a selector."""
 
 MAX_DEPTH: Final = 50
 """Parentheses, signs and NOTs within each other."""
 
-MAX_SEARCHED: Final = 16_384
+MAX_SEARCHED_CHARACTERS: Final = 16_384
 """Characters that all LIKEs of a selector search for one message: of each string, once for each pattern that has
 something between two `%`. Ten milliseconds at worst; what begins or ends with something is seen without a search."""
 
@@ -39,7 +39,7 @@ Value: TypeAlias = bool | int | float | str | bytes | None
 Headers: TypeAlias = Mapping[str, Callable[[Message], Value]]
 
 
-class Read:
+class Evaluation:
     """Reads one message for one evaluation of a selector, and counts what that searches."""
 
     __slots__ = ("_delivery_count", "_headers", "_left", "_message", "_properties")
@@ -49,7 +49,7 @@ class Read:
         self._headers = headers
         self._delivery_count = delivery_count
         self._properties: dict[str, Property] | None = None
-        self._left = MAX_SEARCHED
+        self._left = MAX_SEARCHED_CHARACTERS
 
     def __call__(self, name: str) -> Value:
         """Return the value of a header or property; None where there is none."""
@@ -76,7 +76,7 @@ class Read:
         return self._left >= 0
 
 
-Evaluate: TypeAlias = Callable[[Read], Value]
+Evaluate: TypeAlias = Callable[[Evaluation], Value]
 
 MODES: Final[Mapping[int | None, str]] = {
     DeliveryMode.PERSISTENT: "PERSISTENT",
@@ -102,7 +102,7 @@ RESERVED: Final = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWE
 """Words that name nothing, in any case."""
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """What is known of an expression's value without a message."""
 
     CONDITION = "a condition"
@@ -114,7 +114,7 @@ class Kind(StrEnum):
 class Expression(NamedTuple):
     """A part of a selector: what it is, what yields its value, and the literal or name that it consists of, if any."""
 
-    kind: Kind
+    kind: ValueKind
     evaluate: Evaluate
     literal: str | None = None
 
@@ -149,13 +149,13 @@ class Selector:
     def wants(self, message: Message, delivery_count: int = 1) -> bool:
         """Say whether a consumer wants a message, which this would be so many deliveries of.
 
-        It does not want one of which LIKE would have to search more than `MAX_SEARCHED` characters.
+        It does not want one of which LIKE would have to search more than `MAX_SEARCHED_CHARACTERS` characters.
         """
-        read = Read(message, self._headers, delivery_count)
+        read = Evaluation(message, self._headers, delivery_count)
         return self._evaluate(read) is True and not read.is_exhausted
 
 
-def _always(read: Read) -> Value:
+def _always(read: Evaluation) -> Value:
     return True
 
 
@@ -294,8 +294,10 @@ class Parser:
     """
 
     def __init__(self, text: str) -> None:
-        if len(text) > MAX_LENGTH:
-            raise InvalidSelectorError(f"selector must have {MAX_LENGTH} characters at most, got {len(text)}")
+        if len(text) > MAX_SELECTOR_CHARACTERS:
+            raise InvalidSelectorError(
+                f"selector must have {MAX_SELECTOR_CHARACTERS} characters at most, got {len(text)}"
+            )
         self._text = text
         self._tokens = tokens_of(text)
         self._position = 0
@@ -303,7 +305,7 @@ class Parser:
 
     def parse(self) -> Evaluate:
         """Read all of it."""
-        whole = self.require(self.level(0), Kind.CONDITION)
+        whole = self.require(self.level(0), ValueKind.CONDITION)
         if self.next.kind != "end":
             self.fail("an operator or the end")
         return whole.evaluate
@@ -330,9 +332,9 @@ class Parser:
         """Say what should have been next."""
         raise InvalidSelectorError(f"selector must have {wanted} here, got {_shown(self._text, self.next.at)}")
 
-    def require(self, part: Expression, kind: Kind) -> Expression:
+    def require(self, part: Expression, kind: ValueKind) -> Expression:
         """See that an expression is of a kind, or may be."""
-        if part.kind not in (kind, Kind.ANY):
+        if part.kind not in (kind, ValueKind.ANY):
             raise InvalidSelectorError(
                 f"selector must have {kind}, got {part.kind} before {_shown(self._text, self.next.at)}"
             )
@@ -392,7 +394,7 @@ def _both(parts: tuple[Evaluate, ...]) -> Evaluate:
 def _joined(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
     """Join conditions: one that is decisive decides, else one that is unknown leaves it unknown."""
 
-    def evaluate(read: Read) -> Value:
+    def evaluate(read: Evaluation) -> Value:
         result: bool | None = not decisive
         for part in parts:
             value = part(read)
@@ -412,9 +414,11 @@ def _conditions(word: str, join: Callable[[tuple[Evaluate, ...]], Evaluate]) -> 
         first = parser.level(number + 1)
         parts = [first]
         while parser.take(word):
-            parser.require(parts[-1], Kind.CONDITION)
-            parts.append(parser.require(parser.level(number + 1), Kind.CONDITION))
-        return first if len(parts) == 1 else Expression(Kind.CONDITION, join(tuple(each.evaluate for each in parts)))
+            parser.require(parts[-1], ValueKind.CONDITION)
+            parts.append(parser.require(parser.level(number + 1), ValueKind.CONDITION))
+        return (
+            first if len(parts) == 1 else Expression(ValueKind.CONDITION, join(tuple(each.evaluate for each in parts)))
+        )
 
     return read
 
@@ -422,8 +426,8 @@ def _conditions(word: str, join: Callable[[tuple[Evaluate, ...]], Evaluate]) -> 
 def _negation(parser: Parser, number: int) -> Expression:
     if not parser.take("NOT"):
         return parser.level(number + 1)
-    condition = parser.require(parser.inside(number), Kind.CONDITION).evaluate
-    return Expression(Kind.CONDITION, lambda read: _negate(condition(read)))
+    condition = parser.require(parser.inside(number), ValueKind.CONDITION).evaluate
+    return Expression(ValueKind.CONDITION, lambda read: _negate(condition(read)))
 
 
 def _predicate(parser: Parser, number: int) -> Expression:
@@ -438,24 +442,24 @@ def _predicate(parser: Parser, number: int) -> Expression:
         if is_negated:
             parser.fail("BETWEEN, IN or LIKE")
         return left
-    if word != "BETWEEN" and (left.kind is not Kind.ANY or left.literal is None):
-        parser.require(left._replace(kind=Kind.STRING if left.kind is Kind.ANY else left.kind), Kind.ANY)
-    return Expression(Kind.CONDITION, PREDICATES[word](parser, number, left, is_negated))
+    if word != "BETWEEN" and (left.kind is not ValueKind.ANY or left.literal is None):
+        parser.require(left._replace(kind=ValueKind.STRING if left.kind is ValueKind.ANY else left.kind), ValueKind.ANY)
+    return Expression(ValueKind.CONDITION, PREDICATES[word](parser, number, left, is_negated))
 
 
 def _comparison(parser: Parser, left: Expression, sign: str, right: Expression) -> Expression:
     if sign not in ("=", "<>"):  # Spec: strings and booleans are equal or not, and have no order
-        parser.require(left, Kind.NUMBER)
-        parser.require(right, Kind.NUMBER)
+        parser.require(left, ValueKind.NUMBER)
+        parser.require(right, ValueKind.NUMBER)
     compare, one, other = _compare(sign), left.evaluate, right.evaluate
-    return Expression(Kind.CONDITION, lambda read: compare(one(read), other(read)))
+    return Expression(ValueKind.CONDITION, lambda read: compare(one(read), other(read)))
 
 
 def _between(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
-    value = parser.require(left, Kind.NUMBER).evaluate
-    low = parser.require(parser.level(number + 1), Kind.NUMBER).evaluate
+    value = parser.require(left, ValueKind.NUMBER).evaluate
+    low = parser.require(parser.level(number + 1), ValueKind.NUMBER).evaluate
     parser.expect("AND")
-    high = parser.require(parser.level(number + 1), Kind.NUMBER).evaluate
+    high = parser.require(parser.level(number + 1), ValueKind.NUMBER).evaluate
     first, second = (_compare("<"), _compare(">")) if is_negated else (_compare(">="), _compare("<="))
     parts: tuple[Evaluate, ...] = (
         lambda read: first(value(read), low(read)),
@@ -479,19 +483,19 @@ def _like(parser: Parser, number: int, left: Expression, is_negated: bool) -> Ev
         escape = parser.string("a string of one character")
         if len(escape) != 1:
             raise InvalidSelectorError(f"selector must have one character after ESCAPE, got {escape!r}")
-    like = Pattern(pattern, escape)
+    like = LikePattern(pattern, escape)
 
-    def holds(value: str, read: Read) -> bool:
+    def holds(value: str, read: Evaluation) -> bool:
         return (not like.has_search or read.may_search(len(value))) and like.matches(value)
 
     return _of_string(left, holds, is_negated)
 
 
-def _of_string(left: Expression, holds: Callable[[str, Read], bool], is_negated: bool) -> Evaluate:
+def _of_string(left: Expression, holds: Callable[[str, Evaluation], bool], is_negated: bool) -> Evaluate:
     """Ask something of a string: unknown of null, false of other values, and so true where it is negated."""
     evaluate = left.evaluate
 
-    def ask(read: Read) -> Value:
+    def ask(read: Evaluation) -> Value:
         value = evaluate(read)
         return None if value is None else (isinstance(value, str) and holds(value, read)) is not is_negated
 
@@ -520,15 +524,15 @@ def _arithmetic(*signs: str) -> Level:
         first = parser.level(number + 1)
         rest: list[tuple[str, Evaluate]] = []
         while sign := parser.take(*signs):
-            parser.require(first, Kind.NUMBER)
-            rest.append((sign, parser.require(parser.level(number + 1), Kind.NUMBER).evaluate))
-        return Expression(Kind.NUMBER, _calculation(first.evaluate, rest)) if rest else first
+            parser.require(first, ValueKind.NUMBER)
+            rest.append((sign, parser.require(parser.level(number + 1), ValueKind.NUMBER).evaluate))
+        return Expression(ValueKind.NUMBER, _calculation(first.evaluate, rest)) if rest else first
 
     return read
 
 
 def _calculation(first: Evaluate, rest: list[tuple[str, Evaluate]]) -> Evaluate:
-    def evaluate(read: Read) -> Value:
+    def evaluate(read: Evaluation) -> Value:
         value = first(read)
         for sign, operand in rest:
             value = _calculate(sign, value, operand(read))
@@ -541,8 +545,8 @@ def _sign(parser: Parser, number: int) -> Expression:
     sign = parser.take("+", "-")
     if sign is None:
         return parser.primary()
-    evaluate = parser.require(parser.inside(number), Kind.NUMBER).evaluate
-    return Expression(Kind.NUMBER, lambda read: _calculate(sign, 0, evaluate(read)))
+    evaluate = parser.require(parser.inside(number), ValueKind.NUMBER).evaluate
+    return Expression(ValueKind.NUMBER, lambda read: _calculate(sign, 0, evaluate(read)))
 
 
 GRAMMAR: Final[tuple[Level, ...]] = (
@@ -560,7 +564,7 @@ GRAMMAR: Final[tuple[Level, ...]] = (
 # --- literals and names
 
 
-def _constant(kind: Kind, value: Value) -> Expression:
+def _constant(kind: ValueKind, value: Value) -> Expression:
     return Expression(kind, lambda read: value)
 
 
@@ -578,30 +582,30 @@ def _exact(parser: Parser, text: str) -> Expression:
         value = SMALLEST_LONG + 1
     if value >= SMALLEST_LONG + parser.is_negative:
         raise InvalidSelectorError(f"selector must have integers of at most 64 bits, as Java spells them, got {text}")
-    return _constant(Kind.NUMBER, value)
+    return _constant(ValueKind.NUMBER, value)
 
 
 def _approximate(parser: Parser, text: str) -> Expression:
     value = float(text.rstrip("fFdD"))
     if math.isinf(value):
         raise InvalidSelectorError(f"selector must have numbers that a double holds, got {text[:40]}")
-    return _constant(Kind.NUMBER, value)
+    return _constant(ValueKind.NUMBER, value)
 
 
 def _name(parser: Parser, text: str) -> Expression:
     if text.startswith("JMS") and text not in HEADERS and not text.startswith(PROPERTY_PREFIXES):
         known = ", ".join(HEADERS)
         raise InvalidSelectorError(f"selector must name no header but {known}, got {text}")
-    return Expression(Kind.ANY, lambda read: read(text), text)
+    return Expression(ValueKind.ANY, lambda read: read(text), text)
 
 
 PRIMARIES: Final[Mapping[str, Callable[[Parser, str], Expression]]] = {
-    "string": lambda parser, text: _constant(Kind.STRING, _unquoted(text)),
+    "string": lambda parser, text: _constant(ValueKind.STRING, _unquoted(text)),
     "approximate": _approximate,
     "exact": _exact,
     "name": _name,
-    "TRUE": lambda parser, text: _constant(Kind.CONDITION, True),
-    "FALSE": lambda parser, text: _constant(Kind.CONDITION, False),
+    "TRUE": lambda parser, text: _constant(ValueKind.CONDITION, True),
+    "FALSE": lambda parser, text: _constant(ValueKind.CONDITION, False),
 }
 """What reads a token by its kind, or a reserved word."""
 
@@ -609,7 +613,7 @@ PRIMARIES: Final[Mapping[str, Callable[[Parser, str], Expression]]] = {
 # --- LIKE
 
 
-class Piece:
+class LikePiece:
     """What stands between two `%` of a pattern: characters, of which `_` is any one.
 
     Attributes:
@@ -648,7 +652,7 @@ class Piece:
         return begin >= 0 and end <= len(value) and (not self.length or self.find(value, begin, end) == begin)
 
 
-class Pattern:
+class LikePattern:
     """A pattern of LIKE: `%` is any characters, `_` is any one, and what follows the escape is itself.
 
     Attributes:
@@ -671,7 +675,7 @@ class Pattern:
                 parts.append([])
             else:
                 parts[-1].append(None if each == "_" else each)
-        self._first, *between, self._last = [Piece(each) for each in (parts if len(parts) > 1 else [*parts, []])]
+        self._first, *between, self._last = [LikePiece(each) for each in (parts if len(parts) > 1 else [*parts, []])]
         self._between = [each for each in between if each.length]
         self._is_open = len(parts) > 1
         self.has_search = bool(self._between)

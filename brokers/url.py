@@ -43,7 +43,7 @@ def from_file(user: str | None, file: Path) -> Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class UrlForm:
     """What the URLs of one adapter look like.
 
     Attributes:
@@ -86,7 +86,7 @@ TLS_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str | None]]
 """Parameters of a URL with TLS: the attribute of `Tls`, how the value is read, and the variable in the environment."""
 
 
-def split(url: str, form: Form) -> SplitResult:
+def split(url: str, form: UrlForm) -> SplitResult:
     """Take a URL apart.
 
     Raises:
@@ -110,7 +110,7 @@ def split(url: str, form: Form) -> SplitResult:
     return parts
 
 
-def port_of(parts: SplitResult, form: Form) -> int:
+def port_of(parts: SplitResult, form: UrlForm) -> int:
     """Return the port of a URL, or that of its scheme.
 
     Raises:
@@ -125,7 +125,7 @@ def port_of(parts: SplitResult, form: Form) -> int:
     return port or form.ports[parts.scheme.lower()]
 
 
-def options_of(parts: SplitResult, form: Form) -> dict[str, str]:
+def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     """Read the parameters; `+` stands for itself, as in a path it may.
 
     Raises:
@@ -178,7 +178,7 @@ def _of_environment(environment: Mapping[str, str]) -> Ask:
 
 
 def tls_of(
-    parts: SplitResult, options: Mapping[str, str], environment: Mapping[str, str], given: Tls | None, form: Form
+    parts: SplitResult, options: Mapping[str, str], environment: Mapping[str, str], given: Tls | None, form: UrlForm
 ) -> Tls | None:
     """Return how to make TLS, None for a scheme without.
 
@@ -203,7 +203,7 @@ def tls_of(
     return replace(given or Tls(), **found)
 
 
-def seconds_of(options: Mapping[str, str], name: str, given: float, form: Form) -> float:
+def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlForm) -> float:
     """Return the parameter `name` in seconds, else what is given; in the URL it is milliseconds, as ActiveMQ's are.
 
     Raises:
@@ -217,7 +217,7 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: Form) 
     return int(value) / 1000
 
 
-def octets_of(options: Mapping[str, str], name: str, given: int, form: Form) -> int:
+def octets_of(options: Mapping[str, str], name: str, given: int, form: UrlForm) -> int:
     """Return the parameter `name`, a number of octets, else what is given.
 
     Raises:

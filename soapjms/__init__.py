@@ -16,7 +16,7 @@ if not hasattr(_brokers, "Connection") or _find_spec("brokers.connection") is No
     )
 
 from brokers import connect
-from brokers.moved import MovedModules as _MovedModules
+from brokers.moved_modules import MovedModules as _MovedModules
 from brokers.naming import Names
 from soapjms.capture.recorder import Recorder, Tap
 from soapjms.client.call import OutgoingCall, Response

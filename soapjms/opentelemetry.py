@@ -30,10 +30,10 @@ from soapjms.observing import Begun, Ended, Observation, Observer, Outcome, Side
 DASH: Final = "__dash__"
 """What stands for a hyphen, which no JMS property has in its name, as OpenTelemetry for Java has it."""
 
-MAX_VALUE: Final = 8192
+MAX_VALUE_CHARACTERS: Final = 8192
 """Characters of a property beyond which it is no trace context."""
 
-MAX_TEXT: Final = 256
+MAX_TEXT_CHARACTERS: Final = 256
 """Characters of an attribute, as a peer's ids are as long as it likes."""
 
 KINDS: Final = {
@@ -57,7 +57,7 @@ class _Carried(Getter[Properties]):
     def get(self, carrier: Properties, key: str) -> list[str] | None:
         """Return the text of a property, as the only value."""
         value = carrier.value(key.replace("-", DASH))
-        return [value] if isinstance(value, str) and len(value) <= MAX_VALUE else None
+        return [value] if isinstance(value, str) and len(value) <= MAX_VALUE_CHARACTERS else None
 
     def keys(self, carrier: Properties) -> list[str]:
         """List the names."""
@@ -194,7 +194,7 @@ def attributes(begun: Begun) -> dict[str, str | bool | int]:
         "soapjms.soap_action": begun.soap_action,
     }
     return {
-        name: value[:MAX_TEXT] if isinstance(value, str) else value
+        name: value[:MAX_TEXT_CHARACTERS] if isinstance(value, str) else value
         for name, value in found.items()
         if value is not None
     }

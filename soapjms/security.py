@@ -54,7 +54,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 """The fault codes of WS-Security, each with what it says unless somebody says more."""
 
-MAX_TEXT: Final = 1024
+MAX_TEXT_CHARACTERS: Final = 1024
 """Characters of a username, password, nonce or time; more is refused unread."""
 
 COPIED: Final = "the message came before, to be answered elsewhere"
@@ -80,7 +80,7 @@ def refused(code: str, reason: str = "") -> SoapFaultError:
     return SoapFaultError(reason or CODES[code], blame=Blame.SENDER, subcodes=[f"{{{space}}}{code}"])
 
 
-class Verifying:
+class VerifyMiddleware:
     """Middleware that asks a `verify` hook, and counts the Security header as understood.
 
     Args:
@@ -302,13 +302,13 @@ class UsernameTokens:
         the broker says who sends.
         """
         sender = request.message.properties.text("JMSXUserID") or ""
-        lane = self._guesses.lane(repr(user.casefold()), sender[:MAX_TEXT])
+        lane = self._guesses.lane(repr(user.casefold()), sender[:MAX_TEXT_CHARACTERS])
         if not request.finished and not self._guesses.allows(lane):
             raise refused("FailedAuthentication")
         if not self._is_right(kind, user, password, nonce, created):
             self._guesses.wrong(lane, sender)
             raise refused("FailedAuthentication")
-        self._guesses.right(lane.place, sender[:MAX_TEXT])
+        self._guesses.right(lane.place, sender[:MAX_TEXT_CHARACTERS])
 
     def _is_right(self, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None) -> bool:
         if kind not in (TEXT, DIGEST) or (kind == TEXT and self._digest_only) or (kind == DIGEST and self._check):
@@ -380,9 +380,9 @@ def text_of(element: etree._Element | None) -> str | None:
     if element is None:
         return None
     text = "".join(element.itertext(etree.Element))
-    if len(element) or len(text) > MAX_TEXT:
+    if len(element) or len(text) > MAX_TEXT_CHARACTERS:
         name = etree.QName(element).localname
-        raise refused("InvalidSecurityToken", f"{name} is no text, or has more than {MAX_TEXT} characters")
+        raise refused("InvalidSecurityToken", f"{name} is no text, or has more than {MAX_TEXT_CHARACTERS} characters")
     return text
 
 

@@ -47,7 +47,7 @@ IDS: Final = (ID, "Id", "ID", "id", "{http://www.w3.org/XML/1998/namespace}id")
 """What others may take for an id: none that is signed may be there twice, under whichever of these names."""
 
 REFERENCE: Final = re.compile(r"#[\w.-]{1,256}")
-MOST_REFERENCES: Final = 50
+MAX_REFERENCES: Final = 50
 
 
 class Signatures:
@@ -187,8 +187,8 @@ def signed_elements(
     canonical, method, *references = _children(info, "CanonicalizationMethod", "SignatureMethod", "Reference+")
     _check_algorithm(canonical, {EXCLUSIVE})
     _check_algorithm(method, algorithms)
-    if len(references) > MOST_REFERENCES:
-        raise refused("InvalidSecurity", f"the signature has more than {MOST_REFERENCES} references")
+    if len(references) > MAX_REFERENCES:
+        raise refused("InvalidSecurity", f"the signature has more than {MAX_REFERENCES} references")
     wanted: dict[str, list[etree._Element]] = {_referred(each, algorithms): [] for each in references}
     if len(wanted) < len(references):  # each of them would be digested
         raise refused("InvalidSecurity", "the signature refers to an id more than once")

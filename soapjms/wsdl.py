@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from brokers.redaction import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
-from soapjms.protocol.wsdl.documents import MAX_OCTETS
+from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
 from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)(?:/+(.+))?", re.DOTALL)
@@ -208,7 +208,7 @@ def read_file(path: Path) -> bytes:
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         with path.open("rb") if is_file else BytesIO() as file:
-            octets = file.read(MAX_OCTETS + 1)
+            octets = file.read(MAX_DOCUMENTS_OCTETS + 1)
     except (OSError, ValueError) as error:
         raise InvalidWsdlError(_unreadable(path, error)) from None
     if not is_file:

@@ -16,8 +16,8 @@ from threading import Condition, Lock
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.adapter.consumer import LastingConsumer, SessionT, Wishes, temporary_kind
-from brokers.adapter.endpoints import Endpoints, Reconnect, Reconnector
+from brokers.adapter.consumer import LastingConsumer, SessionT, SubscribeOptions, temporary_kind
+from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnProblem, OnRefused, OnState
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
@@ -28,7 +28,7 @@ from brokers.threads.timer import Deadlines
 WHY: Final = {ConnectionState.LOST: ConnectionLostError, ConnectionState.CLOSED: ClosedError}
 
 
-class Life:
+class ConnectionLife:
     """Where a connection is in its life. CLOSED is the end. Thread-safe.
 
     Args:
@@ -106,10 +106,10 @@ def _tell(news: tuple[OnState, ConnectionState]) -> None:
 
 log = logging.getLogger(__name__)
 
-ATTEMPT: Final = 20.0
+ATTEMPT_SECONDS: Final = 20.0
 """Seconds that one attempt to reconnect may take, with all the brokers together."""
 
-FIRST_ATTEMPT: Final = 3.0
+FIRST_ATTEMPT_SECONDS: Final = 3.0
 """Seconds that the first attempts may take for each broker: one that is being started may accept, and never answer."""
 
 ATTEMPT_SHARE: Final = 0.25
@@ -118,7 +118,7 @@ ATTEMPT_SHARE: Final = 0.25
 FAREWELL_SHARE: Final = 0.25
 """The part of `close`'s deadline that is kept for taking leave of the broker."""
 
-WANT: Final = 1.0
+THREAD_RETRY_SECONDS: Final = 1.0
 """Seconds after which who found no thread looks for one again."""
 
 T = TypeVar("T")
@@ -138,14 +138,14 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     """
 
     def __init__(
-        self, name: str, endpoints: Endpoints[Any, SessionT], timeout: float, reconnect: Reconnect | None
+        self, name: str, endpoints: BrokerEndpoints[Any, SessionT], timeout: float, reconnect: Reconnect | None
     ) -> None:
         self._name = name
         self._endpoints = endpoints
         self._timeout = timeout
         self._reconnector = None if reconnect is None else Reconnector(name, reconnect, self._resume, self._give_up)
         self._callbacks = Callbacks(name)
-        self._life = Life(self._callbacks)
+        self._life = ConnectionLife(self._callbacks)
         self._crew = Crew(name)
         self._deadlines = Deadlines(f"{name} pauses")
         self._lock = Lock()
@@ -219,7 +219,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             BrokerError: the broker refused, as it does a selector that it cannot read; or no thread is to be had.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        wishes = Wishes(
+        wishes = SubscribeOptions(
             destination=destination,
             prefetch=prefetch,
             selector=selector,
@@ -233,7 +233,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         )
         return self._begin_to_consume(wishes, on_delivery)
 
-    def _begin_to_consume(self, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
+    def _begin_to_consume(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         wishes.check(self.capabilities)
         if wishes.destination.kind.is_temporary:
             self._require_own(wishes.destination)
@@ -269,7 +269,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             BrokerError: it has a consumer, or the broker refused.
             ValueError: it is no topic.
         """
-        wishes = Wishes(destination=topic, durable_name=durable_name)
+        wishes = SubscribeOptions(destination=topic, durable_name=durable_name)
         wishes.check(self.capabilities)
         if any(each.wishes.durable_name == durable_name for each in list(self._consumers)):
             raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
@@ -348,7 +348,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     # What the protocol decides
 
     @abstractmethod
-    def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> ConsumerT:
+    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> ConsumerT:
         """Make a consumer, which is still to be started."""
 
     @abstractmethod
@@ -360,7 +360,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """End one that was made in this session, which may end meanwhile."""
 
     @abstractmethod
-    def _unsubscribe(self, link: SessionT, wishes: Wishes) -> None:
+    def _unsubscribe(self, link: SessionT, wishes: SubscribeOptions) -> None:
         """Have the broker end a durable subscription, and wait for its answer."""
 
     @abstractmethod
@@ -423,7 +423,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             self._crew.submit(function)
         except RuntimeError as error:
             log.warning("%s: what is due waits: %s", self._name, error)
-            self.later(WANT, function)
+            self.later(THREAD_RETRY_SECONDS, function)
 
     def tell(self, function: Callable[[], object]) -> None:
         """Call `function` on the executor."""
@@ -462,8 +462,8 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         Raises:
             BrokerError: nobody lets us in, or the session was lost again.
         """
-        seconds = max(FIRST_ATTEMPT * len(self._endpoints), lost_for * ATTEMPT_SHARE)
-        link = self._endpoints.open(min(self._timeout, ATTEMPT, seconds))
+        seconds = max(FIRST_ATTEMPT_SECONDS * len(self._endpoints), lost_for * ATTEMPT_SHARE)
+        link = self._endpoints.open(min(self._timeout, ATTEMPT_SECONDS, seconds))
         try:
             for consumer in self._adopt(link):
                 consumer.go_on(link, self._generation)

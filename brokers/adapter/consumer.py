@@ -16,7 +16,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from brokers.adapter.endpoints import Opening, Reconnect
+from brokers.adapter.endpoints import Openable, Reconnect
 from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, OnProblem, OnRefused
 from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, UnsupportedError
 from brokers.message import Destination, DestinationKind
@@ -24,7 +24,7 @@ from brokers.threads.pool import Crew, Turns, at_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class SubscribeOptions:
     """The arguments of `Connection.consume`."""
 
     destination: Destination
@@ -81,7 +81,7 @@ def why_of(error: Exception) -> str:
     return f"{error}" or repr(error)
 
 
-class Session(Opening, Protocol):
+class AdapterSession(Openable, Protocol):
     """What one generation of a connection works with."""
 
     @property
@@ -92,12 +92,12 @@ class Session(Opening, Protocol):
         """Make the error that says that it has ended."""
 
 
-SessionT = TypeVar("SessionT", bound=Session)
+SessionT = TypeVar("SessionT", bound=AdapterSession)
 ArrivalT = TypeVar("ArrivalT")
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
-class Owner(Protocol):
+class ConsumerOwner(Protocol):
     """What a consumer needs of its connection."""
 
     def usable_session(self) -> tuple[Any, int]:
@@ -122,7 +122,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
     `on_delivery` runs for one delivery at a time, on threads shared by all.
     """
 
-    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, owner: Owner, crew: Crew) -> None:
+    def __init__(self, wishes: SubscribeOptions, on_delivery: OnDelivery, owner: ConsumerOwner, crew: Crew) -> None:
         self.owner = owner
         self.wishes = wishes
         self._on_delivery = on_delivery

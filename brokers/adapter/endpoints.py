@@ -22,7 +22,7 @@ from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, Unre
 from brokers.threads.thread import Thread
 
 
-class Opening(Protocol):
+class Openable(Protocol):
     """What can be opened once, and ended from any thread."""
 
     def open(self, timeout: float) -> None:
@@ -32,7 +32,7 @@ class Opening(Protocol):
         """End at once."""
 
 
-LEAST: Final = 0.001
+MIN_TIMEOUT_SECONDS: Final = 0.001
 """Seconds: a socket's time-out of nothing would mean not to wait at all."""
 
 SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
@@ -45,7 +45,7 @@ def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
     Raises:
         OSError: nobody listens there; `no_connection` says whether something answered.
     """
-    attempt.settimeout(max(LEAST, seconds))
+    attempt.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
     try:
         attempt.connect(address)
     except TimeoutError as error:
@@ -63,10 +63,10 @@ def no_connection(where: object, error: OSError, advice: str = "") -> Connection
 
 
 LoginT = TypeVar("LoginT")
-LinkT = TypeVar("LinkT", bound=Opening)
+LinkT = TypeVar("LinkT", bound=Openable)
 
 
-class Endpoints(Generic[LoginT, LinkT]):
+class BrokerEndpoints(Generic[LoginT, LinkT]):
     """The brokers of a connection.
 
     Args:
@@ -145,10 +145,10 @@ class Endpoints(Generic[LoginT, LinkT]):
 
 log = logging.getLogger(__name__)
 
-NEAR: Final = 2.0
+NEAR_PAUSE_SECONDS: Final = 2.0
 """Seconds that no pause exceeds where the last attempt was answered, if only by a refusal."""
 
-DOUBLINGS: Final = 30
+MAX_DOUBLINGS: Final = 30
 """After so many, no pause is longer than any maximum that makes sense."""
 
 
@@ -186,7 +186,9 @@ class Reconnect:
             failed: how many attempts in a row failed like the last one.
             is_silent: nothing answered at the address.
         """
-        bound = min(self.maximum, self.initial * 2.0 ** min(failed, DOUBLINGS), inf if is_silent else NEAR)
+        bound = min(
+            self.maximum, self.initial * 2.0 ** min(failed, MAX_DOUBLINGS), inf if is_silent else NEAR_PAUSE_SECONDS
+        )
         return random.uniform(0.0, bound)  # noqa: S311  # no secret
 
 

@@ -25,7 +25,7 @@ def left(until: float) -> float:
     return max(0.0, until - time.monotonic())
 
 
-STEP: Final = 0.2
+CANCEL_POLL_SECONDS: Final = 0.2
 """Seconds after which who waits looks whether that was given up, which a connection knows nothing of."""
 
 GivenUp: TypeAlias = Callable[[], str]
@@ -41,7 +41,7 @@ def await_connected(connection: Connection, until: float, given_up: GivenUp) -> 
     """
     while True:
         began = time.monotonic()
-        step = max(0.0, min(STEP, until - began))
+        step = max(0.0, min(CANCEL_POLL_SECONDS, until - began))
         try:
             return connection.wait_connected(step)
         except ConnectionLostError:

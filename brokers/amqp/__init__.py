@@ -12,7 +12,7 @@ from typing import Unpack
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.failover import read_failover
 from brokers.amqp.connection import AmqpConnection
-from brokers.amqp.url import Given, Mechanism, Options, login_of
+from brokers.amqp.url import AmqpKeywords, AmqpOptions, Mechanism, login_of
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.tls import Tls
 from brokers.url import Credentials, are_local
@@ -26,7 +26,7 @@ def connect(
     timeout: float = DEFAULT_TIMEOUT,
     reconnect: Reconnect | bool = True,
     tls: Tls | ssl.SSLContext | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AmqpKeywords],
 ) -> AmqpConnection:
     """Connect to an AMQP broker, or to the first that answers of several.
 
@@ -36,13 +36,13 @@ def connect(
         timeout: seconds that connecting may take, and later subscribing.
         reconnect: make a lost connection again, and how; False for not at all.
         tls: whom to trust and what to show, or a context of one's own.
-        options: see `brokers.amqp.url.Given`.
+        options: see `brokers.amqp.url.AmqpOptions`.
 
     Raises:
         ConnectionFailedError: nobody answers there; TlsError, LoginRefusedError: or not as we want.
         ValueError: a URL that cannot be, or with a parameter that is not known.
     """
-    given = Given(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
+    given = AmqpOptions(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
     urls, plan = read_failover(url, reconnect)
     connection = AmqpConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)
     connection.is_local = are_local(urls)

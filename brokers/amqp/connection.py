@@ -12,20 +12,20 @@ from math import inf
 from uuid import uuid4
 
 from brokers.adapter.connection import LastingConnection
-from brokers.adapter.consumer import Wishes
+from brokers.adapter.consumer import SubscribeOptions
 from brokers.adapter.endpoints import Reconnect
-from brokers.amqp.consumer import AmqpConsumer, AmqpDelivery, Shared
+from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
 from brokers.amqp.dialect import capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
 from brokers.amqp.message import to_amqp_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
-from brokers.amqp.send import Outbox, Posting, Settle
+from brokers.amqp.send import Outbox, OutgoingMessage, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode, topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.amqp.url import Login, TemporaryQueues
+from brokers.amqp.url import AmqpLogin, TemporaryQueues
 from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, RefusedSend, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     """One program's way to an AMQP broker. `brokers.connect` makes it. Durable topics belong to a `client_id`."""
 
-    def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
+    def __init__(self, logins: Sequence[AmqpLogin], timeout: float, reconnect: Reconnect | None) -> None:
         endpoints = AmqpEndpoints(
             logins,
             lambda login: AmqpSession(login, self._session_ended),
@@ -46,7 +46,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._has_client_id = logins[0].client_id is not None
         self._branches = Branches(partial(_opened, timeout=timeout, reconnect=reconnect))
-        self._shared = Shared(
+        self._shared = AmqpConsumerContext(
             timeout,
             self._crew,
             self.later,
@@ -103,7 +103,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
         future: Completion[SendResult] = self.completion()
-        posting = Posting(octets, self._settling(session.login, stamped, future))
+        posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
         assert stamped.destination is not None
         with session.working():
             outbox = session.outboxes.to(stamped.destination)
@@ -115,7 +115,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
 
-    def _consume_elsewhere(self, error: RedirectedError, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
+    def _consume_elsewhere(self, error: RedirectedError, wishes: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe wherever the broker says that a destination is; transactions accept what comes after the rest.
 
         Raises:
@@ -140,7 +140,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             on_problem=wishes.on_problem,
         )
 
-    def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:
+    def _settling(self, login: AmqpLogin, message: Message, future: Completion[SendResult]) -> Settle:
         """Return what completes a send; one that is redirected is first sent where it should go."""
         told = partial(future.settle, SendResult(message.message_id))
 
@@ -170,7 +170,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Begin a transaction; the broker hears of it at the commit."""
         return AmqpTransaction(self, self._usable())
 
-    def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> AmqpConsumer:
+    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> AmqpConsumer:
         return AmqpConsumer(wishes, on_delivery, owner=self, shared=self._shared)
 
     def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
@@ -186,7 +186,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         if node is not None:
             node.end()
 
-    def _unsubscribe(self, link: AmqpSession, wishes: Wishes) -> None:
+    def _unsubscribe(self, link: AmqpSession, wishes: SubscribeOptions) -> None:
         """End it by closing its link; one that is not there is made for that."""
         Inlet(link, self._generation, wishes, link.dialect, 0).unsubscribe(self._timeout)
 
@@ -206,7 +206,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Return the octets of a message with an id of its own."""
         return to_amqp_message(self._stamped(message), self._current().dialect)
 
-    def send_on(self, login: Login, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]) -> None:
+    def send_on(
+        self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
+    ) -> None:
         """Send elsewhere what belongs there of what a commit could not send, and tell `then` the rest; never blocks."""
         ways = [self._branches.way_on(login, each.message, each.error) for each in refused]
 
@@ -247,12 +249,12 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return transaction
 
 
-def _withdrawn(session: AmqpSession, outbox: Outbox, posting: Posting) -> bool:
+def _withdrawn(session: AmqpSession, outbox: Outbox, posting: OutgoingMessage) -> bool:
     with session.lock:
         return outbox.withdraw(posting)
 
 
-def _opened(login: Login, *, timeout: float, reconnect: Reconnect | None) -> AmqpConnection:
+def _opened(login: AmqpLogin, *, timeout: float, reconnect: Reconnect | None) -> AmqpConnection:
     made = AmqpConnection([login], timeout, reconnect)
     made.open()
     return made

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.adapter.consumer import LastingConsumer, Owner, Wishes, why_of
-from brokers.amqp.message import Arrived, from_amqp_head, from_amqp_message
+from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, SubscribeOptions, why_of
+from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
-from brokers.amqp.receive import Arrival, Inlet
+from brokers.amqp.receive import AmqpArrival, Inlet
 from brokers.amqp.session import AmqpSession
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.errors import BrokerError, ConnectionLostError
@@ -34,20 +34,20 @@ log = logging.getLogger(__name__)
 MAX_DELIVERIES: Final = 6
 """A message that comes back from this many deliveries is a dead letter, as with the embedded broker."""
 
-FIRST_PAUSE: Final = 0.05
+FIRST_PAUSE_SECONDS: Final = 0.05
 """Seconds before a message is given back for the first time; they double each time."""
 
-LONGEST: Final = 10
+MAX_PAUSE_DELIVERIES: Final = 10
 """After so many deliveries the pause is as long as it gets."""
 
-FIRST_RETREAT: Final = 4.0
+FIRST_RETREAT_SECONDS: Final = 4.0
 """Seconds at most before a durable subscription is taken back from who took it; they double each time."""
 
-LONGEST_RETREAT: Final = 120.0
+MAX_RETREAT_SECONDS: Final = 120.0
 """Seconds that no such pause exceeds. Who had the subscription for longer begins with the first pause again."""
 
 
-class Fate(Enum):
+class AmqpDeliveryState(Enum):
     """What became of a delivery on this side."""
 
     HELD = auto()
@@ -64,7 +64,7 @@ class AmqpDelivery(Delivery):
 
     __slots__ = ("consumer", "fate", "inlet", "is_settled", "number", "owner")
 
-    def __init__(self, consumer: AmqpConsumer, arrival: Arrival, arrived: Arrived) -> None:
+    def __init__(self, consumer: AmqpConsumer, arrival: AmqpArrival, arrived: ReceivedMessage) -> None:
         super().__init__(arrived.message, arrived.delivery_count, arrival.inlet.generation)
         self.consumer = consumer
         self.owner = consumer.owner
@@ -72,7 +72,7 @@ class AmqpDelivery(Delivery):
         self.number = arrival.number
         self.is_settled = arrival.is_settled
         self.read_at = arrival.read_at
-        self.fate = Fate.ACCEPTED if consumer.wishes.auto_accept else Fate.HELD
+        self.fate = AmqpDeliveryState.ACCEPTED if consumer.wishes.auto_accept else AmqpDeliveryState.HELD
 
     @property
     def is_from_elsewhere(self) -> bool:
@@ -82,16 +82,16 @@ class AmqpDelivery(Delivery):
     @property
     def is_held(self) -> bool:
         """Whether the message is still this consumer's to settle. With the engine's lock held."""
-        return self.fate is Fate.HELD and self.inlet.is_holding(self.number)
+        return self.fate is AmqpDeliveryState.HELD and self.inlet.is_holding(self.number)
 
     @property
     def is_accepted(self) -> bool:
         """Whether the broker was told so; what it was told before the connection was lost, it may not have heard."""
-        return self.fate is Fate.ACCEPTED and self.inlet.engine.is_up
+        return self.fate is AmqpDeliveryState.ACCEPTED and self.inlet.engine.is_up
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if this was settled before, or if the message went back with its link."""
-        self._settle(Fate.ACCEPTED, Transfer.ACCEPTED)
+        self._settle(AmqpDeliveryState.ACCEPTED, Transfer.ACCEPTED)
 
     def release(self) -> None:
         """Give this message back, after a pause that is longer each time; the last time it becomes a dead letter.
@@ -122,15 +122,15 @@ class AmqpDelivery(Delivery):
     def _dispose(self, reason: str) -> bool:
         if self._returns:
             return self._settle_later(Transfer.REJECTED, reason)
-        return self._settle(Fate.RETURNED, Transfer.REJECTED, reason)
+        return self._settle(AmqpDeliveryState.RETURNED, Transfer.REJECTED, reason)
 
     def _settle_later(self, state: int, reason: str | None = None) -> bool:
         """Give it back after a pause, so that what nobody can use does not go round as fast as it can."""
         with self.inlet.engine.lock:
             if not self.is_held:
                 return False
-            self.fate = Fate.RETURNED
-        pause = FIRST_PAUSE * 2.0 ** (min(self.delivery_count or 1, LONGEST) - 1)
+            self.fate = AmqpDeliveryState.RETURNED
+        pause = FIRST_PAUSE_SECONDS * 2.0 ** (min(self.delivery_count or 1, MAX_PAUSE_DELIVERIES) - 1)
         self.consumer.later(pause, partial(self._give_back, state, reason))
         return True
 
@@ -150,7 +150,7 @@ class AmqpDelivery(Delivery):
         with suppress(ConnectionLostError), self.inlet.engine.working():
             self.inlet.settle(self.number, state, error=_condition(reason))
 
-    def _settle(self, fate: Fate, state: int, reason: str | None = None) -> bool:
+    def _settle(self, fate: AmqpDeliveryState, state: int, reason: str | None = None) -> bool:
         with suppress(ConnectionLostError), self.inlet.engine.working():  # when lost, the broker delivers it again
             if not self.is_held:
                 return False
@@ -171,7 +171,7 @@ class Retreat:
     """
 
     def __init__(self) -> None:
-        self._bound = FIRST_RETREAT
+        self._bound = FIRST_RETREAT_SECONDS
 
     def pause(self, held: float) -> float:
         """Return the seconds to stay away, between the half and the whole of a bound that doubles.
@@ -179,17 +179,17 @@ class Retreat:
         Args:
             held: seconds for which this consumer had the subscription before it was taken.
         """
-        if held > LONGEST_RETREAT:
-            self._bound = FIRST_RETREAT
-        bound, self._bound = self._bound, min(self._bound * 2, LONGEST_RETREAT)
+        if held > MAX_RETREAT_SECONDS:
+            self._bound = FIRST_RETREAT_SECONDS
+        bound, self._bound = self._bound, min(self._bound * 2, MAX_RETREAT_SECONDS)
         return random.uniform(bound / 2, bound)  # noqa: S311  # no secret
 
 
-Elsewhere: TypeAlias = Callable[[RedirectedError, Wishes, OnDelivery], Consumer]
+Elsewhere: TypeAlias = Callable[[RedirectedError, SubscribeOptions, OnDelivery], Consumer]
 """Subscribes where a redirect leads; raises BrokerError if one may not go there, or nobody lets us in."""
 
 
-class Shared(NamedTuple):
+class AmqpConsumerContext(NamedTuple):
     """What the consumers of a connection share.
 
     `note_asked` is told which message came by which other connection, `on_close` when one has no more to do with it.
@@ -204,10 +204,12 @@ class Shared(NamedTuple):
     on_close: Callable[[AmqpConsumer], None]
 
 
-class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
+class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
     """One receiving link in each generation of the connection; or a consumer elsewhere, if the broker says so."""
 
-    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: Owner, shared: Shared) -> None:
+    def __init__(
+        self, wishes: SubscribeOptions, on_delivery: OnDelivery, *, owner: ConsumerOwner, shared: AmqpConsumerContext
+    ) -> None:
         super().__init__(wishes, on_delivery, owner, shared.crew)
         self.later = shared.later
         self._shared = shared
@@ -321,7 +323,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         with self._in_turn:
             self._on_delivery(delivery)
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: AmqpArrival) -> None:
         inlet = arrival.inlet
         if not inlet.is_live or self._is_stopped:
             return
@@ -340,7 +342,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
             with self._in_turn:
                 self._deliver(delivery)
 
-    def _read(self, arrival: Arrival) -> AmqpDelivery | None:
+    def _read(self, arrival: AmqpArrival) -> AmqpDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
         inlet, destination = arrival.inlet, self.wishes.destination
         with suppress(MemoryError):
@@ -348,13 +350,13 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         self._give_back_unread(arrival)
         return None
 
-    def _give_back_unread(self, arrival: Arrival) -> None:
+    def _give_back_unread(self, arrival: AmqpArrival) -> None:
         """Give back what there is no memory for; the broker counts that, and the last time it is a dead letter."""
         unread = from_amqp_head(arrival.octets, arrival.inlet.dialect, self.wishes.destination)
         arrival.octets = b""
         self._release_unread(AmqpDelivery(self, arrival, unread), arrival.size)
 
-    def _drop_session(self, arrival: Arrival) -> None:
+    def _drop_session(self, arrival: AmqpArrival) -> None:
         arrival.inlet.engine.drop()
 
     def _conclude(self, delivery: AmqpDelivery) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
 
-from brokers.amqp.engine import Engine, Link
+from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
-from brokers.amqp.sections import Section, encode
+from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, UnsupportedError
 
@@ -24,23 +24,23 @@ DISCHARGE: Final = 0x32
 DECLARED: Final = 0x33
 LOCAL: Final = "amqp:local-transactions"
 
-FRESH: Final = 10.0
+FRESH_SECONDS: Final = 10.0
 """Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
 
-MAX_OPEN: Final = 50
+MAX_OPEN_TRANSACTIONS: Final = 50
 """Transactions of one client that are open at a time; more wait, as brokers refuse what is too many for them."""
 
 Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
 """Told the coordinator's answer: the id of a transaction, or None, and why it was refused."""
 
 
-class Coordinator(Link):
+class Coordinator(AmqpLink):
     """The link to what looks after the broker's transactions.
 
     It is attached when it is first needed; a broker without transactions refuses it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: AmqpEngine) -> None:
         self._engine = engine
         self._link: Sender | None = None
         self._is_open = False
@@ -55,19 +55,19 @@ class Coordinator(Link):
     def declare(self, tell: Tell) -> None:
         """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called. May have to wait."""
         spare, self._spare = self._spare, None
-        if spare is not None and monotonic() - spare[1] < FRESH:
+        if spare is not None and monotonic() - spare[1] < FRESH_SECONDS:
             tell(spare[0], None)
             return
         if spare is not None:
             self.discharge(spare[0], lambda _, __: None, fail=True)
-        if self._begun < MAX_OPEN:
+        if self._begun < MAX_OPEN_TRANSACTIONS:
             self._declare(tell)
         else:
             self._patient.append(tell)
 
     def prepare(self) -> None:
         """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
-        if self._spare is None and self._begun < MAX_OPEN:
+        if self._spare is None and self._begun < MAX_OPEN_TRANSACTIONS:
             self._declare(self._keep)
 
     def _declare(self, tell: Tell) -> None:
@@ -81,7 +81,7 @@ class Coordinator(Link):
 
     def _one_ended(self) -> None:
         self._begun -= 1
-        if self._patient and self._begun < MAX_OPEN:
+        if self._patient and self._begun < MAX_OPEN_TRANSACTIONS:
             self._declare(self._patient.popleft())
 
     def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
@@ -107,7 +107,7 @@ class Coordinator(Link):
             return
         if self._link is None:
             self._attach()
-        self._waiting.append((encode(Section.VALUE, Described(ulong(command), fields)), tell))
+        self._waiting.append((encode(AmqpSection.VALUE, Described(ulong(command), fields)), tell))
         self._send_waiting()
 
     def _attach(self) -> None:

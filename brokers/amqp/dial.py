@@ -14,9 +14,9 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias
 
-from brokers.adapter.endpoints import LEAST, connect_to
-from brokers.amqp.sasl import HEADER_SIZE, SASL_HEADER
-from brokers.amqp.url import Given, Login, login_of
+from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
+from brokers.amqp.sasl import HEADER_OCTETS, SASL_HEADER
+from brokers.amqp.url import AmqpLogin, AmqpOptions, login_of
 from brokers.amqp.wrong_port import perhaps
 
 Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
@@ -25,7 +25,7 @@ Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
 class Dial:
     """One attempt to connect; `drop` ends it from any thread."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: AmqpLogin) -> None:
         self._login = login
         self._lock = Lock()
         self._socket: socket.socket | None = None
@@ -81,7 +81,7 @@ class Dial:
     def _secure(self, attempt: socket.socket, prepare: Prepare, until: float) -> socket.socket:
         attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made = self._hold(prepare(attempt))
-        made.settimeout(max(LEAST, until - monotonic()))
+        made.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
         if isinstance(made, ssl.SSLSocket):
             try:
                 made.do_handshake()
@@ -105,16 +105,16 @@ def speaks_amqp(url: str, timeout: float) -> bool:
     """
     until = monotonic() + timeout
     try:
-        with Dial(login_of(url, os.environ, Given())).connect(timeout) as connected:
-            connected.settimeout(max(LEAST, until - monotonic()))
+        with Dial(login_of(url, os.environ, AmqpOptions())).connect(timeout) as connected:
+            connected.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
             connected.sendall(SASL_HEADER)
             answer = b""
-            while len(answer) < HEADER_SIZE:
-                piece = connected.recv(HEADER_SIZE - len(answer))
+            while len(answer) < HEADER_OCTETS:
+                piece = connected.recv(HEADER_OCTETS - len(answer))
                 if not piece:
                     return False
                 answer += piece
-                connected.settimeout(max(LEAST, until - monotonic()))
+                connected.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
     except OSError:
         return False
     return answer == SASL_HEADER

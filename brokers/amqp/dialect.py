@@ -15,7 +15,7 @@ from brokers.message import Destination, DestinationKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class AmqpDialect:
     """What one broker does in its own way.
 
     Attributes:
@@ -49,10 +49,10 @@ class Dialect:
     selectors: bool = True
 
 
-PLAIN: Final = Dialect(name="plain")
+PLAIN: Final = AmqpDialect(name="plain")
 """Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""
 
-ACTIVEMQ_CLASSIC: Final = Dialect(
+ACTIVEMQ_CLASSIC: Final = AmqpDialect(
     name="activemq",
     prefixes={
         DestinationKind.QUEUE: "queue://",
@@ -63,7 +63,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     takes_ids=False,
 )
 
-ARTEMIS: Final = Dialect(
+ARTEMIS: Final = AmqpDialect(
     name="artemis",
     temporary_names={
         "temp-queue.": DestinationKind.TEMPORARY_QUEUE,
@@ -75,10 +75,10 @@ ARTEMIS: Final = Dialect(
     id_property="__HDR_MESSAGE_ID",  # of what came over OpenWire
 )
 
-QPID: Final = Dialect(name="qpid", returns_rejected=True)
+QPID: Final = AmqpDialect(name="qpid", returns_rejected=True)
 """Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, as `amq.topic/news`."""
 
-EMBEDDED: Final = Dialect(
+EMBEDDED: Final = AmqpDialect(
     name="embedded",
     prefixes={
         DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
@@ -90,7 +90,7 @@ EMBEDDED: Final = Dialect(
 PRODUCT: Final = "brokers-embedded"
 """What our own listener calls itself."""
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+DIALECTS: Final[Mapping[str, AmqpDialect]] = {
     "ActiveMQ": ACTIVEMQ_CLASSIC,
     "apache-activemq-artemis": ARTEMIS,
     "Apache Qpid Broker-J Core": QPID,
@@ -98,7 +98,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """By the `product` among the properties of the broker's `open`."""
 
-NAMED: Final[Mapping[str, Dialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
+NAMED: Final[Mapping[str, AmqpDialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
 """By what a program calls it, for a broker that does not say which it is."""
 
 CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
@@ -110,12 +110,12 @@ CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
 """How the source or target of a link says which kind of destination it is. Spec: AMQP JMS Mapping 1.0."""
 
 
-def dialect_of(product: str | None) -> Dialect:
+def dialect_of(product: str | None) -> AmqpDialect:
     """Choose the dialect of a broker by what it calls itself; one that is not known gets what the mapping has."""
     return DIALECTS.get(product or "", PLAIN)
 
 
-def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, message_ids: bool) -> Capabilities:
+def capabilities_of(dialect: AmqpDialect, broker: str, *, has_client_id: bool, message_ids: bool) -> Capabilities:
     """Say what can be done over AMQP: nearly all that JMS has."""
     return Capabilities(
         broker=broker,
@@ -136,7 +136,7 @@ def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, messa
     )
 
 
-def spell(destination: Destination, dialect: Dialect) -> str:
+def spell(destination: Destination, dialect: AmqpDialect) -> str:
     """Return the address of a destination: its own if it has one, else prefix and name.
 
     Raises:
@@ -149,14 +149,14 @@ def spell(destination: Destination, dialect: Dialect) -> str:
     return dialect.prefixes.get(destination.kind, "") + destination.name
 
 
-def node_kind(destination: Destination, dialect: Dialect) -> DestinationKind:
+def node_kind(destination: Destination, dialect: AmqpDialect) -> DestinationKind:
     """Return what a destination is to the broker: one of `temporary_names` is a topic, whatever it is to programs."""
     address = destination.address or destination.name or ""
     is_topic = destination.kind.is_temporary and address.startswith(tuple(dialect.temporary_names))
     return DestinationKind.TOPIC if is_topic else destination.kind
 
 
-def read_address(address: str, kind: DestinationKind | None, dialect: Dialect) -> Destination:
+def read_address(address: str, kind: DestinationKind | None, dialect: AmqpDialect) -> Destination:
     """Read an address as the broker spells it.
 
     Args:

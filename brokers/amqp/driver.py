@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn
 
 from proton import Condition, ProtonException
 
-from brokers.amqp.machine import Handlers, Machine
+from brokers.amqp.machine import AmqpMachine, Handlers
 from brokers.amqp.stack import start
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.threads.thread import Thread
@@ -75,13 +75,13 @@ class Waker:
 
 log = logging.getLogger(__name__)
 
-CHUNK: Final = 65_536
+READ_OCTETS: Final = 65_536
 """Octets that are read at once."""
 
-READS: Final = 16
+MAX_READS: Final = 16
 """Chunks that are read before others get the lock."""
 
-GATHER: Final = 0.01
+GATHER_SECONDS: Final = 0.01
 """Seconds in which octets gather in the socket of who is lazy, before they are read."""
 
 HOLD: Final = 0.1
@@ -90,7 +90,7 @@ HOLD: Final = 0.1
 MOST_HELD: Final = 1 << 18
 """Octets after which it is taken anyway."""
 
-GOODBYE: Final = 0.5
+JOIN_SECONDS: Final = 0.5
 """Seconds that the thread gets to end."""
 
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -118,7 +118,7 @@ class Driver(ABC):
         self.read_at: float | None = None
         self._held: deque[tuple[float, bytes]] = deque()
         self._name = name
-        self._machine: Machine | None = None
+        self._machine: AmqpMachine | None = None
         self._socket: socket.socket | None = None
         self._waker = Waker()
         self._thread: Thread | None = None
@@ -221,13 +221,13 @@ class Driver(ABC):
                 self.lock.release()
             self._join(until)
         self.drop()
-        self._join(max(until, monotonic() + GOODBYE))
+        self._join(max(until, monotonic() + JOIN_SECONDS))
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""
         self._end(ConnectionFailedError(f"{self}: closed meanwhile"))
 
-    def _start(self, machine: Machine, connected: socket.socket) -> None:
+    def _start(self, machine: AmqpMachine, connected: socket.socket) -> None:
         """Begin to write and to read; the socket does not block."""
         self._machine, self._socket = machine, connected
         with self.lock:
@@ -272,7 +272,7 @@ class Driver(ABC):
 
     # Reading
 
-    def _run(self, machine: Machine, connected: socket.socket) -> None:
+    def _run(self, machine: AmqpMachine, connected: socket.socket) -> None:
         error: BrokerError = ConnectionFailedError(f"{self}: the reading thread failed")
         try:
             error = self._read_to_the_end(machine, connected)
@@ -280,7 +280,7 @@ class Driver(ABC):
         finally:  # whatever happened, even while it was told: nobody waits for who does not read
             self._conclude(machine, connected, error)
 
-    def _read_to_the_end(self, machine: Machine, connected: socket.socket) -> BrokerError:
+    def _read_to_the_end(self, machine: AmqpMachine, connected: socket.socket) -> BrokerError:
         """Read until that ends, and return why."""
         try:
             with DefaultSelector() as selector:
@@ -301,7 +301,7 @@ class Driver(ABC):
             log.exception("%s: the reading thread failed", self)
             return ConnectionFailedError(f"{self}: {failed!r}")
 
-    def _conclude(self, machine: Machine, connected: socket.socket, error: BrokerError) -> None:
+    def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:
             has_more_to_say = not (self._has_ended or machine.may_hang_up)
             if has_more_to_say:
@@ -318,12 +318,12 @@ class Driver(ABC):
         """Give the peer a moment to read the last words: else the system would take them back."""
         with suppress(OSError):
             socket.socket.shutdown(connected, socket.SHUT_WR)
-            connected.settimeout(GOODBYE)
-            until = monotonic() + GOODBYE
-            while monotonic() < until and connected.recv(CHUNK):
+            connected.settimeout(JOIN_SECONDS)
+            until = monotonic() + JOIN_SECONDS
+            while monotonic() < until and connected.recv(READ_OCTETS):
                 pass
 
-    def _read_on(self, machine: Machine, selector: DefaultSelector, connected: socket.socket) -> None:
+    def _read_on(self, machine: AmqpMachine, selector: DefaultSelector, connected: socket.socket) -> None:
         goes_on = True
         while goes_on:
             with self.lock:
@@ -352,9 +352,9 @@ class Driver(ABC):
         while octets < MOST_HELD:
             try:
                 with self.lock:  # as TLS is used by one thread at a time
-                    read = connected.recv(CHUNK)
+                    read = connected.recv(READ_OCTETS)
             except NOT_NOW:
-                if is_empty or monotonic() >= until or self._waker.doze(GATHER):
+                if is_empty or monotonic() >= until or self._waker.doze(GATHER_SECONDS):
                     return
                 is_empty = True
                 continue
@@ -369,7 +369,7 @@ class Driver(ABC):
     def _listens(self) -> bool:
         return not self._out or self._debt < self._max_debt
 
-    def _tick(self, machine: Machine) -> float | None:
+    def _tick(self, machine: AmqpMachine) -> float | None:
         """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
         now = monotonic()
         due = machine.tick(now)
@@ -377,15 +377,15 @@ class Driver(ABC):
         self._flush()
         return None if due is None else max(0.0, due - now)
 
-    def _read(self, machine: Machine, connected: socket.socket) -> bool:
+    def _read(self, machine: AmqpMachine, connected: socket.socket) -> bool:
         """Take what arrived; False at the end."""
         while self._held:
             self.read_at, octets = self._held.popleft()
             if not self._take(machine, octets):
                 return False
-        for _ in range(READS):
+        for _ in range(MAX_READS):
             try:
-                octets = connected.recv(CHUNK)
+                octets = connected.recv(READ_OCTETS)
             except NOT_NOW:
                 return True
             except MemoryError:  # nothing was taken from the socket
@@ -396,12 +396,12 @@ class Driver(ABC):
                 self.read_at = time()
             if not self._take(machine, octets):
                 return False
-            if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):
+            if len(octets) < READ_OCTETS and not isinstance(connected, ssl.SSLSocket):
                 return True
         self._waker.wake()
         return True
 
-    def _take(self, machine: Machine, octets: bytes) -> bool:
+    def _take(self, machine: AmqpMachine, octets: bytes) -> bool:
         self._debt += len(octets)
         machine.feed(octets, self._handlers)
         machine.gather()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from brokers.adapter.endpoints import Endpoints, LinkT
-from brokers.amqp.url import Login, is_plain
+from brokers.adapter.endpoints import BrokerEndpoints, LinkT
+from brokers.amqp.url import AmqpLogin, is_plain
 from brokers.errors import ConnectionFailedError
 
 MAX_DETOURS: Final = 5
@@ -20,12 +20,12 @@ SECURE: Final = frozenset({"amqps", "amqp+wss", "wss", "https"})
 class DetourError(ConnectionFailedError):
     """A broker wants to be reached in another way. It ends an attempt to connect, and begins the next."""
 
-    def __init__(self, message: str, login: Login) -> None:
+    def __init__(self, message: str, login: AmqpLogin) -> None:
         super().__init__(message)
         self.login = login
 
 
-def redirected(login: Login, info: Any) -> Login | None:
+def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
     """Return where a redirect leads, by the same transport; None if it does not say, or to a host that is not allowed.
 
     Nor to a path or host with blanks, control characters or others than ASCII: they would end up in HTTP's header. Nor
@@ -54,10 +54,10 @@ def redirected(login: Login, info: Any) -> Login | None:
     )
 
 
-class AmqpEndpoints(Endpoints[Login, LinkT]):
+class AmqpEndpoints(BrokerEndpoints[AmqpLogin, LinkT]):
     """The brokers of a connection, each reached in the way that it asks for."""
 
-    def _enter(self, login: Login, timeout: float) -> LinkT:
+    def _enter(self, login: AmqpLogin, timeout: float) -> LinkT:
         """Log in, wherever the broker sends us, at most a few times."""
         until = monotonic() + timeout
         trail = []

@@ -14,11 +14,11 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from proton import Condition, Delivery, Endpoint, Event, Receiver, Sender, Session
 
 from brokers.amqp.dial import Dial
-from brokers.amqp.driver import GOODBYE, Driver
+from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
-from brokers.amqp.machine import RELAY, Handlers, Machine, client_machine
+from brokers.amqp.machine import RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
-from brokers.amqp.url import Login
+from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
 
@@ -33,7 +33,7 @@ def discard(delivery: Any) -> None:
         delivery.settle()
 
 
-class Link(Protocol):
+class AmqpLink(Protocol):
     """What looks after one link. Called with the engine's lock held; it must not block."""
 
     def opened(self, link: Sender | Receiver) -> None:
@@ -71,7 +71,7 @@ settle all that it was asked for."""
 LinkT = TypeVar("LinkT", Sender, Receiver)
 
 
-class Patient(Protocol):
+class WriteWaiter(Protocol):
     """Who has something to say, and waits for the broker to read first."""
 
     @property
@@ -82,7 +82,7 @@ class Patient(Protocol):
         """Say it now; with the lock held."""
 
 
-class Engine(Driver):
+class AmqpEngine(Driver):
     """One connection with one broker, from `open` until it ends; it is never opened again.
 
     Args:
@@ -95,7 +95,7 @@ class Engine(Driver):
         offers_relay: we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
     """
 
-    def __init__(self, login: Login, on_end: Callable[[Engine], None]) -> None:
+    def __init__(self, login: AmqpLogin, on_end: Callable[[AmqpEngine], None]) -> None:
         super().__init__(f"{login}")
         self.product: str | None = None
         self.version = ""
@@ -103,11 +103,11 @@ class Engine(Driver):
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._links: dict[Any, Link] = {}
+        self._links: dict[Any, AmqpLink] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
         self._largest = 0
-        self._patient: dict[Patient, None] = {}  # in the order in which they began to wait
+        self._patient: dict[WriteWaiter, None] = {}  # in the order in which they began to wait
         self._is_greeted = False
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
         self._session: Session | None = None
@@ -164,7 +164,7 @@ class Engine(Driver):
 
     def _abandon(self) -> None:
         self.drop()
-        self._join(monotonic() + GOODBYE)
+        self._join(monotonic() + JOIN_SECONDS)
         if self._thread is None:
             self._hang_up()
 
@@ -196,7 +196,7 @@ class Engine(Driver):
         """Note the size of a message that is to be written. With the lock held."""
         self._largest = max(self._largest, octets)
 
-    def wait(self, patient: Patient) -> None:
+    def wait(self, patient: WriteWaiter) -> None:
         """Have somebody told to go on once nothing holds it up. With the lock held."""
         self._patient[patient] = None
 
@@ -208,7 +208,7 @@ class Engine(Driver):
                 each.go_on()
             super()._flush()
 
-    def _tick(self, machine: Machine) -> float | None:
+    def _tick(self, machine: AmqpMachine) -> float | None:
         # While this is behind no more than one message is among it, which frames make at most twice as large.
         if self.unwritten > MAX_UNREAD + 2 * self._largest:
             self.break_off(LIMIT, f"the broker goes on writing, and reads nothing: {self.unwritten} octets wait for it")
@@ -222,7 +222,7 @@ class Engine(Driver):
     def _let_go(self) -> bool:
         return any(each.let_go() for each in self._links.values())
 
-    def look_after(self, link: LinkT, who: Link) -> LinkT:
+    def look_after(self, link: LinkT, who: AmqpLink) -> LinkT:
         """Have `who` told about a link, which is returned. With the lock held.
 
         Not by its name: another may have that before the broker has answered the end of this one.

@@ -16,15 +16,15 @@ from proton import Collector, Connection, Transport, symbol
 from brokers.amqp.events import happenings
 from brokers.amqp.sasl import AMQP_HEADER, SaslClient
 from brokers.amqp.stream import Stream, stream_for
-from brokers.amqp.url import Login as ClientLogin
+from brokers.amqp.url import AmqpLogin as ClientLogin
 from brokers.amqp.url import Mechanism
-from brokers.amqp.wrong_port import ENOUGH, check
+from brokers.amqp.wrong_port import HEAD_OCTETS, check
 from brokers.errors import ConnectionFailedError
 
 RELAY: Final = "ANONYMOUS-RELAY"
 """The capability of who takes messages to any destination over one link. Spec: anonymous terminus 2.3."""
 
-MAX_FRAME: Final = 65_536
+MAX_FRAME_OCTETS: Final = 65_536
 """Octets of a frame; over WebSocket some peers take no larger messages."""
 
 BEGINNING: Final = AMQP_HEADER[:5]
@@ -41,7 +41,7 @@ Handlers = Mapping[Any, Callable[[Any], None]]
 """What to do at each of proton's events; others are passed over."""
 
 
-class Login(Protocol):
+class SaslLogin(Protocol):
     """SASL, of either side."""
 
     @property
@@ -59,7 +59,7 @@ class Login(Protocol):
         """Take what was read, and yield what to write."""
 
 
-class Inspection(Protocol):
+class FrameInspector(Protocol):
     """Looks at frames, of AMQP only."""
 
     def take(self, octets: bytes) -> Iterator[bytes]:
@@ -69,7 +69,7 @@ class Inspection(Protocol):
         """Take note of what proton writes."""
 
 
-class Machine:
+class AmqpMachine:
     """The layers of one connection.
 
     Args:
@@ -89,10 +89,10 @@ class Machine:
         self,
         connection: Connection,
         transport: Transport,
-        login: Login | None,
+        login: SaslLogin | None,
         stream: Stream,
         check: Callable[[bytes], None] = lambda heard: None,
-        inspection: Inspection | None = None,
+        inspection: FrameInspector | None = None,
     ) -> None:
         self.connection = connection
         self.heard = b""
@@ -103,7 +103,7 @@ class Machine:
         self._early: bytes | None = b""  # of AMQP, while that is too little to be known as such
         self._transport = transport
         self._collector = Collector()
-        self._transport.max_frame_size = MAX_FRAME
+        self._transport.max_frame_size = MAX_FRAME_OCTETS
         self._transport.tracer = _trace  # else proton writes to standard error what peers do wrong
         self.connection.collect(self._collector)
         self._transport.bind(self.connection)
@@ -136,8 +136,8 @@ class Machine:
         Raises:
             ConnectionFailedError: the peer does not let us in, or speaks something else.
         """
-        if len(self.heard) < ENOUGH:
-            self.heard += octets[: ENOUGH - len(self.heard)]
+        if len(self.heard) < HEAD_OCTETS:
+            self.heard += octets[: HEAD_OCTETS - len(self.heard)]
             self._check(self.heard)
         octets = self._stream.receive(octets)
         if self._is_logging_in:
@@ -233,7 +233,7 @@ class Machine:
         return self._sasl.rest if self._sasl.is_done else b""
 
 
-def client_machine(login: ClientLogin) -> Machine:
+def client_machine(login: ClientLogin) -> AmqpMachine:
     """Make the layers of a client; asks for user and password.
 
     Raises:
@@ -246,4 +246,4 @@ def client_machine(login: ClientLogin) -> Machine:
     if login.relay:
         connection.desired_capabilities = [symbol(RELAY)]
     sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
-    return Machine(connection, transport, sasl, stream_for(login), partial(check, login))
+    return AmqpMachine(connection, transport, sasl, stream_for(login), partial(check, login))

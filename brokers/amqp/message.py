@@ -23,8 +23,8 @@ from uuid import UUID
 
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
-from brokers.amqp.dialect import PLAIN, Dialect, node_kind, read_address, spell
-from brokers.amqp.sections import BODIES, Found, MalformedError, Section, decode, encode, encode_data
+from brokers.amqp.dialect import PLAIN, AmqpDialect, node_kind, read_address, spell
+from brokers.amqp.sections import BODIES, AmqpSection, MalformedError, SectionValue, decode, encode, encode_data
 from brokers.message import (
     DEFAULT_PRIORITY,
     Body,
@@ -95,7 +95,7 @@ def _ulong(text: str) -> Any:
     return ulong(int(text))
 
 
-class Typed(NamedTuple):
+class TypedValue(NamedTuple):
     """A value with its JMS type."""
 
     type: PropertyType
@@ -114,26 +114,26 @@ TO_AMQP: Final[Mapping[PropertyType, Callable[[Any], object]]] = {
     PropertyType.BYTES: b64decode,
 }
 
-FROM_AMQP: Final[Mapping[type, Callable[[Any], Typed]]] = {
-    type(None): lambda value: Typed(PropertyType.STRING, None),
-    bool: lambda value: Typed(PropertyType.BOOLEAN, value),
-    byte: lambda value: Typed(PropertyType.BYTE, int(value)),
-    ubyte: lambda value: Typed(PropertyType.SHORT, int(value)),
-    short: lambda value: Typed(PropertyType.SHORT, int(value)),
-    ushort: lambda value: Typed(PropertyType.INT, int(value)),
-    int32: lambda value: Typed(PropertyType.INT, int(value)),
-    uint: lambda value: Typed(PropertyType.LONG, int(value)),
-    int: lambda value: Typed(PropertyType.LONG, value),
+FROM_AMQP: Final[Mapping[type, Callable[[Any], TypedValue]]] = {
+    type(None): lambda value: TypedValue(PropertyType.STRING, None),
+    bool: lambda value: TypedValue(PropertyType.BOOLEAN, value),
+    byte: lambda value: TypedValue(PropertyType.BYTE, int(value)),
+    ubyte: lambda value: TypedValue(PropertyType.SHORT, int(value)),
+    short: lambda value: TypedValue(PropertyType.SHORT, int(value)),
+    ushort: lambda value: TypedValue(PropertyType.INT, int(value)),
+    int32: lambda value: TypedValue(PropertyType.INT, int(value)),
+    uint: lambda value: TypedValue(PropertyType.LONG, int(value)),
+    int: lambda value: TypedValue(PropertyType.LONG, value),
     ulong: lambda value: _long_or_text(int(value)),
-    timestamp: lambda value: Typed(PropertyType.LONG, int(value)),
-    float32: lambda value: Typed(PropertyType.FLOAT, float(value)),
-    float: lambda value: Typed(PropertyType.DOUBLE, value),
-    str: lambda value: Typed(PropertyType.STRING, value),
-    symbol: lambda value: Typed(PropertyType.STRING, str(value)),
-    char: lambda value: Typed(PropertyType.STRING, str(value)),
-    UUID: lambda value: Typed(PropertyType.STRING, str(value)),
-    bytes: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
-    memoryview: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
+    timestamp: lambda value: TypedValue(PropertyType.LONG, int(value)),
+    float32: lambda value: TypedValue(PropertyType.FLOAT, float(value)),
+    float: lambda value: TypedValue(PropertyType.DOUBLE, value),
+    str: lambda value: TypedValue(PropertyType.STRING, value),
+    symbol: lambda value: TypedValue(PropertyType.STRING, str(value)),
+    char: lambda value: TypedValue(PropertyType.STRING, str(value)),
+    UUID: lambda value: TypedValue(PropertyType.STRING, str(value)),
+    bytes: lambda value: TypedValue(PropertyType.BYTES, b64encode(value).decode("ascii")),
+    memoryview: lambda value: TypedValue(PropertyType.BYTES, b64encode(value).decode("ascii")),
 }
 """What AMQP's types are in JMS: unsigned numbers take the next larger type, what is text in some way is a string."""
 
@@ -147,14 +147,18 @@ def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
     return None if value is None else TO_AMQP[kind](value)
 
 
-def from_amqp(value: object) -> Typed | None:
+def from_amqp(value: object) -> TypedValue | None:
     """Return an AMQP value as JMS has it; None for what JMS has no type for: decimals, lists, maps, described."""
     read = FROM_AMQP.get(type(value))
     return None if read is None else read(value)
 
 
-def _long_or_text(value: int) -> Typed:
-    return Typed(PropertyType.LONG, value) if fits(value, PropertyType.LONG) else Typed(PropertyType.STRING, str(value))
+def _long_or_text(value: int) -> TypedValue:
+    return (
+        TypedValue(PropertyType.LONG, value)
+        if fits(value, PropertyType.LONG)
+        else TypedValue(PropertyType.STRING, str(value))
+    )
 
 
 TYPE_ANNOTATION: Final = "x-opt-jms-msg-type"
@@ -195,18 +199,18 @@ UINTS: Final = 0, UINT
 LONGS: Final = -(1 << 63), (1 << 63) - 1
 PRIORITIES: Final = range(10)
 
-SHAPES: Final[Mapping[Section, type[list[Any]] | type[dict[Any, Any]]]] = {
-    Section.HEADER: list,
-    Section.MESSAGE_ANNOTATIONS: dict,
-    Section.PROPERTIES: list,
-    Section.APPLICATION_PROPERTIES: dict,
+SHAPES: Final[Mapping[AmqpSection, type[list[Any]] | type[dict[Any, Any]]]] = {
+    AmqpSection.HEADER: list,
+    AmqpSection.MESSAGE_ANNOTATIONS: dict,
+    AmqpSection.PROPERTIES: list,
+    AmqpSection.APPLICATION_PROPERTIES: dict,
 }
 """What the sections of the head are that are read."""
 
 Pieces: TypeAlias = list[bytes | memoryview]
 
 
-class Arrived(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message as it arrived, and how often it was delivered, this time included."""
 
     message: Message
@@ -216,7 +220,7 @@ class Arrived(NamedTuple):
 # To AMQP
 
 
-def to_amqp_message(message: Message, dialect: Dialect = PLAIN, *, with_header: bool = True) -> bytes:
+def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_header: bool = True) -> bytes:
     """Return the octets of the AMQP message that carries `message`.
 
     Message id and timestamp go out as they stand there; a time to live is made of the expiration if there is a
@@ -230,13 +234,13 @@ def to_amqp_message(message: Message, dialect: Dialect = PLAIN, *, with_header: 
     if message.destination is None:
         raise ValueError("the message has no destination")
     pieces: Pieces = [
-        encode(Section.HEADER, _header(message)) if with_header else b"",
-        encode(Section.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
-        encode(Section.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+        encode(AmqpSection.HEADER, _header(message)) if with_header else b"",
+        encode(AmqpSection.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
+        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]
     application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
     if application:
-        pieces.append(encode(Section.APPLICATION_PROPERTIES, application))
+        pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
     pieces += _body(message)
     return b"".join(pieces)
 
@@ -251,7 +255,7 @@ def _header(message: Message) -> list[object]:
     return fields
 
 
-def _annotations(message: Message, dialect: Dialect) -> dict[symbol, object]:
+def _annotations(message: Message, dialect: AmqpDialect) -> dict[symbol, object]:
     if message.message_type not in MESSAGE_TYPES:
         raise ValueError(f"AMQP carries the message types that JMS has, not {message.message_type}")
     annotations: dict[symbol, object] = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message.message_type))}
@@ -262,7 +266,7 @@ def _annotations(message: Message, dialect: Dialect) -> dict[symbol, object]:
     return annotations
 
 
-def _properties(message: Message, to: str, dialect: Dialect) -> list[object]:
+def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]:
     content_type = CONTENT_TYPES.get(message.message_type)
     user = message.properties.text(USER)
     sequence = message.properties.value(GROUP_SEQUENCE)
@@ -287,15 +291,15 @@ def _properties(message: Message, to: str, dialect: Dialect) -> list[object]:
 def _body(message: Message) -> Pieces:
     match message.message_type, message.body:
         case _, None:
-            return [encode(Section.VALUE, None)]
+            return [encode(AmqpSection.VALUE, None)]
         case ((MessageType.BYTES | MessageType.OBJECT), (bytes() | memoryview()) as octets):
             return [*encode_data(octets)]
         case MessageType.TEXT, str() as text:
-            return [encode(Section.VALUE, text)]
+            return [encode(AmqpSection.VALUE, text)]
         case MessageType.MAP, Properties() as entries:
-            return [encode(Section.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
+            return [encode(AmqpSection.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
         case MessageType.STREAM, tuple() as elements if not isinstance(elements, Properties):
-            return [encode(Section.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
+            return [encode(AmqpSection.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
     raise ValueError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
 
 
@@ -303,8 +307,8 @@ def _body(message: Message) -> Pieces:
 
 
 def from_amqp_message(
-    octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None
-) -> Arrived:
+    octets: bytes | bytearray, dialect: AmqpDialect = PLAIN, source: Destination | None = None
+) -> ReceivedMessage:
     """Return the message that the octets carry; never raises for what they are.
 
     Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
@@ -323,36 +327,38 @@ def from_amqp_message(
     try:
         found = list(decode(octets))
     except MalformedError:
-        return Arrived(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
+        return ReceivedMessage(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
     return _arrived(found, dialect, source)
 
 
-def from_amqp_head(octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None) -> Arrived:
+def from_amqp_head(
+    octets: bytes | bytearray, dialect: AmqpDialect = PLAIN, source: Destination | None = None
+) -> ReceivedMessage:
     """Return the message without its body, from the first octets that carry it; never raises for what they are.
 
     What is cut off is as if it were not there. It takes next to no memory. For the rest see `from_amqp_message`.
     """
-    found: list[Found] = []
+    found: list[SectionValue] = []
     with suppress(MalformedError):
         found.extend(decode(octets, with_body=False))
     head = [each for each in found if each.section not in BODIES]
-    declared = _row(MESSAGE_TYPES, _heads(head)[Section.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
+    declared = _row(MESSAGE_TYPES, _heads(head)[AmqpSection.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
     arrived = _arrived(head, dialect, source)
     kind = MessageType.UNKNOWN if declared is None else declared
     return arrived._replace(message=replace(arrived.message, message_type=kind, body=None))
 
 
-def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -> Arrived:
+def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> ReceivedMessage:
     heads = _heads(found)
-    durable, priority, time_to_live, _, delivered = _fields(heads, Section.HEADER, 5)
-    stated = _fields(heads, Section.PROPERTIES, 12)
+    durable, priority, time_to_live, _, delivered = _fields(heads, AmqpSection.HEADER, 5)
+    stated = _fields(heads, AmqpSection.PROPERTIES, 12)
     message_id, _, to, subject, reply_to, correlation_id, content_type, _, expiry, created, _, _ = stated
-    annotations, application = heads[Section.MESSAGE_ANNOTATIONS], heads[Section.APPLICATION_PROPERTIES]
+    annotations, application = heads[AmqpSection.MESSAGE_ANNOTATIONS], heads[AmqpSection.APPLICATION_PROPERTIES]
     declared = _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION))
     message_type, body = _content(found, declared, _text(content_type))
     count = _number(delivered, UINTS) or 0
     timestamp_ms = _number(created, LONGS)
-    return Arrived(
+    return ReceivedMessage(
         Message(
             message_type=message_type,
             body=body,
@@ -377,9 +383,9 @@ def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -
     )
 
 
-def _heads(found: Iterable[Found]) -> dict[Section, Any]:
+def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:
     """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
-    heads: dict[Section, Any] = {}
+    heads: dict[AmqpSection, Any] = {}
     for section, value, _ in found:
         if section in SHAPES and section not in heads and isinstance(value, SHAPES[section]):
             heads[section] = value
@@ -389,7 +395,7 @@ def _heads(found: Iterable[Found]) -> dict[Section, Any]:
     return heads
 
 
-def _fields(heads: Mapping[Section, Any], section: Section, count: int) -> list[Any]:
+def _fields(heads: Mapping[AmqpSection, Any], section: AmqpSection, count: int) -> list[Any]:
     """Return the first fields of a section that is a list; None stands for those that are not there."""
     fields: list[Any] = heads[section][:count]
     return fields + [None] * (count - len(fields))
@@ -415,7 +421,7 @@ def _row(table: tuple[Any, ...], number: object) -> Any:
 
 
 def _destination(
-    address: str | None, annotation: object, dialect: Dialect, otherwise: Destination | None
+    address: str | None, annotation: object, dialect: AmqpDialect, otherwise: Destination | None
 ) -> Destination | None:
     if not address:
         return otherwise
@@ -432,7 +438,7 @@ def _expiration(absolute: int | None, time_to_live: int | None, created: int | N
     return None if created is None else created + time_to_live
 
 
-def _id_of_sender(application: Mapping[Any, Any], dialect: Dialect) -> str | None:
+def _id_of_sender(application: Mapping[Any, Any], dialect: AmqpDialect) -> str | None:
     value = None if dialect.id_property is None else application.get(dialect.id_property)
     return value if isinstance(value, str) and value.startswith(JMS_PREFIX) else None
 
@@ -466,9 +472,11 @@ def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Prope
             yield Property(f"{SHOWN_PREFIX}{name}", *typed)
 
 
-def _content(found: list[Found], declared: MessageType | None, content_type: str | None) -> tuple[MessageType, Body]:
+def _content(
+    found: list[SectionValue], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body]:
     bodies = [each for each in found if each.section in BODIES]
-    kind = bodies[0].section if bodies else Section.VALUE
+    kind = bodies[0].section if bodies else AmqpSection.VALUE
     if any(each.section is not kind for each in bodies):
         return MessageType.UNKNOWN, b"".join(each.octets for each in bodies)
     read = _READERS[kind]([each.value for each in bodies], declared, content_type)
@@ -519,5 +527,5 @@ def _map_body(value: Mapping[Any, Any]) -> tuple[MessageType, Body] | None:
 
 
 _READERS: Final[
-    Mapping[Section, Callable[[list[Any], MessageType | None, str | None], tuple[MessageType, Body] | None]]
-] = {Section.DATA: _from_data, Section.SEQUENCE: _from_sequence, Section.VALUE: _from_value}
+    Mapping[AmqpSection, Callable[[list[Any], MessageType | None, str | None], tuple[MessageType, Body] | None]]
+] = {AmqpSection.DATA: _from_data, AmqpSection.SEQUENCE: _from_sequence, AmqpSection.VALUE: _from_value}

@@ -57,7 +57,7 @@ STATES: Final[Mapping[Any, int]] = {
 """The outcomes by what describes them."""
 
 
-class Outcome(NamedTuple):
+class AmqpOutcome(NamedTuple):
     """What a receiver decided about a delivery, at once or at the commit of a transaction.
 
     Attributes:
@@ -164,20 +164,20 @@ def failure_of(delivery: Delivery) -> SendFailedError | None:
     return None
 
 
-def outcome_of(delivery: Delivery) -> Outcome:
+def outcome_of(delivery: Delivery) -> AmqpOutcome:
     """Read what was decided; of a delivery that belongs to a transaction, what takes effect at its commit."""
     remote = delivery.remote
     if delivery.remote_state != TRANSACTIONAL:
-        return Outcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
+        return AmqpOutcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
     data: Any = remote.data
     outcome = data[1] if isinstance(data, list) and len(data) > 1 else None
     if not isinstance(outcome, Described) or not isinstance(outcome.descriptor, int | str):
-        return Outcome(0)
+        return AmqpOutcome(0)
     fields = outcome.value if isinstance(outcome.value, list) else []
     state = STATES.get(outcome.descriptor, 0)
     if state == Delivery.MODIFIED:
-        return Outcome(state, None, *(each is True for each in [*fields, None, None][:2]))
-    return Outcome(state, _condition(fields) if state == Delivery.REJECTED else None)
+        return AmqpOutcome(state, None, *(each is True for each in [*fields, None, None][:2]))
+    return AmqpOutcome(state, _condition(fields) if state == Delivery.REJECTED else None)
 
 
 def transaction_of(delivery: Delivery) -> bytes | None:

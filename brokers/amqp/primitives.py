@@ -19,7 +19,7 @@ from proton import byte, float32, int32, short, symbol, timestamp, ubyte, uint, 
 
 Octets: TypeAlias = bytes | bytearray
 
-MOST: Final = 1000
+MAX_VALUES: Final = 1000
 """Values of a list or map that are read here; proton has a limit of its own for those that are larger."""
 
 
@@ -115,7 +115,7 @@ def _value(octets: Octets, at: int) -> tuple[int, Any]:
     begin = at + 1 + width
     end = begin + int.from_bytes(octets[at + 1 : begin], "big")
     count = int.from_bytes(octets[begin : begin + width], "big")
-    if count > MOST:
+    if count > MAX_VALUES:
         raise ValueError("too many values")
     found, values = _values(octets, begin + width, count)
     if found != end:

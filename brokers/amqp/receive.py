@@ -20,9 +20,9 @@ from typing import Any, Final
 from proton import Condition, Described, Link, Receiver, Sender, Session, Terminus, symbol, ulong
 from proton import Delivery as Transfer
 
-from brokers.adapter.consumer import Wishes
-from brokers.amqp.dialect import CAPABILITIES, Dialect, node_kind, spell
-from brokers.amqp.engine import Engine, discard
+from brokers.adapter.consumer import SubscribeOptions
+from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
+from brokers.amqp.engine import AmqpEngine, discard
 from brokers.amqp.outcomes import (
     LINK_REDIRECT,
     LINK_STOLEN,
@@ -42,12 +42,12 @@ SELECTOR_CODE: Final = 0x0000_468C_0000_0004
 PARTS: Final = 4
 """The broker gets credit for this part of what it may have on the way at once, where it is told nothing else."""
 
-HEAD: Final = 65_536
+MAX_HEAD_OCTETS: Final = 65_536
 """Octets that are kept of a message above the limit: what stands before its body, if that is not very long."""
 
 
 @dataclass(slots=True, eq=False)
-class Arrival:
+class AmqpArrival:
     """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
 
     Of one with more octets than the limit, `size`, or than there was memory for, only the first are here. Of one that
@@ -70,7 +70,9 @@ class Inlet:
         limit: octets of a message that is kept. The broker is not told: it would end the link over a larger one.
     """
 
-    def __init__(self, engine: Engine, generation: int, wishes: Wishes, dialect: Dialect, limit: int) -> None:
+    def __init__(
+        self, engine: AmqpEngine, generation: int, wishes: SubscribeOptions, dialect: AmqpDialect, limit: int
+    ) -> None:
         self.engine = engine
         self.generation = generation
         self.is_live = False
@@ -88,7 +90,7 @@ class Inlet:
         self._seen: set[int] = set()
         self._buffer = bytearray()
         self._size = 0  # of what came of the message, with what was dropped
-        self._receive: Callable[[Arrival], None] = lambda arrival: None
+        self._receive: Callable[[AmqpArrival], None] = lambda arrival: None
         self._on_detach: Callable[[BrokerError], None] = lambda error: None
         self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
 
@@ -108,7 +110,10 @@ class Inlet:
         self.await_detached(timeout)
 
     def attach(
-        self, receive: Callable[[Arrival], None], on_detach: Callable[[BrokerError], None], credit: int | None = None
+        self,
+        receive: Callable[[AmqpArrival], None],
+        on_detach: Callable[[BrokerError], None],
+        credit: int | None = None,
     ) -> Callable[[float], None]:
         """Attach and give credit; return what waits so many seconds for the broker's answer.
 
@@ -316,15 +321,15 @@ class Inlet:
             with suppress(MemoryError):
                 self._buffer += octets
                 return
-        if is_whole and len(self._buffer) < HEAD:
-            self._buffer += octets[: HEAD - len(self._buffer)]
+        if is_whole and len(self._buffer) < MAX_HEAD_OCTETS:
+            self._buffer += octets[: MAX_HEAD_OCTETS - len(self._buffer)]
         else:
-            del self._buffer[HEAD:]
+            del self._buffer[MAX_HEAD_OCTETS:]
 
     def let_go(self) -> bool:
         """Keep no more than the head of a message, for want of memory; False if there is no more."""
-        has_body = len(self._buffer) > HEAD
-        del self._buffer[HEAD:]
+        has_body = len(self._buffer) > MAX_HEAD_OCTETS
+        del self._buffer[MAX_HEAD_OCTETS:]
         return has_body
 
     def _clear(self) -> None:
@@ -339,7 +344,9 @@ class Inlet:
             delivery.settle()
         else:
             self._transfers[number] = delivery
-        self.engine.later(partial(self._receive, Arrival(self, number, octets, size, is_settled, self.engine.read_at)))
+        self.engine.later(
+            partial(self._receive, AmqpArrival(self, number, octets, size, is_settled, self.engine.read_at))
+        )
 
     def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
         """Tell who waits for the link, or that it has ended by the broker's will."""

@@ -18,12 +18,12 @@ from typing import Any, Final, TypeAlias
 
 from brokers.amqp.endpoints import MAX_DETOURS, redirected
 from brokers.amqp.outcomes import RedirectedError
-from brokers.amqp.url import Login
+from brokers.amqp.url import AmqpLogin
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, UnsentError
 from brokers.message import Message
 
-MAX_ASKING: Final = 1000
+MAX_KNOWN_PLACES: Final = 1000
 """Places to answer to of which is remembered where they are."""
 
 Way: TypeAlias = Callable[[float], SendResult]
@@ -40,7 +40,7 @@ class Branches:
         make: opens a connection.
     """
 
-    def __init__(self, make: Callable[[Login], Connection]) -> None:
+    def __init__(self, make: Callable[[AmqpLogin], Connection]) -> None:
         self._make = make
         self._connecting = Lock()  # so that who is sent to the same place takes the same connection
         self._lock = Lock()
@@ -48,7 +48,7 @@ class Branches:
         self._asking: OrderedDict[str, Connection] = OrderedDict()
         self._is_closed = False
 
-    def to(self, login: Login, info: Any) -> tuple[Connection, str] | None:
+    def to(self, login: AmqpLogin, info: Any) -> tuple[Connection, str] | None:
         """Return the connection to the place that a redirect names, and the address to use there.
 
         None if it names no place or no address, leads to a host that is not allowed, or there were too many.
@@ -78,10 +78,10 @@ class Branches:
                 key = f"{message.reply_to}"
                 self._asking[key] = by
                 self._asking.move_to_end(key)
-                while len(self._asking) > MAX_ASKING:
+                while len(self._asking) > MAX_KNOWN_PLACES:
                     self._asking.popitem(last=False)
 
-    def way_on(self, login: Login, message: Message, error: BrokerError | None) -> Way | None:
+    def way_on(self, login: AmqpLogin, message: Message, error: BrokerError | None) -> Way | None:
         """Return what sends elsewhere a message that was refused; None if it belongs nowhere else.
 
         Where it belongs a redirect says; for an answer to what is not there, it is where the request came from.
@@ -99,7 +99,7 @@ class Branches:
             return None if asking is None else partial(_send_by, asking, message, error)
         return None
 
-    def _send_to(self, login: Login, message: Message, error: RedirectedError, timeout: float) -> SendResult:
+    def _send_to(self, login: AmqpLogin, message: Message, error: RedirectedError, timeout: float) -> SendResult:
         assert message.destination is not None
         try:
             elsewhere = self.to(login, error.info)

@@ -14,18 +14,18 @@ from typing import Any, Final
 
 from proton import Array, Data, DataException, Described, symbol, ulong
 
-from brokers.amqp.url import Login, Mechanism
+from brokers.amqp.url import AmqpLogin, Mechanism
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-HEADER_SIZE: Final = 8
+HEADER_OCTETS: Final = 8
 
 SASL_FRAME: Final = 1
 DATA_OFFSET: Final = 2
 """Where the body of a frame begins, in words of four octets."""
 
-MAX_FRAME: Final = 4096
+MAX_FRAME_OCTETS: Final = 4096
 """Octets of a SASL frame. AMQP says 512; brokers with many mechanisms, and long passwords, take more."""
 
 
@@ -56,7 +56,7 @@ def pack(performative: Performative, *fields: Any) -> bytes:
     data = Data()
     data.put_object(Described(ulong(performative), list(fields)))
     body = bytes(data.encode())
-    size = HEADER_SIZE + len(body)
+    size = HEADER_OCTETS + len(body)
     return size.to_bytes(4, "big") + bytes([DATA_OFFSET, SASL_FRAME, 0, 0]) + body
 
 
@@ -87,10 +87,10 @@ class Frames:
     def header(self, octets: bytes) -> bytes | None:
         """Add octets, and return the protocol header once it is there."""
         self.rest += octets
-        if len(self.rest) < HEADER_SIZE:
+        if len(self.rest) < HEADER_OCTETS:
             return None
-        head = bytes(self.rest[:HEADER_SIZE])
-        del self.rest[:HEADER_SIZE]
+        head = bytes(self.rest[:HEADER_OCTETS])
+        del self.rest[:HEADER_OCTETS]
         return head
 
     def next(self) -> tuple[Performative, list[Any]] | None:
@@ -99,11 +99,15 @@ class Frames:
         Raises:
             SaslError: it is none, or too large.
         """
-        if len(self.rest) < HEADER_SIZE:
+        if len(self.rest) < HEADER_OCTETS:
             return None
         size = int.from_bytes(self.rest[:4], "big")
-        if not HEADER_SIZE <= size <= MAX_FRAME or self.rest[5] != SASL_FRAME or not 2 <= self.rest[4] <= size // 4:
-            raise SaslError(f"no SASL frame: it begins with {bytes(self.rest[:HEADER_SIZE]).hex()}")
+        if (
+            not HEADER_OCTETS <= size <= MAX_FRAME_OCTETS
+            or self.rest[5] != SASL_FRAME
+            or not 2 <= self.rest[4] <= size // 4
+        ):
+            raise SaslError(f"no SASL frame: it begins with {bytes(self.rest[:HEADER_OCTETS]).hex()}")
         if len(self.rest) < size:
             return None
         frame = bytes(self.rest[:size])
@@ -118,7 +122,7 @@ class SaslClient:
         is_done: the broker let us in; what follows is in `rest`.
     """
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: AmqpLogin) -> None:
         """Ask for user and password.
 
         Raises:

@@ -19,7 +19,7 @@ from brokers.amqp.primitives import read_value
 from brokers.amqp.stack import is_shallow, with_stack
 
 
-class Section(IntEnum):
+class AmqpSection(IntEnum):
     """The descriptors of the sections."""
 
     HEADER = 0x70
@@ -34,30 +34,30 @@ class Section(IntEnum):
 
 
 SYMBOLS: Final = {
-    "amqp:header:list": Section.HEADER,
-    "amqp:delivery-annotations:map": Section.DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": Section.MESSAGE_ANNOTATIONS,
-    "amqp:properties:list": Section.PROPERTIES,
-    "amqp:application-properties:map": Section.APPLICATION_PROPERTIES,
-    "amqp:data:binary": Section.DATA,
-    "amqp:amqp-sequence:list": Section.SEQUENCE,
-    "amqp:amqp-value:*": Section.VALUE,
-    "amqp:footer:map": Section.FOOTER,
+    "amqp:header:list": AmqpSection.HEADER,
+    "amqp:delivery-annotations:map": AmqpSection.DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": AmqpSection.MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": AmqpSection.PROPERTIES,
+    "amqp:application-properties:map": AmqpSection.APPLICATION_PROPERTIES,
+    "amqp:data:binary": AmqpSection.DATA,
+    "amqp:amqp-sequence:list": AmqpSection.SEQUENCE,
+    "amqp:amqp-value:*": AmqpSection.VALUE,
+    "amqp:footer:map": AmqpSection.FOOTER,
 }
 
-BODIES: Final = frozenset({Section.DATA, Section.SEQUENCE, Section.VALUE})
+BODIES: Final = frozenset({AmqpSection.DATA, AmqpSection.SEQUENCE, AmqpSection.VALUE})
 
 DATA_8: Final = b"\x00\x53\x75\xa0"
 DATA_32: Final = b"\x00\x53\x75\xb0"
 """How a data section begins: its descriptor, and the constructor of a short or long binary."""
 
 
-PLAIN: Final = {int(section): section for section in Section}
+PLAIN: Final = {int(section): section for section in AmqpSection}
 """The sections by the third octet of how they begin, as everybody writes it, after these:"""
 
 DESCRIBED, SMALL_ULONG = 0x00, 0x53
 
-REPEATED: Final = frozenset({Section.HEADER, Section.MESSAGE_ANNOTATIONS})
+REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS})
 """Sections that many messages have in common."""
 
 SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
@@ -74,15 +74,15 @@ class MalformedError(ValueError):
     """The octets are no AMQP message."""
 
 
-class Found(NamedTuple):
+class SectionValue(NamedTuple):
     """One section: which, its value, and its octets as they stood there."""
 
-    section: Section
+    section: AmqpSection
     value: Any
     octets: memoryview
 
 
-def encode(section: Section, value: Any) -> bytes:
+def encode(section: AmqpSection, value: Any) -> bytes:
     """Encode a section; that is, a described value.
 
     Raises:
@@ -103,7 +103,7 @@ def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
     return DATA_32 + len(body).to_bytes(4, "big"), body
 
 
-def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Found]:
+def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[SectionValue]:
     """Yield the sections of a message, those that no version of AMQP knows left out; or those before its body.
 
     Raises:
@@ -126,17 +126,19 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Fou
         at += size
 
 
-def _section_at(octets: bytes | bytearray, at: int) -> Section | None:
+def _section_at(octets: bytes | bytearray, at: int) -> AmqpSection | None:
     """Say which section begins there; None if that is not known by three octets."""
     if at + 3 <= len(octets) and octets[at] == DESCRIBED and octets[at + 1] == SMALL_ULONG:
         return PLAIN.get(octets[at + 2])
     return None
 
 
-def _plain(section: Section, octets: bytes | bytearray, view: memoryview, at: int) -> tuple[int, Found | None] | None:
+def _plain(
+    section: AmqpSection, octets: bytes | bytearray, view: memoryview, at: int
+) -> tuple[int, SectionValue | None] | None:
     """Read a section of primitive values, which proton would take longer for; None if it is another one."""
     begin = at + 3
-    if section is Section.DATA:
+    if section is AmqpSection.DATA:
         return _data(view[at:])
     if section in REPEATED and begin + 2 <= len(octets) and octets[begin] in SHORT_COMPOUNDS:
         read = _repeated(bytes(view[begin : begin + 2 + octets[begin + 1]]))
@@ -147,7 +149,7 @@ def _plain(section: Section, octets: bytes | bytearray, view: memoryview, at: in
     if read is None:
         return None
     end = begin + read[0]
-    return end - at, Found(section, read[1], view[at:end])
+    return end - at, SectionValue(section, read[1], view[at:end])
 
 
 @lru_cache(maxsize=256)
@@ -156,7 +158,7 @@ def _repeated(octets: bytes) -> tuple[int, Any] | None:
     return read_value(octets, 0)
 
 
-def _data(view: memoryview) -> tuple[int, Found | None] | None:
+def _data(view: memoryview) -> tuple[int, SectionValue | None] | None:
     """Read a data section without a copy by proton; None if there is another section, or it is cut off."""
     match bytes(view[:4]):
         case head if head == DATA_8 and len(view) > 4:
@@ -166,14 +168,14 @@ def _data(view: memoryview) -> tuple[int, Found | None] | None:
         case _:
             return None
     end = begin + length
-    return (end, Found(Section.DATA, view[begin:end], view[:end])) if end <= len(view) else None
+    return (end, SectionValue(AmqpSection.DATA, view[begin:end], view[:end])) if end <= len(view) else None
 
 
-def _decode_one(view: memoryview) -> tuple[int, Found | None]:
+def _decode_one(view: memoryview) -> tuple[int, SectionValue | None]:
     return _decoded(view) if is_shallow(view) else with_stack(partial(_decoded, view))
 
 
-def _decoded(view: memoryview) -> tuple[int, Found | None]:
+def _decoded(view: memoryview) -> tuple[int, SectionValue | None]:
     data = Data()
     try:
         size = data.decode(cast("bytes", view))  # any buffer will do, and the rest of a large message is not copied
@@ -185,12 +187,14 @@ def _decoded(view: memoryview) -> tuple[int, Found | None]:
     if not isinstance(value, Described):
         raise MalformedError(f"no AMQP message: a section is described, not {type(value).__name__}")
     section = _section(value.descriptor)
-    return size, None if section is None else Found(section, _owned(value.value), view[:size])  # while `data` lives
+    return size, None if section is None else SectionValue(
+        section, _owned(value.value), view[:size]
+    )  # while `data` lives
 
 
-def _section(descriptor: object) -> Section | None:
+def _section(descriptor: object) -> AmqpSection | None:
     if isinstance(descriptor, int):
-        return Section(descriptor) if descriptor in Section.__members__.values() else None
+        return AmqpSection(descriptor) if descriptor in AmqpSection.__members__.values() else None
     return SYMBOLS.get(descriptor) if isinstance(descriptor, str) else None
 
 

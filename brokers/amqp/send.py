@@ -20,8 +20,8 @@ from typing import Any, Final, TypeAlias
 
 from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
 
-from brokers.amqp.dialect import CAPABILITIES, Dialect, node_kind, spell
-from brokers.amqp.engine import Engine, Link
+from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
+from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
@@ -32,7 +32,7 @@ Settle: TypeAlias = Callable[[BrokerError | None], None]
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 """All that may become of a message: who does not list them may not be told. Spec: anonymous terminus 2.2.2."""
 
-MAX_WAITING: Final = 1000
+MAX_WAITING_MESSAGES: Final = 1000
 """Messages that wait for the broker's credit on one link before who sends has to wait."""
 
 NOT_SENT: Final = "the broker did not read, or gave no credit, in time, so the message was not sent"
@@ -42,7 +42,7 @@ MAX_LINKS: Final = 100
 
 
 @dataclass(slots=True, eq=False)
-class Posting:
+class OutgoingMessage:
     """One message on its way.
 
     Attributes:
@@ -64,7 +64,7 @@ class Posting:
             when_sent()
 
 
-class Outbox(Link):
+class Outbox(AmqpLink):
     """One sending link, attached when there is something to send, and again if it was detached.
 
     Args:
@@ -73,7 +73,7 @@ class Outbox(Link):
         tags: makes delivery tags, each once in the connection, so that an error that names one is understood.
     """
 
-    def __init__(self, engine: Engine, target: Destination | None, dialect: Dialect, tags: count[int]) -> None:
+    def __init__(self, engine: AmqpEngine, target: Destination | None, dialect: AmqpDialect, tags: count[int]) -> None:
         self._engine = engine
         self._target = target
         self._dialect = dialect
@@ -81,8 +81,8 @@ class Outbox(Link):
         self._link: Sender | None = None
         self._is_open = False
         self._has_sent = False
-        self._waiting: deque[Posting] = deque()
-        self._unsettled: dict[str, tuple[Delivery, Posting]] = {}
+        self._waiting: deque[OutgoingMessage] = deque()
+        self._unsettled: dict[str, tuple[Delivery, OutgoingMessage]] = {}
         self._room = Signal(engine.lock)
 
     @property
@@ -90,7 +90,7 @@ class Outbox(Link):
         """Whether nothing is under way."""
         return not self._waiting and not self._unsettled
 
-    def post(self, posting: Posting, *, until: float | None = None) -> None:
+    def post(self, posting: OutgoingMessage, *, until: float | None = None) -> None:
         """Send, or have it wait for credit. With the engine's lock held.
 
         Args:
@@ -101,10 +101,10 @@ class Outbox(Link):
         Raises:
             NotSentError: there was no room in time.
         """
-        while until is not None and len(self._waiting) >= MAX_WAITING and self._engine.is_up:
+        while until is not None and len(self._waiting) >= MAX_WAITING_MESSAGES and self._engine.is_up:
             left = until - monotonic()
             if left <= 0 or not self._room.wait(None if left == inf else left):
-                raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING} before it")
+                raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING_MESSAGES} before it")
         if not self._engine.is_up:
             raise self._engine.lost()
         if self._link is None:
@@ -112,11 +112,11 @@ class Outbox(Link):
         self._waiting.append(posting)
         self._send_waiting()
 
-    def has_waiting(self, posting: Posting) -> bool:
+    def has_waiting(self, posting: OutgoingMessage) -> bool:
         """Say whether the broker has to read, or to give credit, before it goes out. With the engine's lock held."""
         return bool(self._waiting) and posting in self._waiting
 
-    def withdraw(self, posting: Posting) -> bool:
+    def withdraw(self, posting: OutgoingMessage) -> bool:
         """Forget what still waits; False if it does not, as it was sent. With the engine's lock held."""
         if posting not in self._waiting:
             return False
@@ -125,7 +125,7 @@ class Outbox(Link):
         self._room.notify_all()
         return True
 
-    def give_up(self, posting: Posting) -> None:
+    def give_up(self, posting: OutgoingMessage) -> None:
         """Send it no more, if that is still to be done, and say so."""
         with self._engine.lock:
             is_withdrawn = self.withdraw(posting)
@@ -174,7 +174,7 @@ class Outbox(Link):
             self._has_sent = True
             self._unsettled[tag] = delivery, posting
             posting.is_sent()
-        if len(self._waiting) < MAX_WAITING:
+        if len(self._waiting) < MAX_WAITING_MESSAGES:
             self._room.notify_all()
 
     # What the engine tells, with its lock held
@@ -243,7 +243,7 @@ class Outboxes:
         engine: the connection; if it offers the anonymous terminus one link does for all destinations.
     """
 
-    def __init__(self, engine: Engine, dialect: Dialect) -> None:
+    def __init__(self, engine: AmqpEngine, dialect: AmqpDialect) -> None:
         self._engine = engine
         self._dialect = dialect
         self._tags = count(1)

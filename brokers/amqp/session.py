@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.amqp.coordinator import Coordinator
-from brokers.amqp.dialect import PLAIN, Dialect, dialect_of
-from brokers.amqp.engine import Engine
+from brokers.amqp.dialect import PLAIN, AmqpDialect, dialect_of
+from brokers.amqp.engine import AmqpEngine
 from brokers.amqp.send import Outboxes
 from brokers.amqp.temporary import TemporaryNode
-from brokers.amqp.url import Login
+from brokers.amqp.url import AmqpLogin
 
 
-class AmqpSession(Engine):
+class AmqpSession(AmqpEngine):
     """An engine with its sending links and its way to the coordinator.
 
     Attributes:
@@ -25,13 +25,13 @@ class AmqpSession(Engine):
     outboxes: Outboxes
     coordinator: Coordinator
 
-    def __init__(self, login: Login, on_end: Callable[[AmqpSession], None]) -> None:
+    def __init__(self, login: AmqpLogin, on_end: Callable[[AmqpSession], None]) -> None:
         super().__init__(login, lambda _: on_end(self))
-        self.dialect: Dialect = PLAIN
+        self.dialect: AmqpDialect = PLAIN
         self.temporaries: dict[str, TemporaryNode] = {}
 
     def open(self, timeout: float) -> None:
-        """Connect, log in, and learn how the broker speaks; see `Engine`."""
+        """Connect, log in, and learn how the broker speaks; see `AmqpEngine`."""
         super().open(timeout)
         self.dialect = self.login.dialect or dialect_of(self.product)
         self.outboxes, self.coordinator = Outboxes(self, self.dialect), Coordinator(self)

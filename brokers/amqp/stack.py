@@ -13,16 +13,16 @@ from brokers.threads.thread import Thread
 
 T = TypeVar("T")
 
-STACK: Final = 8 << 20
+STACK_OCTETS: Final = 8 << 20
 """Octets. As many lists within each other as proton takes, 65,535, need half of it."""
 
-SHALLOW: Final = 500
+SHALLOW_LEVELS: Final = 500
 """Levels that any thread has stack for."""
 
 _COMPOUND: Final = (b"\x00", b"\xc0", b"\xc1", b"\xd0", b"\xd1", b"\xe0", b"\xf0")
 """How values begin that others are in: what is described, lists, maps and arrays."""
 
-_DESCRIBED: Final = 0
+_DESCRIBED_CODE: Final = 0
 _FIRST_SIZED: Final = 0xA0
 _FIRST_COMPOUND: Final = 0xC0
 _WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
@@ -39,7 +39,7 @@ def start(thread: Thread) -> None:
     """
     with _starting:
         before = threading.stack_size()
-        threading.stack_size(max(before, STACK))
+        threading.stack_size(max(before, STACK_OCTETS))
         try:
             thread.start()
         finally:
@@ -49,7 +49,7 @@ def start(thread: Thread) -> None:
 def is_shallow(octets: memoryview) -> bool:
     """Say whether the value at the beginning cannot have others so deep within that stack matters; False if unknown."""
     at = 0
-    if octets and octets[0] == _DESCRIBED:
+    if octets and octets[0] == _DESCRIBED_CODE:
         found = _end(octets, 1)
         if found is None:
             return False
@@ -60,7 +60,7 @@ def is_shallow(octets: memoryview) -> bool:
     if octets[at] < _FIRST_COMPOUND:
         return True
     held = bytes(octets[:end])
-    return sum(held.count(each) for each in _COMPOUND) <= SHALLOW
+    return sum(held.count(each) for each in _COMPOUND) <= SHALLOW_LEVELS
 
 
 def _end(octets: memoryview, at: int) -> int | None:

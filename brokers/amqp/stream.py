@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from brokers.amqp.url import Login
+from brokers.amqp.url import AmqpLogin
 
 
 class Stream(Protocol):
@@ -46,7 +46,7 @@ class Stream(Protocol):
         """Take leave, after AMQP did."""
 
 
-class Plain:
+class PlainStream:
     """TCP, with or without TLS: what is written is AMQP."""
 
     is_open = True
@@ -81,10 +81,10 @@ class Plain:
         """TCP has no leave of its own."""
 
 
-def stream_for(login: Login) -> Stream:
+def stream_for(login: AmqpLogin) -> Stream:
     """Make the stream that a login asks for."""
     if login.binding is None:
-        return Plain()
+        return PlainStream()
     from brokers.amqp.websocket import WebSocketClient  # a library that TCP does without
 
     return WebSocketClient(login)

@@ -12,8 +12,8 @@ from typing import Final
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
 
-from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
-from brokers.amqp.engine import Engine, Link
+from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, read_address
+from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, ConnectionLostError, UnsupportedError
@@ -26,7 +26,7 @@ NAME_OCTETS: Final = 24
 """Random octets in the name of a topic that stands for a temporary queue: who knows the name may consume from it."""
 
 
-def topic_as_queue(engine: Engine, dialect: Dialect) -> Destination:
+def topic_as_queue(engine: AmqpEngine, dialect: AmqpDialect) -> Destination:
     """Name a temporary queue that is a topic to the broker, which makes it when it is consumed from.
 
     It holds nothing for consumers that come later, and two of them get each message both.
@@ -42,10 +42,10 @@ def topic_as_queue(engine: Engine, dialect: Dialect) -> Destination:
     raise UnsupportedError(f"temporaryQueues=topics is for Artemis, which {engine} is not: leave it out")
 
 
-class TemporaryNode(Link):
+class TemporaryNode(AmqpLink):
     """A link that nothing is sent on: its target is the temporary destination, and lives as long as the link."""
 
-    def __init__(self, engine: Engine, kind: DestinationKind, dialect: Dialect) -> None:
+    def __init__(self, engine: AmqpEngine, kind: DestinationKind, dialect: AmqpDialect) -> None:
         self._engine = engine
         self._kind = kind
         self._dialect = dialect

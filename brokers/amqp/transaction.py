@@ -20,10 +20,10 @@ from functools import partial
 from threading import Lock
 from typing import Protocol, TypeAlias
 
-from brokers.amqp.consumer import AmqpDelivery, Fate
-from brokers.amqp.send import Posting
+from brokers.amqp.consumer import AmqpDelivery, AmqpDeliveryState
+from brokers.amqp.send import OutgoingMessage
 from brokers.amqp.session import AmqpSession
-from brokers.amqp.url import Login
+from brokers.amqp.url import AmqpLogin
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
@@ -32,7 +32,7 @@ from brokers.threads.futures import Completion
 log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class AmqpTransactionOwner(Protocol):
     """What a transaction needs of its connection."""
 
     def encode(self, message: Message) -> bytes:
@@ -44,7 +44,9 @@ class Owner(Protocol):
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
         """Make a future."""
 
-    def send_on(self, login: Login, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]) -> None:
+    def send_on(
+        self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
+    ) -> None:
         """Send elsewhere what belongs there, and tell `then` what is refused for good; never blocks."""
 
     def owns(self, delivery: Delivery) -> bool:
@@ -54,7 +56,7 @@ class Owner(Protocol):
 class AmqpTransaction(Transaction):
     """Sends and accepts that are carried out together."""
 
-    def __init__(self, owner: Owner, session: AmqpSession) -> None:
+    def __init__(self, owner: AmqpTransactionOwner, session: AmqpSession) -> None:
         self.owner = owner
         self._session = session
         self._lock = Lock()
@@ -195,13 +197,13 @@ class _Commit:
         if void is not None:
             return void
         for delivery in self._deliveries:
-            delivery.fate = Fate.ACCEPTED
+            delivery.fate = AmqpDeliveryState.ACCEPTED
         self._session.coordinator.declare(self._declared)
         return None
 
     def _declared(self, transaction: bytes | None, error: BrokerError | None) -> None:
         for delivery in self._deliveries:
-            delivery.fate = Fate.HELD
+            delivery.fate = AmqpDeliveryState.HELD
         if error is None and transaction is not None:
             error = _void(self._deliveries)
         if transaction is None or error is not None:
@@ -210,7 +212,7 @@ class _Commit:
             self._conclude(error or SendFailedError("the broker declared no transaction"))
             return
         for delivery in self._deliveries:
-            delivery.fate = Fate.ACCEPTED
+            delivery.fate = AmqpDeliveryState.ACCEPTED
             delivery.accept_in(transaction)
         self._transaction = transaction
         for position, (message, octets) in enumerate(self._sends):
@@ -220,7 +222,7 @@ class _Commit:
             self._discharge()
 
     def _post(self, position: int, message: Message, destination: Destination, octets: bytes) -> None:
-        posting = Posting(
+        posting = OutgoingMessage(
             octets, partial(self._note_refusal, position, message), self._transaction, when_sent=self._one_sent
         )
         with suppress(ConnectionLostError):  # the coordinator tells

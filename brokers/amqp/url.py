@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Final, NoReturn, TypedDict
 
 from brokers.adapter.endpoints import no_connection
-from brokers.amqp.dialect import NAMED, Dialect
+from brokers.amqp.dialect import NAMED, AmqpDialect
 from brokers.errors import ConnectionFailedError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
@@ -22,7 +22,7 @@ from brokers.url import (
     NOBODY,
     Ask,
     Credentials,
-    Form,
+    UrlForm,
     ask_of,
     bracketed,
     octets_of,
@@ -44,7 +44,7 @@ class Mechanism(StrEnum):
     NONE = "none"  # no SASL
 
 
-class Binding(StrEnum):
+class WebSocketBinding(StrEnum):
     """The editions of the WebSocket binding."""
 
     CSPRD01 = "csprd01"  # the draft of 2014: one AMQP frame is one message, of whoever sends it
@@ -52,7 +52,7 @@ class Binding(StrEnum):
     LENIENT = "lenient"  # as CS01, and the draft's sub-protocol where a server does not know the other
 
 
-class Token(StrEnum):
+class SubprotocolToken(StrEnum):
     """What the editions call the WebSocket sub-protocol."""
 
     CSPRD01 = "AMQPWSB10"
@@ -66,7 +66,11 @@ class TemporaryQueues(StrEnum):
     TOPICS = "topics"  # a topic that this side names, as over STOMP; Artemis only
 
 
-TOKENS: Final = {Binding.CSPRD01: Token.CSPRD01, Binding.CS01: Token.CS01, Binding.LENIENT: Token.CS01}
+TOKENS: Final = {
+    WebSocketBinding.CSPRD01: SubprotocolToken.CSPRD01,
+    WebSocketBinding.CS01: SubprotocolToken.CS01,
+    WebSocketBinding.LENIENT: SubprotocolToken.CS01,
+}
 """What to ask for first."""
 
 
@@ -76,7 +80,7 @@ def is_plain(text: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class AmqpLogin:
     """One broker, and how to log in there.
 
     Attributes:
@@ -107,15 +111,15 @@ class Login:
     port: int
     hostname: str | None = None
     path: str = "/"
-    binding: Binding | None = None
-    token: Token = Token.CS01
+    binding: WebSocketBinding | None = None
+    token: SubprotocolToken = SubprotocolToken.CS01
     authorizes: bool = False
     container: str
     ask: Ask = field(default=lambda: NOBODY, repr=False)
     mechanism: Mechanism = Mechanism.AUTO
     tls: Tls | None = None
     client_id: str | None = None
-    dialect: Dialect | None = field(default=None, repr=False)
+    dialect: AmqpDialect | None = field(default=None, repr=False)
     message_ids: bool | None = None
     relay: bool = True
     idle: float = 0.0
@@ -165,7 +169,7 @@ class Login:
             raise ConnectionFailedError(f"no connection to {self}: no password, {error}") from error
 
 
-FORM: Final = Form(
+FORM: Final = UrlForm(
     title="an amqp URL",
     ports={"amqp": 5672, "amqps": 5671, "amqp+ws": 80, "amqp+wss": 443},
     secure={"amqps": "amqp", "amqp+wss": "amqp+ws"},
@@ -174,8 +178,8 @@ FORM: Final = Form(
 )
 
 
-class Options(TypedDict, total=False):
-    """The keyword arguments of `brokers.amqp.connect` that are `Given`'s."""
+class AmqpKeywords(TypedDict, total=False):
+    """The keyword arguments of `brokers.amqp.connect` that are `AmqpOptions`'s."""
 
     idle: float
     credentials: Credentials | Ask | None
@@ -186,13 +190,13 @@ class Options(TypedDict, total=False):
     anonymous_relay: bool
     max_message: int
     temporary_queues: TemporaryQueues | str | None
-    binding: Binding | str | None
+    binding: WebSocketBinding | str | None
     path: str | None
     redirect_hosts: Collection[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class AmqpOptions:
     """What a program says beside the URL.
 
     Attributes:
@@ -225,12 +229,12 @@ class Given:
     anonymous_relay: bool = True
     max_message: int = MAX_MESSAGE_OCTETS
     temporary_queues: TemporaryQueues | str | None = None
-    binding: Binding | str | None = None
+    binding: WebSocketBinding | str | None = None
     path: str | None = None
     redirect_hosts: Collection[str] | None = None
 
 
-def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
+def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> AmqpLogin:
     """Read the URL of one broker.
 
     Raises:
@@ -241,13 +245,13 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     options = options_of(parts, FORM)
     client_id = given.client_id or options.get("clientId")
     binding = _binding_of(parts.scheme.lower(), given.binding or options.get("binding"))
-    return Login(
+    return AmqpLogin(
         scheme=parts.scheme.lower(),
         host=_plain("host", parts.hostname or "", "write other letters of a name as Punycode, xn--…"),
         port=port_of(parts, FORM),
         path=_plain("path", given.path or parts.path or "/", "write other characters as %XX"),
         binding=binding,
-        token=TOKENS[binding or Binding.LENIENT],
+        token=TOKENS[binding or WebSocketBinding.LENIENT],
         container=client_id or f"brokers-{token_hex(8)}",
         ask=ask_of(parts, options, environment, given.credentials),
         mechanism=_mechanism_of(given.mechanism or options.get("mechanism")),
@@ -277,14 +281,14 @@ def _mechanism_of(name: str | None) -> Mechanism:
     return found
 
 
-def _binding_of(scheme: str, name: str | None) -> Binding | None:
+def _binding_of(scheme: str, name: str | None) -> WebSocketBinding | None:
     if scheme not in FORM.with_path:
         if name is not None:
             raise ValueError(f"a binding is for WebSocket, and the URL begins with {scheme}://; write amqp+ws://")
         return None
-    if name is not None and name not in Binding.__members__.values():
-        raise ValueError(f"no WebSocket binding is called {name!r}; known are: {', '.join(Binding)}")
-    return Binding.LENIENT if name is None else Binding(name)
+    if name is not None and name not in WebSocketBinding.__members__.values():
+        raise ValueError(f"no WebSocket binding is called {name!r}; known are: {', '.join(WebSocketBinding)}")
+    return WebSocketBinding.LENIENT if name is None else WebSocketBinding(name)
 
 
 def _temporary_queues_of(name: str | None) -> TemporaryQueues:
@@ -293,7 +297,7 @@ def _temporary_queues_of(name: str | None) -> TemporaryQueues:
     return TemporaryQueues.DYNAMIC if name is None else TemporaryQueues(name)
 
 
-def _dialect_of(name: str | None) -> Dialect | None:
+def _dialect_of(name: str | None) -> AmqpDialect | None:
     if name is None:
         return None
     if name not in NAMED:

@@ -18,8 +18,8 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from brokers.amqp.endpoints import SECURE, DetourError
-from brokers.amqp.url import Binding, Login, Token, is_plain
-from brokers.amqp.websocket_stream import MAX_MESSAGE, WebSocketStream
+from brokers.amqp.url import AmqpLogin, SubprotocolToken, WebSocketBinding, is_plain
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 from brokers.redaction import shown
@@ -29,7 +29,7 @@ UNAUTHORIZED: Final = 401
 
 PORTS: Final[Mapping[str, int]] = {"ws": 80, "wss": 443, "http": 80, "https": 443}
 
-OTHER_TOKEN: Final[Mapping[Token, Token]] = {Token.CS01: Token.CSPRD01}
+OTHER_TOKEN: Final[Mapping[SubprotocolToken, SubprotocolToken]] = {SubprotocolToken.CS01: SubprotocolToken.CSPRD01}
 """What to ask for next where a server does not answer with what was asked for. One at a time: of several ActiveMQ sees
 only the last."""
 
@@ -37,7 +37,7 @@ only the last."""
 class WebSocketClient(WebSocketStream):
     """The client's end of one WebSocket."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: AmqpLogin) -> None:
         super().__init__(f"{login}", login.binding)
         self._login = login
         is_secure = login.tls is not None
@@ -47,7 +47,7 @@ class WebSocketClient(WebSocketStream):
             # Without a port where it is the scheme's own, as HTTP wants it.
             WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
             subprotocols=[Subprotocol(login.token)],
-            max_size=login.max_message + MAX_MESSAGE,  # Qpid joins the frames of a message
+            max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid joins the frames of a message
         )
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class WebSocketClient(WebSocketStream):
         self._try_other_token(f"answered HTTP {status} {response.reason_phrase}, and made no WebSocket")
 
     def _try_other_token(self, why: str) -> NoReturn:
-        other = OTHER_TOKEN.get(self._login.token) if self._login.binding is Binding.LENIENT else None
+        other = OTHER_TOKEN.get(self._login.token) if self._login.binding is WebSocketBinding.LENIENT else None
         if other is None:
             raise ConnectionFailedError(f"{self._login} {why}")
         raise DetourError(f"{self._login} {why}", replace(self._login, token=other))
@@ -95,7 +95,7 @@ class WebSocketClient(WebSocketStream):
             raise LoginRefusedError(f"{self._login} refused the login over HTTP")
         raise DetourError(f"{self._login} asks for a login over HTTP", replace(self._login, authorizes=True))
 
-    def _moved(self, location: str) -> Login:
+    def _moved(self, location: str) -> AmqpLogin:
         """Return where an HTTP redirect leads, never out of TLS. Spec: 2.1 (WS-08)."""
         base = f"{'wss' if self._login.tls else 'ws'}://{self._login.virtual_host}:{self._login.port}{self._login.path}"
         try:

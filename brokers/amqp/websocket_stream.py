@@ -16,28 +16,28 @@ from typing import ClassVar, Final, NoReturn
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, State
 
-from brokers.amqp.sasl import HEADER_SIZE
-from brokers.amqp.url import Binding
+from brokers.amqp.sasl import HEADER_OCTETS
+from brokers.amqp.url import WebSocketBinding
 from brokers.errors import ConnectionFailedError
 
-MAX_MESSAGE: Final = 1 << 20
+MAX_MESSAGE_OCTETS: Final = 1 << 20
 """Octets of a WebSocket message; AMQP frames are smaller, but some brokers put several into one."""
 
-FRAGMENT: Final = 1 << 15
+FRAGMENT_OCTETS: Final = 1 << 15
 """Octets of a WebSocket frame that we send: Artemis ends the connection at one of more than 64 KiB."""
 
 SIGN: Final = b"AMQP"
-SIZE: Final = 4
-SMALLEST_FRAME: Final = 8
+SIZE_OCTETS: Final = 4
+MIN_FRAME_OCTETS: Final = 8
 
 
 def units(octets: bytes) -> Iterator[bytes]:
     """Cut AMQP's octets into headers and frames; what is incomplete comes last, as it is."""
     view = memoryview(octets)
     while view:
-        head = bytes(view[:SIZE])
-        size = HEADER_SIZE if head == SIGN else int.from_bytes(head, "big")
-        if len(view) < SIZE or len(view) < size or size < SMALLEST_FRAME:
+        head = bytes(view[:SIZE_OCTETS])
+        size = HEADER_OCTETS if head == SIGN else int.from_bytes(head, "big")
+        if len(view) < SIZE_OCTETS or len(view) < size or size < MIN_FRAME_OCTETS:
             yield bytes(view)
             return
         yield bytes(view[:size])
@@ -46,9 +46,9 @@ def units(octets: bytes) -> Iterator[bytes]:
 
 def is_unit(octets: bytes) -> bool:
     """Say whether octets are one header or one frame. Spec: csprd01 2.2 to 2.4 (WS-14, WS-15, WS-18, WS-21)."""
-    if octets[:SIZE] == SIGN:
-        return len(octets) == HEADER_SIZE
-    return len(octets) >= SMALLEST_FRAME and int.from_bytes(octets[:SIZE], "big") == len(octets)
+    if octets[:SIZE_OCTETS] == SIGN:
+        return len(octets) == HEADER_OCTETS
+    return len(octets) >= MIN_FRAME_OCTETS and int.from_bytes(octets[:SIZE_OCTETS], "big") == len(octets)
 
 
 class WebSocketStream(ABC):
@@ -62,7 +62,7 @@ class WebSocketStream(ABC):
     has_leave: ClassVar = True
     _socket: Protocol
 
-    def __init__(self, name: str, binding: Binding | None) -> None:
+    def __init__(self, name: str, binding: WebSocketBinding | None) -> None:
         self.is_open = False
         self.is_over = False
         self._name = name
@@ -139,9 +139,11 @@ class WebSocketStream(ABC):
 
     def _send_message(self, unit: bytes) -> None:
         """Write one message, in as many WebSocket frames as it takes. Spec: 2.4 (WS-22)."""
-        self._socket.send_binary(unit[:FRAGMENT], fin=len(unit) <= FRAGMENT)
-        for begin in range(FRAGMENT, len(unit), FRAGMENT):
-            self._socket.send_continuation(unit[begin : begin + FRAGMENT], fin=begin + FRAGMENT >= len(unit))
+        self._socket.send_binary(unit[:FRAGMENT_OCTETS], fin=len(unit) <= FRAGMENT_OCTETS)
+        for begin in range(FRAGMENT_OCTETS, len(unit), FRAGMENT_OCTETS):
+            self._socket.send_continuation(
+                unit[begin : begin + FRAGMENT_OCTETS], fin=begin + FRAGMENT_OCTETS >= len(unit)
+            )
 
     def _take(self, event: object) -> bytes:
         if self._check_handshake(event):
@@ -153,7 +155,7 @@ class WebSocketStream(ABC):
             return b""
         if event.opcode is Opcode.TEXT:
             self._fail(CloseCode.UNSUPPORTED_DATA, "a text message, and AMQP is binary")
-        if self._binding is not Binding.CSPRD01:
+        if self._binding is not WebSocketBinding.CSPRD01:
             return bytes(event.data)
         self._message += event.data
         if not event.fin:

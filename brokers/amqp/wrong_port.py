@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from brokers.amqp.sasl import AMQP_HEADER, HEADER_SIZE, SASL_HEADER
-from brokers.amqp.url import Login, Mechanism
+from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS, SASL_HEADER
+from brokers.amqp.url import AmqpLogin, Mechanism
 from brokers.errors import ConnectionFailedError
 from brokers.url import bracketed
 
 HTTP: Final = b"HTTP/"
 """What every answer of HTTP begins with."""
 
-ENOUGH: Final = 64
+HEAD_OCTETS: Final = 64
 """Octets by which a stranger is known, and that an error shows of it."""
 
 WAYS: Final[Mapping[str, str]] = {
@@ -69,7 +69,7 @@ OTHER_LOGIN: Final[Mapping[bytes, Stranger]] = {
 """Brokers that want to be spoken to with SASL where we do not, or without."""
 
 
-def check(login: Login, said: bytes) -> None:
+def check(login: AmqpLogin, said: bytes) -> None:
     """See that what a broker said first is what it should begin with, as far as it came.
 
     Raises:
@@ -79,7 +79,7 @@ def check(login: Login, said: bytes) -> None:
     if said[: len(expected)] == expected[: len(said)]:
         return
     line = re.split(rb"[\r\n]", said, maxsplit=1)[0] or said
-    found = OTHER_LOGIN.get(said[:HEADER_SIZE]) if login.binding is None else None
+    found = OTHER_LOGIN.get(said[:HEADER_OCTETS]) if login.binding is None else None
     found = found or next((each for each in STRANGERS if each.begin.match(said)), None)
     if found is None:
         raise ConnectionFailedError(f"{login} answered {line!r}, which is not {WAYS[login.scheme]}{perhaps(login)}")
@@ -88,7 +88,7 @@ def check(login: Login, said: bytes) -> None:
     raise ConnectionFailedError(f"{login} answered {line!r}, which is {found.who}" + f"; {advice}" * bool(advice))
 
 
-def perhaps(login: Login) -> str:
+def perhaps(login: AmqpLogin) -> str:
     """Name what the port of a silent peer may be for, as the end of an error."""
     others = ", ".join(f"{scheme}:// ({way})" for scheme, way in WAYS.items() if scheme != login.scheme)
     return f"; perhaps its port is not for {login.scheme}:// but for {others}"

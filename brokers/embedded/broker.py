@@ -11,8 +11,8 @@ from typing import Final, TypedDict
 
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
-from brokers.embedded.core import Clock, Core
-from brokers.embedded.queues import Limits, Terms
+from brokers.embedded.core import Clock, EmbeddedCore
+from brokers.embedded.queues import BrokerLimits, SubscribeTerms
 from brokers.message import Destination
 
 DEFAULT_MAX_DELIVERIES: Final = 6
@@ -66,7 +66,7 @@ class Broker:
         Raises:
             ValueError: a maximum below 1.
         """
-        limits = Limits(
+        limits = BrokerLimits(
             max_messages=max_messages,
             max_octets=max_octets,
             max_total_octets=max_total_octets,
@@ -77,7 +77,7 @@ class Broker:
                 raise ValueError(f"{limit} must be at least 1, not {value}")
         self.name: Final = name
         self.claims: Final = Claims()
-        self._core = Core(name, clock, max_deliveries, limits)
+        self._core = EmbeddedCore(name, clock, max_deliveries, limits)
         self._connections = count(1)
 
     def connect(
@@ -109,7 +109,7 @@ class Broker:
         """List the destinations in use: with messages, consumers or a durable subscription, and temporary ones."""
         return self._core.destinations()
 
-    def durable(self, durable_name: str) -> tuple[Destination, Terms] | None:
+    def durable(self, durable_name: str) -> tuple[Destination, SubscribeTerms] | None:
         """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
         return self._core.durable(durable_name)
 

@@ -1,4 +1,4 @@
-"""The embedded broker as a `brokers.Connection`: deliveries, threads, futures and life cycle around the `Core`.
+"""The embedded broker as a `brokers.Connection`: deliveries, threads, futures and life cycle around the `EmbeddedCore`.
 
 The thread that calls a program with its deliveries is here. What is delivered to whom, and in what order, is decided
 in `core.py`.
@@ -14,8 +14,8 @@ from threading import Lock, current_thread
 from time import monotonic
 from typing import Final, TypeVar
 
-from brokers.adapter.connection import Life
-from brokers.adapter.consumer import Wishes, temporary_kind
+from brokers.adapter.connection import ConnectionLife
+from brokers.adapter.consumer import SubscribeOptions, temporary_kind
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -30,8 +30,8 @@ from brokers.connection import (
     SendResult,
     Transaction,
 )
-from brokers.embedded.core import Core
-from brokers.embedded.queues import Batch, Holding, Subscription, Terms
+from brokers.embedded.core import EmbeddedCore
+from brokers.embedded.queues import Batch, Handover, OutletSubscription, SubscribeTerms
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
@@ -49,7 +49,7 @@ class EmbeddedDelivery(Delivery):
 
     __slots__ = ("_batch", "_core", "holding")
 
-    def __init__(self, core: Core, holding: Holding, batch: Batch | None = None) -> None:
+    def __init__(self, core: EmbeddedCore, holding: Handover, batch: Batch | None = None) -> None:
         """Take what is held; with a `batch` all that is done here is done at its commit."""
         super().__init__(holding.message, holding.delivery_count, GENERATION)
         self._core = core
@@ -86,8 +86,8 @@ class EmbeddedConsumer(Consumer):
 
     def __init__(
         self,
-        core: Core,
-        subscription: Subscription,
+        core: EmbeddedCore,
+        subscription: OutletSubscription,
         on_delivery: OnDelivery,
         name: str,
         on_end: Callable[[EmbeddedConsumer], None],
@@ -169,7 +169,7 @@ class EmbeddedTransaction(Transaction):
     """Sends and accepts that happen together."""
 
     def __init__(
-        self, core: Core, connection: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
+        self, core: EmbeddedCore, connection: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
     ) -> None:
         self._core = core
         self._batch = Batch(connection.place)
@@ -234,14 +234,14 @@ class EmbeddedTransaction(Transaction):
 class EmbeddedConnection(Connection):
     """One program's way to an embedded broker. `Broker.connect` and `brokers.connect` make it."""
 
-    def __init__(self, core: Core, name: str, on_close: Callable[[], None], limit: int | None) -> None:
+    def __init__(self, core: EmbeddedCore, name: str, on_close: Callable[[], None], limit: int | None) -> None:
         self._core = core
         self.place = core.attach(limit)
         self._name = name
         self._on_close = on_close
         self._callbacks = Callbacks(name)
         self._lock = Lock()
-        self._life = Life(self._callbacks)
+        self._life = ConnectionLife(self._callbacks)
         self._life.become(ConnectionState.CONNECTED)
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
@@ -324,16 +324,18 @@ class EmbeddedConnection(Connection):
                 another selector, or there is no thread to be had.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        wishes = Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name)
+        wishes = SubscribeOptions(
+            destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name
+        )
         wishes.check(CAPABILITIES)
         if auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
         chosen = Selector(selector) if selector and selector.strip() else None
         wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
-        terms = Terms(prefetch=prefetch, name=durable_name, wants=wants, label=label)
+        terms = SubscribeTerms(prefetch=prefetch, name=durable_name, wants=wants, label=label)
         return self.subscribe(destination, on_delivery, terms)
 
-    def subscribe(self, destination: Destination, on_delivery: OnDelivery, terms: Terms) -> EmbeddedConsumer:
+    def subscribe(self, destination: Destination, on_delivery: OnDelivery, terms: SubscribeTerms) -> EmbeddedConsumer:
         """Subscribe on any terms, as a listener does for its clients.
 
         Raises:

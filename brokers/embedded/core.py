@@ -23,22 +23,22 @@ from typing import Final, TypeAlias
 from brokers.connection import RefusedSend
 from brokers.embedded.queues import (
     EXPIRED,
-    OVERHEAD,
+    MESSAGE_OVERHEAD_OCTETS,
     Batch,
+    BrokerLimits,
+    ConnectionPlace,
     Deed,
-    Entry,
-    Holding,
+    DestinationNode,
+    EntryLine,
+    EntryStore,
+    Handover,
     Key,
-    Limits,
-    Line,
-    Node,
+    MessageRoute,
+    MessageShare,
     Outlet,
-    Place,
-    Route,
-    Share,
-    Store,
-    Subscription,
-    Terms,
+    OutletSubscription,
+    QueueEntry,
+    SubscribeTerms,
     Total,
     dead_letter,
     is_dead_letter_queue,
@@ -50,7 +50,7 @@ from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendF
 from brokers.message import Destination, DestinationKind, Message
 
 
-class Nodes:
+class DestinationNodes:
     """Destinations and durable subscriptions, each of which counts as one.
 
     Args:
@@ -58,14 +58,14 @@ class Nodes:
             connections together.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BrokerLimits) -> None:
         self._limits: Final = limits
         self._made = 0
         self._total: Final = Total()
-        self._nodes: dict[Key, Node] = {}
+        self._nodes: dict[Key, DestinationNode] = {}
         self._durable: dict[str, list[Outlet]] = {}
 
-    def find(self, destination: Destination) -> Node | None:
+    def find(self, destination: Destination) -> DestinationNode | None:
         """Return a destination's node, if it has one."""
         return self._nodes.get(key_of(destination))
 
@@ -73,20 +73,22 @@ class Nodes:
         """List the destinations with messages, consumers, a durable subscription or an owner."""
         return [node.destination for node in self._nodes.values() if not node.is_unused]
 
-    def add(self, destination: Destination, maker: Place, owner: Place | None = None) -> Node:
+    def add(
+        self, destination: Destination, maker: ConnectionPlace, owner: ConnectionPlace | None = None
+    ) -> DestinationNode:
         """Make a node that is not there yet.
 
         Raises:
             BrokerError: there are too many.
         """
         self._count(maker, destination)
-        node = Node(destination, maker, owner)
+        node = DestinationNode(destination, maker, owner)
         if not destination.kind.is_topic:
             node.outlets.append(Outlet(destination, self._new_store()))
         self._nodes[key_of(destination)] = node
         return node
 
-    def outlet(self, node: Node, terms: Terms, maker: Place) -> Outlet:
+    def outlet(self, node: DestinationNode, terms: SubscribeTerms, maker: ConnectionPlace) -> Outlet:
         """Find or make the outlet that a new subscription joins; one of other terms that nobody uses is made anew.
 
         Raises:
@@ -114,11 +116,11 @@ class Nodes:
         return next(iter(self._durable.get(name, ())), None)
 
     @staticmethod
-    def named(node: Node, name: str) -> Outlet | None:
+    def named(node: DestinationNode, name: str) -> Outlet | None:
         """Return the outlet of a named subscription to a topic, if there is one."""
         return next((outlet for outlet in node.outlets if outlet.name == name), None)
 
-    def end(self, node: Node, outlet: Outlet) -> None:
+    def end(self, node: DestinationNode, outlet: Outlet) -> None:
         """Forget one outlet of a topic, with what is in it."""
         node.outlets.remove(outlet)
         outlet.store.end()
@@ -129,7 +131,7 @@ class Nodes:
                 if not self._durable[outlet.name]:
                     del self._durable[outlet.name]
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: DestinationNode) -> None:
         """Forget a node, with what is in it. Idempotent."""
         if self._nodes.get(key_of(node.destination)) is not node:
             return
@@ -140,21 +142,21 @@ class Nodes:
         del self._nodes[key_of(node.destination)]
         self._uncount(node.maker)
 
-    def remove_if_unused(self, node: Node) -> None:
+    def remove_if_unused(self, node: DestinationNode) -> None:
         """Forget a node where that loses nothing."""
         if node.is_unused:
             self.remove(node)
 
-    def route(self, message: Message, sender: Place) -> Route:
+    def route(self, message: Message, sender: ConnectionPlace) -> MessageRoute:
         """Find where a stamped message is to go, and make a queue that is not there yet.
 
         Raises:
             DestinationGoneError: its temporary destination ended.
             SendFailedError: there are too many destinations.
         """
-        return Route(message, message.octets, self._outlets(message, sender))
+        return MessageRoute(message, message.octets, self._outlets(message, sender))
 
-    def _outlets(self, message: Message, sender: Place) -> list[Outlet]:
+    def _outlets(self, message: Message, sender: ConnectionPlace) -> list[Outlet]:
         assert message.destination is not None  # the stamp saw to it
         node = self.find(message.destination)
         if node is None and message.destination.kind.is_temporary:
@@ -168,29 +170,29 @@ class Nodes:
         except BrokerError as error:
             raise SendFailedError(str(error)) from error
 
-    def put(self, route: Route, numbers: Iterator[int]) -> None:
+    def put(self, route: MessageRoute, numbers: Iterator[int]) -> None:
         """Put a message where it is to go."""
-        share = Share(self._total, route.octets + OVERHEAD)
+        share = MessageShare(self._total, route.octets + MESSAGE_OVERHEAD_OCTETS)
         for outlet in route.outlets:
-            outlet.put(Entry(route.message, next(numbers), route.octets, share=share))
+            outlet.put(QueueEntry(route.message, next(numbers), route.octets, share=share))
 
-    def require_room(self, routes: Iterable[Route]) -> None:
+    def require_room(self, routes: Iterable[MessageRoute]) -> None:
         """See that so much more is not too much for all destinations together.
 
         Raises:
             SendFailedError: it is.
         """
-        more = sum(route.octets + OVERHEAD for route in routes if route.outlets)
+        more = sum(route.octets + MESSAGE_OVERHEAD_OCTETS for route in routes if route.outlets)
         if self._total.octets + more > self._limits.max_total_octets:
             raise SendFailedError(
                 f"the broker is full: max_total_octets is {self._limits.max_total_octets},"
                 f" there are {self._total.octets} and {more} more were to come"
             )
 
-    def _new_store(self) -> Store:
-        return Store(self._limits.max_messages, self._limits.max_octets)
+    def _new_store(self) -> EntryStore:
+        return EntryStore(self._limits.max_messages, self._limits.max_octets)
 
-    def _count(self, maker: Place, wanted: Destination) -> None:
+    def _count(self, maker: ConnectionPlace, wanted: Destination) -> None:
         if maker.limit is not None and maker.made >= maker.limit:
             raise BrokerError(
                 f"{wanted} is not made: this client made {maker.limit} destinations and durable subscriptions that"
@@ -205,7 +207,7 @@ class Nodes:
         maker.made += 1
         self._made += 1
 
-    def _uncount(self, maker: Place) -> None:
+    def _uncount(self, maker: ConnectionPlace) -> None:
         maker.made -= 1
         self._made -= 1
 
@@ -213,22 +215,22 @@ class Nodes:
 log = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
-UNGUESSABLE: Final = 16
+NAME_OCTETS: Final = 16
 """Octets of chance in the name of a temporary destination."""
 
 
-class Core:
+class EmbeddedCore:
     """Destinations, subscriptions and transactions of one broker. Thread-safe."""
 
-    def __init__(self, name: str, clock: Clock, max_deliveries: int, limits: Limits) -> None:
+    def __init__(self, name: str, clock: Clock, max_deliveries: int, limits: BrokerLimits) -> None:
         self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
         self.clock: Final = clock
         self.max_deliveries: Final = max_deliveries
         # Re-entrant, as a logging handler or a finaliser may use the broker from a thread that is in here.
         self._lock = RLock()
         self._numbers = count(1)
-        self._nodes = Nodes(limits)
-        self._places: set[Place] = set()
+        self._nodes = DestinationNodes(limits)
+        self._places: set[ConnectionPlace] = set()
 
     # --- connections and their temporary destinations
 
@@ -237,14 +239,14 @@ class Core:
         """True while a connection is attached."""
         return bool(self._places)
 
-    def attach(self, limit: int | None) -> Place:
+    def attach(self, limit: int | None) -> ConnectionPlace:
         """Take note of a connection, which may make so many destinations; None for as many as there is room for."""
         with self._lock:
-            place = Place(limit)
+            place = ConnectionPlace(limit)
             self._places.add(place)
             return place
 
-    def detach(self, place: Place) -> None:
+    def detach(self, place: ConnectionPlace) -> None:
         """Forget a connection, whose subscriptions have left, and its temporary destinations with what is in them."""
         with self._lock:
             self._places.discard(place)
@@ -252,18 +254,18 @@ class Core:
                 self._nodes.remove(node)
             place.temporaries.clear()
 
-    def temporary(self, kind: DestinationKind, owner: Place) -> Destination:
+    def temporary(self, kind: DestinationKind, owner: ConnectionPlace) -> Destination:
         """Make a temporary destination of a connection. Nobody guesses its name: who is told it may send there.
 
         Raises:
             BrokerError: there are too many destinations.
         """
         with self._lock:
-            destination = Destination(kind, f"{self.id}-temporary-{token_hex(UNGUESSABLE)}")
+            destination = Destination(kind, f"{self.id}-temporary-{token_hex(NAME_OCTETS)}")
             owner.temporaries[self._nodes.add(destination, owner, owner)] = None
             return destination
 
-    def end_temporary(self, destination: Destination, owner: Place) -> None:
+    def end_temporary(self, destination: Destination, owner: ConnectionPlace) -> None:
         """Forget a temporary destination with what is in it; nothing for one that is not, or no longer, the owner's."""
         with self._lock:
             node = self._nodes.find(destination)
@@ -284,7 +286,7 @@ class Core:
         key_of(message.destination)
         return received(message, f"{self.id}-{next(self._numbers)}", self.clock())
 
-    def send(self, stamped: Message, sender: Place) -> None:
+    def send(self, stamped: Message, sender: ConnectionPlace) -> None:
         """Route one stamped message.
 
         Raises:
@@ -318,7 +320,7 @@ class Core:
 
     # --- subscriptions
 
-    def subscribe(self, destination: Destination, owner: Place, terms: Terms) -> Subscription:
+    def subscribe(self, destination: Destination, owner: ConnectionPlace, terms: SubscribeTerms) -> OutletSubscription:
         """Add a subscription; several of one name compete as the consumers of a queue do.
 
         Raises:
@@ -336,14 +338,14 @@ class Core:
                 self._nodes.remove_if_unused(node)
                 raise
             changed, is_on_credit = Condition(self._lock), terms.prefetch == 0
-            subscription = Subscription(node, outlet, owner, terms.prefetch, changed, is_on_credit=is_on_credit)
+            subscription = OutletSubscription(node, outlet, owner, terms.prefetch, changed, is_on_credit=is_on_credit)
             if not destination.kind.is_topic and (terms.is_browsing or terms.wants is not None):
-                subscription.line = Line(terms.wants, is_for_looking=terms.is_browsing)
+                subscription.line = EntryLine(terms.wants, is_for_looking=terms.is_browsing)
                 outlet.store.add(subscription.line)
             outlet.subscriptions.add(subscription)
             return subscription
 
-    def take(self, subscription: Subscription) -> Holding | None:
+    def take(self, subscription: OutletSubscription) -> Handover | None:
         """Wait for the subscription's next delivery; None once it was stopped."""
         with self._lock:
             while subscription.is_open:
@@ -353,18 +355,18 @@ class Core:
                 subscription.changed.wait()
             return None
 
-    def allow(self, subscription: Subscription, prefetch: int) -> None:
+    def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
         """Let a subscription hold so many from now on; what it holds beyond that it keeps."""
         with self._lock:
             subscription.prefetch = prefetch
             subscription.changed.notify()
 
-    def is_idle(self, subscription: Subscription) -> bool:
+    def is_idle(self, subscription: OutletSubscription) -> bool:
         """Say whether a subscription found nothing to take, or may take nothing."""
         with self._lock:
             return subscription in subscription.outlet.idle or subscription.is_full
 
-    def stop(self, subscription: Subscription) -> None:
+    def stop(self, subscription: OutletSubscription) -> None:
         """Hand over nothing more; what is held may still be settled."""
         with self._lock:
             subscription.is_open = False
@@ -372,7 +374,7 @@ class Core:
             subscription.changed.notify()
             subscription.outlet.hand_on()  # it may have been woken for a message that it will not take now
 
-    def leave(self, subscription: Subscription, seen: Container[Holding] | None = None) -> None:
+    def leave(self, subscription: OutletSubscription, seen: Container[Handover] | None = None) -> None:
         """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent.
 
         Of these only what was `seen` counts as delivered; None for all of it.
@@ -391,7 +393,7 @@ class Core:
                 self._nodes.end(node, outlet)
             self._nodes.remove_if_unused(node)
 
-    def durable(self, name: str) -> tuple[Destination, Terms] | None:
+    def durable(self, name: str) -> tuple[Destination, SubscribeTerms] | None:
         """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
         with self._lock:
             outlet = self._nodes.durable(name)
@@ -416,7 +418,7 @@ class Core:
 
     # --- settling
 
-    def accept(self, holding: Holding, batch: Batch | None = None) -> None:
+    def accept(self, holding: Handover, batch: Batch | None = None) -> None:
         """Forget the message, within a transaction at its commit.
 
         Does nothing if the holding was settled, went back, or is in a transaction already.
@@ -426,15 +428,15 @@ class Core:
         """
         self._decide(holding, self._settle, batch)
 
-    def release(self, holding: Holding, batch: Batch | None = None, *, counts: bool = True) -> None:
+    def release(self, holding: Handover, batch: Batch | None = None, *, counts: bool = True) -> None:
         """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
         self._decide(holding, partial(self._give_back, counts=counts), batch)
 
-    def reject(self, holding: Holding, reason: str, batch: Batch | None = None) -> None:
+    def reject(self, holding: Handover, reason: str, batch: Batch | None = None) -> None:
         """Put the message with the dead letters. Else as `accept`."""
         self._decide(holding, partial(self._discard, reason=reason), batch)
 
-    def _decide(self, holding: Holding, deed: Deed, batch: Batch | None) -> None:
+    def _decide(self, holding: Handover, deed: Deed, batch: Batch | None) -> None:
         with self._lock:
             if batch is not None:
                 _require_open(batch)
@@ -499,7 +501,7 @@ class Core:
             if node is not None:
                 self._nodes.remove_if_unused(node)
 
-    def _route_all(self, batch: Batch) -> tuple[list[Route], tuple[RefusedSend, ...]]:
+    def _route_all(self, batch: Batch) -> tuple[list[MessageRoute], tuple[RefusedSend, ...]]:
         routes, refused = [], []
         for position, message in enumerate(batch.sends):
             try:
@@ -508,11 +510,11 @@ class Core:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
 
-    def _require_room(self, routes: list[Route]) -> None:
+    def _require_room(self, routes: list[MessageRoute]) -> None:
         self._nodes.require_room(routes)
         self._require_places(routes)
 
-    def _require_places(self, routes: Iterable[Route]) -> None:
+    def _require_places(self, routes: Iterable[MessageRoute]) -> None:
         amounts: Counter[Outlet] = Counter()
         sizes: Counter[Outlet] = Counter()
         for route in routes:
@@ -526,7 +528,7 @@ class Core:
             if excess:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
 
-    def _next(self, subscription: Subscription) -> Holding | None:
+    def _next(self, subscription: OutletSubscription) -> Handover | None:
         if subscription.is_full:
             return None  # `_settle` and `_give_back` wake it
         outlet = subscription.outlet
@@ -535,32 +537,32 @@ class Core:
             outlet.idle[subscription] = None
             return None
         message = entry.message if entry.deliveries == 1 else redelivered(entry.message)
-        holding = Holding(entry, subscription, message, entry.deliveries)
+        holding = Handover(entry, subscription, message, entry.deliveries)
         subscription.held.add(holding)
         return holding
 
-    def _taken(self, subscription: Subscription) -> Entry | None:
+    def _taken(self, subscription: OutletSubscription) -> QueueEntry | None:
         entry, expired = subscription.outlet.store.take(self.clock(), subscription.line)
         self._bury_all(subscription.outlet, expired)
         return entry
 
-    def _browsed(self, subscription: Subscription) -> Entry | None:
+    def _browsed(self, subscription: OutletSubscription) -> QueueEntry | None:
         """Return a copy of the next entry that somebody looks at, who has no part in what becomes of it."""
         assert subscription.line is not None
         entry = subscription.outlet.store.look(self.clock(), subscription.line)
-        return None if entry is None else Entry(entry.message, entry.sequence, deliveries=entry.deliveries + 1)
+        return None if entry is None else QueueEntry(entry.message, entry.sequence, deliveries=entry.deliveries + 1)
 
-    def _settle(self, holding: Holding) -> None:
+    def _settle(self, holding: Handover) -> None:
         self._let_go(holding)
         if not holding.subscription.is_browsing:
             holding.subscription.outlet.store.settle(holding.entry)
 
-    def _discard(self, holding: Holding, reason: str) -> None:
+    def _discard(self, holding: Handover, reason: str) -> None:
         self._settle(holding)
         if not holding.subscription.is_browsing:
             self._bury(holding.subscription.outlet.source, holding.entry, reason)
 
-    def _give_back(self, holding: Holding, *, counts: bool = True) -> None:
+    def _give_back(self, holding: Handover, *, counts: bool = True) -> None:
         if holding.subscription.is_browsing:
             self._let_go(holding)
             return
@@ -572,18 +574,18 @@ class Core:
         self._let_go(holding)
         outlet.give_back(entry)
 
-    def _let_go(self, holding: Holding) -> None:
+    def _let_go(self, holding: Handover) -> None:
         subscription = holding.subscription
         was_full = subscription.is_full
         subscription.held.discard(holding)
         if was_full:
             subscription.changed.notify()
 
-    def _bury_all(self, outlet: Outlet, expired: Iterable[Entry]) -> None:
+    def _bury_all(self, outlet: Outlet, expired: Iterable[QueueEntry]) -> None:
         for entry in expired:
             self._bury(outlet.source, entry, EXPIRED)
 
-    def _bury(self, source: Destination, entry: Entry, reason: str) -> None:
+    def _bury(self, source: Destination, entry: QueueEntry, reason: str) -> None:
         """Put a message with the dead letters, or drop and log it where that is not possible."""
         if is_dead_letter_queue(source):
             log.error("dropped message %s from %s: %s", entry.message.message_id, source, reason)
@@ -597,10 +599,10 @@ class Core:
             return
         self._nodes.put(route, self._numbers)
 
-    def _maker_of(self, source: Destination) -> Place:
+    def _maker_of(self, source: Destination) -> ConnectionPlace:
         """Return who answers for the dead letters of a destination: its maker, unless it ended meanwhile."""
         node = self._nodes.find(source)
-        return Place() if node is None else node.maker
+        return ConnectionPlace() if node is None else node.maker
 
 
 def _require_open(batch: Batch) -> None:

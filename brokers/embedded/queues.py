@@ -30,7 +30,7 @@ from brokers.message import (
 HIGHEST_PRIORITY: Final = 9
 
 
-OVERHEAD: Final = 512
+MESSAGE_OVERHEAD_OCTETS: Final = 512
 """Octets that a message takes besides what it is made of, where all of them are counted."""
 
 
@@ -42,7 +42,7 @@ class Total:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class MessageShare:
     """What one message has of a total, once, however many stores it is in."""
 
     total: Total = field(default_factory=Total)
@@ -67,7 +67,7 @@ Wants: TypeAlias = Callable[[Message, int], bool]
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueueEntry:
     """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs.
 
     `octets` is what it counts for here, `share` in all stores; `is_waiting` while it may be taken.
@@ -77,11 +77,11 @@ class Entry:
     sequence: int
     octets: int = 0
     deliveries: int = 0
-    share: Share = field(default_factory=Share)
+    share: MessageShare = field(default_factory=MessageShare)
     is_waiting: bool = False
 
 
-class Line:
+class EntryLine:
     """Entries of a store in the order in which they are to be delivered: all, or those that somebody wants.
 
     An entry may be in several lines; in those that it was not taken from it stays, passed over, until `prune`.
@@ -94,12 +94,12 @@ class Line:
     __slots__ = ("_heap", "_known", "_wants", "is_for_looking")
 
     def __init__(self, wants: Wants | None = None, *, is_for_looking: bool = False) -> None:
-        self._heap: list[tuple[int, int, Entry]] = []
-        self._known: set[Entry] = set()
+        self._heap: list[tuple[int, int, QueueEntry]] = []
+        self._known: set[QueueEntry] = set()
         self._wants = wants
         self.is_for_looking: Final = is_for_looking
 
-    def offer(self, entry: Entry) -> bool:
+    def offer(self, entry: QueueEntry) -> bool:
         """Add a waiting entry, if it is wanted; say whether it is in the line."""
         if entry in self._known:
             return True
@@ -109,7 +109,7 @@ class Line:
         heappush(self._heap, _ranked(entry))
         return True
 
-    def next(self) -> Entry | None:
+    def next(self) -> QueueEntry | None:
         """Remove and return the first entry that waits still; None if there is none."""
         while self._heap:
             entry = heappop(self._heap)[2]
@@ -122,7 +122,7 @@ class Line:
 
     def prune(self, waiting: int) -> None:
         """Forget what does not wait any more, once that is most of the line; so many wait in the store."""
-        if len(self._heap) > 2 * waiting + SPARE:
+        if len(self._heap) > 2 * waiting + SPARE_ENTRIES:
             self._heap = [ranked for ranked in self._heap if ranked[2].is_waiting]
             heapify(self._heap)
             self._known = {ranked[2] for ranked in self._heap}
@@ -132,15 +132,15 @@ class Line:
         """Whether there may be something to take."""
         return bool(self._heap)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for _, _, entry in self._heap if entry.is_waiting)
 
 
-SPARE: Final = 64
+SPARE_ENTRIES: Final = 64
 """Entries that a line may keep that do not wait any more, besides as many as do."""
 
 
-class Store:
+class EntryStore:
     """Entries by priority (9 first), then by arrival; one that comes back takes its old place again.
 
     An entry is *waiting* from `put` to `take`, *taken* until `settle` or `give_back`. Waiting and taken entries
@@ -154,8 +154,8 @@ class Store:
     def __init__(self, max_messages: int, max_octets: int) -> None:
         self._max_messages: Final = max_messages
         self._max_octets: Final = max_octets
-        self._line = Line()
-        self._others: list[Line] = []
+        self._line = EntryLine()
+        self._others: list[EntryLine] = []
         self._waiting = 0
         self._taken = 0
         self._octets = 0
@@ -170,13 +170,13 @@ class Store:
         """How many entries could be taken, expired ones included."""
         return self._waiting
 
-    def add(self, line: Line) -> None:
+    def add(self, line: EntryLine) -> None:
         """Have a line of its own for who wants some entries only, or looks at them."""
         for entry in self:
             line.offer(entry)
         self._others.append(line)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: EntryLine) -> None:
         """End `add`."""
         self._others.remove(line)
 
@@ -190,14 +190,14 @@ class Store:
                 return f"{name} is {limit}, there are {held} and {more} more were to come"
         return None
 
-    def put(self, entry: Entry) -> list[Line]:
+    def put(self, entry: QueueEntry) -> list[EntryLine]:
         """Add an entry that is new here, and return the lines besides that of all entries that it is in."""
         self._octets += entry.octets
         entry.share.enter()
         self._push(entry)
         return [line for line in self._others if line.offer(entry)]
 
-    def _push(self, entry: Entry) -> None:
+    def _push(self, entry: QueueEntry) -> None:
         expiration = entry.message.expiration
         if expiration and (self._earliest_expiration is None or expiration < self._earliest_expiration):
             self._earliest_expiration = expiration
@@ -205,7 +205,7 @@ class Store:
         self._waiting += 1
         self._line.offer(entry)
 
-    def take(self, now: int, line: Line | None = None) -> tuple[Entry | None, list[Entry]]:
+    def take(self, now: int, line: EntryLine | None = None) -> tuple[QueueEntry | None, list[QueueEntry]]:
         """Take the next entry that has not expired at `now`, or None; and the expired ones found before it.
 
         The expired ones have left the store.
@@ -214,8 +214,8 @@ class Store:
             now: milliseconds since 1970.
             line: where from; None for all entries.
         """
-        expired: list[Entry] = []
-        found: Entry | None = None
+        expired: list[QueueEntry] = []
+        found: QueueEntry | None = None
         while found is None and (entry := (line or self._line).next()) is not None:
             entry.is_waiting = False
             self._waiting -= 1
@@ -230,13 +230,13 @@ class Store:
         return found, expired
 
     @staticmethod
-    def look(now: int, line: Line) -> Entry | None:
+    def look(now: int, line: EntryLine) -> QueueEntry | None:
         """Return the next entry of a line that has not expired, and leave it where it is."""
         while (entry := line.next()) is not None and is_expired(entry.message, now):
             pass
         return entry
 
-    def give_back(self, entry: Entry) -> list[Line]:
+    def give_back(self, entry: QueueEntry) -> list[EntryLine]:
         """Put a taken entry back at its old place, unless there is none any more; as `put`."""
         if self._has_ended:
             self.settle(entry)
@@ -245,7 +245,7 @@ class Store:
         self._push(entry)
         return [line for line in self._others if not line.is_for_looking and line.offer(entry)]
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: QueueEntry) -> None:
         """Forget a taken entry: it was accepted, or went elsewhere."""
         self._taken -= 1
         self._forget(entry)
@@ -255,7 +255,7 @@ class Store:
         self._has_ended = True
         self._drop_all(list(self))
 
-    def expire(self, now: int) -> list[Entry]:
+    def expire(self, now: int) -> list[QueueEntry]:
         """Remove and return every waiting entry that has expired; costs nothing until the first of them has."""
         if self._earliest_expiration is None or now < self._earliest_expiration:
             return []
@@ -264,7 +264,7 @@ class Store:
         self._earliest_expiration = min((e.message.expiration for e in self if e.message.expiration), default=None)
         return expired
 
-    def _drop_all(self, entries: list[Entry]) -> None:
+    def _drop_all(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             entry.is_waiting = False
             self._forget(entry)
@@ -276,11 +276,11 @@ class Store:
         for line in self._others:
             line.prune(self._waiting)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: QueueEntry) -> None:
         self._octets -= entry.octets
         entry.share.leave()
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._line)
 
 
@@ -289,7 +289,7 @@ def is_expired(message: Message, now: int) -> bool:
     return 0 < (message.expiration or 0) <= now
 
 
-def _ranked(entry: Entry) -> tuple[int, int, Entry]:
+def _ranked(entry: QueueEntry) -> tuple[int, int, QueueEntry]:
     """Make the heap's item: the smallest comes first, and the sequence makes ties impossible."""
     priority = DEFAULT_PRIORITY if entry.message.priority is None else entry.message.priority
     return HIGHEST_PRIORITY - min(max(priority, 0), HIGHEST_PRIORITY), entry.sequence, entry
@@ -299,7 +299,7 @@ Key: TypeAlias = tuple[DestinationKind, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BrokerLimits:
     """How much a broker holds; `Broker` says what each means."""
 
     max_messages: int
@@ -309,7 +309,7 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class ConnectionPlace:
     """A connection's place in the broker.
 
     `made` counts the destinations and durable subscriptions that are there because of it, up to `limit`, None for as
@@ -320,15 +320,15 @@ class Place:
     limit: int | None = None
     client: Hashable | None = None
     made: int = 0
-    temporaries: dict[Node, None] = field(default_factory=dict)
+    temporaries: dict[DestinationNode, None] = field(default_factory=dict)
 
-    def is_same_as(self, other: Place) -> bool:
+    def is_same_as(self, other: ConnectionPlace) -> bool:
         """Say whether these are of one client."""
         return self is other or (self.client is not None and self.client == other.client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class SubscribeTerms:
     """What somebody subscribes on.
 
     Attributes:
@@ -350,7 +350,7 @@ class Terms:
     is_browsing: bool = False
 
 
-ALL: Final = Terms()
+ALL: Final = SubscribeTerms()
 
 
 @dataclass(slots=True, eq=False)
@@ -362,11 +362,11 @@ class Outlet:
     """
 
     source: Destination
-    store: Store
-    terms: Terms = ALL
-    maker: Place | None = None
-    subscriptions: set[Subscription] = field(default_factory=set)
-    idle: dict[Subscription, None] = field(default_factory=dict)
+    store: EntryStore
+    terms: SubscribeTerms = ALL
+    maker: ConnectionPlace | None = None
+    subscriptions: set[OutletSubscription] = field(default_factory=set)
+    idle: dict[OutletSubscription, None] = field(default_factory=dict)
 
     @property
     def name(self) -> str | None:
@@ -383,18 +383,18 @@ class Outlet:
         """True where the messages end with their last subscription."""
         return self.source.kind.is_topic and not self.is_durable
 
-    def takes(self, message: Message, sender: Place) -> bool:
+    def takes(self, message: Message, sender: ConnectionPlace) -> bool:
         """Say whether a message that somebody sent to the topic is put in here."""
         terms = self.terms
         if terms.leaves_out_own and self.maker is not None and sender.is_same_as(self.maker):
             return False
         return terms.wants is None or terms.wants(message, 1)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: QueueEntry) -> None:
         """Add an entry that is new here, and let who wants it look."""
         self._wake(self.store.put(entry))
 
-    def give_back(self, entry: Entry) -> None:
+    def give_back(self, entry: QueueEntry) -> None:
         """Take back an entry that was taken, and let who wants it look."""
         self._wake(self.store.give_back(entry))
 
@@ -403,12 +403,12 @@ class Outlet:
         if self.idle and self.store.waiting:
             self._wake([each.line for each in self.idle if each.line is not None and each.line.has_some])
 
-    def _wake(self, lines: list[Line]) -> None:
+    def _wake(self, lines: list[EntryLine]) -> None:
         """Let the first idle subscription look that can take what is in these lines, and all that look at it only."""
         if not (self.idle and self.store.waiting):
             return
         is_woken, is_browsed = False, any(line.is_for_looking for line in lines)
-        woken: list[Subscription] = []
+        woken: list[OutletSubscription] = []
         for each in self.idle:
             if (each.line is None or each.line in lines) and (each.is_browsing or not is_woken):
                 woken.append(each)
@@ -421,12 +421,12 @@ class Outlet:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class DestinationNode:
     """One destination with its outlets; `maker` used it first, `owner` is whom a temporary one belongs to."""
 
     destination: Destination
-    maker: Place
-    owner: Place | None = None
+    maker: ConnectionPlace
+    owner: ConnectionPlace | None = None
     outlets: list[Outlet] = field(default_factory=list)
 
     @property
@@ -438,7 +438,7 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class OutletSubscription:
     """One consumer's place at an outlet.
 
     `owner` is whose it is, `changed` what its thread waits on, `held` what it was handed and has not settled,
@@ -446,16 +446,16 @@ class Subscription:
     `line` is of what it wants of a queue; None for all that the outlet has.
     """
 
-    node: Node
+    node: DestinationNode
     outlet: Outlet
-    owner: Place
+    owner: ConnectionPlace
     prefetch: int
     changed: Condition
-    held: set[Holding] = field(default_factory=set)
+    held: set[Handover] = field(default_factory=set)
     enlisted: int = 0
     is_open: bool = True
     is_on_credit: bool = False
-    line: Line | None = None
+    line: EntryLine | None = None
 
     @property
     def is_browsing(self) -> bool:
@@ -469,14 +469,14 @@ class Subscription:
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class Handover:
     """One hand-over of an entry to a subscription; delivered again, it is another one, so that an old one is void.
 
     `batch` is the transaction that its end is part of and that is still to be committed.
     """
 
-    entry: Entry
-    subscription: Subscription
+    entry: QueueEntry
+    subscription: OutletSubscription
     message: Message
     delivery_count: int
     batch: Batch | None = None
@@ -492,11 +492,11 @@ class Holding:
         self.subscription.enlisted += -1 if batch is None else 1
 
 
-Deed: TypeAlias = Callable[[Holding], None]
+Deed: TypeAlias = Callable[[Handover], None]
 """Ends a holding."""
 
 
-class Route(NamedTuple):
+class MessageRoute(NamedTuple):
     """Where a message of so many octets is to go."""
 
     message: Message
@@ -508,9 +508,9 @@ class Route(NamedTuple):
 class Batch:
     """What a transaction of `owner` gathered: messages, and what is to be done with holdings, in this order."""
 
-    owner: Place
+    owner: ConnectionPlace
     sends: list[Message] = field(default_factory=list)
-    decided: dict[Holding, Deed] = field(default_factory=dict)
+    decided: dict[Handover, Deed] = field(default_factory=dict)
     is_open: bool = True
 
 

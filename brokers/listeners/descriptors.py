@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """What `accept` fails with, again and again, while there are no files to be had. The client waits all the while."""
 
-RESERVED: Final = 128
+RESERVED_FILES: Final = 128
 """Files that are left to the rest of the process."""
 
 
@@ -28,9 +28,9 @@ def bounded(wanted: int, each: int, what: str) -> int:
         what: the clients are, for the log.
     """
     limit = _limit()
-    if limit is None or wanted * each + RESERVED <= limit:
+    if limit is None or wanted * each + RESERVED_FILES <= limit:
         return wanted
-    most = max(1, (limit - RESERVED) // each)
+    most = max(1, (limit - RESERVED_FILES) // each)
     said = "%s: at most %d, not %d, as this process may have no more than %d files open; see ulimit -n"
     log.warning(said, what, most, wanted, limit)
     return most

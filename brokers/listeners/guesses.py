@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
 
-FREE: Final = 10
+FREE_LOGINS: Final = 10
 """Refused logins of one lane that are looked at without a pause."""
-SECONDS: Final = 2.0
+LOGIN_INTERVAL_SECONDS: Final = 2.0
 """After which one more is looked at."""
-GRACE: Final = 1.0
+LOGIN_GRACE_SECONDS: Final = 1.0
 """Seconds that who connects has to log in before it may have to make room for others, as when many come at once."""
-REMEMBERED: Final = 10_000
+MAX_KNOWN_LANES: Final = 10_000
 """Lanes, and users that have logged in; beyond that those of longest ago are forgotten."""
-SHOWN: Final = 80
+SHOWN_CHARACTERS: Final = 80
 """Characters of a user's name in the log."""
 
 
@@ -72,12 +72,14 @@ class Guesses:
     def allows(self, lane: Lane) -> bool:
         """Say whether a password is to be looked at; if not, the login is refused unseen."""
         with self._lock:
-            if self._count(lane) <= FREE - 1:
+            if self._count(lane) <= FREE_LOGINS - 1:
                 return True
             self._unseen[lane] = self._unseen.get(lane, 0) + 1
             if self._unseen[lane] == 1:
                 those = self._what.replace(" ", "s ", 1)
-                log.warning("%s %s are refused unseen for now, but for one in %g s", those, _told(lane), SECONDS)
+                log.warning(
+                    "%s %s are refused unseen for now, but for one in %g s", those, _told(lane), LOGIN_INTERVAL_SECONDS
+                )
             return False
 
     def right(self, address: str, user: str) -> None:
@@ -87,7 +89,7 @@ class Guesses:
             self._refused.pop(own, None)
             self._known[own] = None
             self._known.move_to_end(own)
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > MAX_KNOWN_LANES:
                 self._known.popitem(last=False)
 
     def wrong(self, lane: Lane, user: str) -> None:
@@ -95,7 +97,7 @@ class Guesses:
         with self._lock:
             self._refused[lane] = self._count(lane) + 1.0, self._ticks()
             self._refused.move_to_end(lane)
-            if len(self._refused) > REMEMBERED:
+            if len(self._refused) > MAX_KNOWN_LANES:
                 self._unseen.pop(self._refused.popitem(last=False)[0], None)
             unseen = self._unseen.pop(lane, 0)
         others = f"; {unseen} more since the last one were refused unseen" if unseen else ""
@@ -103,8 +105,12 @@ class Guesses:
 
     def _count(self, lane: Lane) -> float:
         count, since = self._refused.get(lane, (0.0, 0.0))
-        return max(0.0, count - (self._ticks() - since) / SECONDS)
+        return max(0.0, count - (self._ticks() - since) / LOGIN_INTERVAL_SECONDS)
 
 
 def _told(lane: Lane) -> str:
-    return f"{lane.place[:SHOWN]} as {lane.user[:SHOWN]!r}" if lane.user else lane.place[:SHOWN]
+    return (
+        f"{lane.place[:SHOWN_CHARACTERS]} as {lane.user[:SHOWN_CHARACTERS]!r}"
+        if lane.user
+        else lane.place[:SHOWN_CHARACTERS]
+    )

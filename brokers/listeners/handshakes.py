@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 
-from brokers.listeners.room import Held, Room
+from brokers.listeners.room import ClientShare, Room
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Arrival(asyncio.Protocol):
         self._handshakes = handshakes
         self._protocol = protocol
         self._context = context
-        self._held: Held | None = None
+        self._held: ClientShare | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = transport.get_extra_info("peername")

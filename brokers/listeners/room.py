@@ -14,16 +14,16 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
-from brokers.listeners.guesses import GRACE, place_of
+from brokers.listeners.guesses import LOGIN_GRACE_SECONDS, place_of
 
 log = logging.getLogger(__name__)
 
-TELL: Final = 10.0
+LOG_INTERVAL_SECONDS: Final = 10.0
 """Seconds between two log lines about those that had to go."""
 
 
 @dataclass(eq=False, slots=True)
-class Held:
+class ClientShare:
     """What is held for a client.
 
     Attributes:
@@ -49,15 +49,15 @@ class _Place:
 
     count: int = 0
     size: int = 0
-    waiting: dict[Held, None] = field(default_factory=dict)
+    waiting: dict[ClientShare, None] = field(default_factory=dict)
 
 
 class Room:
     """What is held for clients. Thread-safe.
 
     One address (of IPv6: one network of 64 bits) has its part. Where it has more, the one of its own that has kept us
-    waiting longest goes, unless that is less than `GRACE` seconds; where the whole is full, the one of the address that
-    has most, however short the time. What is alone in the room stays.
+    waiting longest goes, unless that is less than `LOGIN_GRACE_SECONDS` seconds; where the whole is full, the one of
+    the address that has most, however short the time. What is alone in the room stays.
 
     Args:
         most: in all.
@@ -76,7 +76,7 @@ class Room:
         self._lock = Lock()
         self._places: dict[str, _Place] = {}
         self._total = 0
-        self._gone, self._told_at = 0, -TELL
+        self._gone, self._told_at = 0, -LOG_INTERVAL_SECONDS
 
     @property
     def count(self) -> int:
@@ -88,16 +88,16 @@ class Room:
     def _count(self) -> int:
         return sum(each.count for each in self._places.values())
 
-    def enter(self, address: str, size: int, end: Callable[[], None]) -> Held:
+    def enter(self, address: str, size: int, end: Callable[[], None]) -> ClientShare:
         """Hold something for a client at an address, which keeps us waiting from now on; others may have to go."""
-        held = Held(place_of(address), 0, end)
+        held = ClientShare(place_of(address), 0, end)
         with self._lock:
             self._places.setdefault(held.place, _Place()).count += 1
         self.waits(held)
         self.grow(held, size)
         return held
 
-    def grow(self, held: Held, size: int) -> None:
+    def grow(self, held: ClientShare, size: int) -> None:
         """Hold more of the same; others may have to go, and so may this one."""
         with self._lock:
             if not held.is_held:
@@ -109,7 +109,7 @@ class Room:
         for each in going:
             each.end()
 
-    def waits(self, held: Held) -> None:
+    def waits(self, held: ClientShare) -> None:
         """From now on its client keeps us waiting, or does so anew."""
         with self._lock:
             if held.is_held:
@@ -118,14 +118,14 @@ class Room:
                 waiting[held] = None
                 held.since = self._ticks()
 
-    def works(self, held: Held) -> None:
+    def works(self, held: ClientShare) -> None:
         """From now on its client does not keep us waiting."""
         with self._lock:
             if held.is_held:
                 self._places[held.place].waiting.pop(held, None)
             held.since = None
 
-    def settle(self, held: Held, owner: str, most: int) -> bool:
+    def settle(self, held: ClientShare, owner: str, most: int) -> bool:
         """Hold it for who has logged in, for which it never has to go; False where that one has so many, or it is gone.
 
         Owners are no addresses: what strangers do at one takes nothing from those who have logged in from there.
@@ -151,12 +151,12 @@ class Room:
         if found is not None:
             found.end()
 
-    def leave(self, held: Held) -> None:
+    def leave(self, held: ClientShare) -> None:
         """Hold it no longer. Idempotent."""
         with self._lock:
             self._drop(held)
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: ClientShare) -> None:
         if not held.is_held:
             return
         held.is_held = False
@@ -168,8 +168,8 @@ class Room:
         if not own.count:
             del self._places[held.place]
 
-    def _making_room(self, place: str) -> list[Held]:
-        going = list[Held]()
+    def _making_room(self, place: str) -> list[ClientShare]:
+        going = list[ClientShare]()
         while (found := self._first_to_go(place)) is not None:
             self._let_go(found)
             going.append(found)
@@ -177,15 +177,15 @@ class Room:
             self._tell(place, len(going))
         return going
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: ClientShare) -> None:
         held.has_to_go = True
         self._drop(held)
 
-    def _longest(self) -> Held | None:
+    def _longest(self) -> ClientShare | None:
         waiting = [(-each.size, next(iter(each.waiting))) for each in self._places.values() if each.waiting]
         return min(waiting, key=lambda each: (each[0], each[1].since))[1] if waiting else None
 
-    def _first_to_go(self, place: str) -> Held | None:
+    def _first_to_go(self, place: str) -> ClientShare | None:
         """Find who has to go, if somebody has to."""
         if self._total > self.most:
             return self._longest() if self._count > 1 else None
@@ -193,12 +193,12 @@ class Room:
         if own is None or own.size <= self.most_each or own.count == 1 or not own.waiting:
             return None
         first = next(iter(own.waiting))
-        return first if first.since is not None and first.since <= self._ticks() - GRACE else None
+        return first if first.since is not None and first.since <= self._ticks() - LOGIN_GRACE_SECONDS else None
 
     def _tell(self, place: str, count: int) -> None:
         self._gone += count
         now = self._ticks()
-        if now - self._told_at < TELL:
+        if now - self._told_at < LOG_INTERVAL_SECONDS:
             return
         said = "there is no room for more %s: %d had to go, the last for one from %s"
         log.warning(said, self._what, self._gone, place or "somewhere")

@@ -7,7 +7,7 @@ Where to read: `properties_file.py` reads both file formats, `dialects.py` says 
 client, `allowed.py` turns the URLs of Java clients into ours, `registry.py` has `Names`, which brings them together.
 """
 
-from brokers.naming.allowed import AllowedBrokers
+from brokers.naming.allow_list import AllowedBrokers
 from brokers.naming.dialects import INITIAL, PROVIDER_URL
 from brokers.naming.errors import SECRET, NameNotFoundError, NamingError
 from brokers.naming.registry import Names

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.message import Destination, queue, topic
-from brokers.naming.allowed import REFUSAL
+from brokers.naming.allow_list import REFUSAL
 from brokers.naming.errors import SECRET, NameNotFoundError, NamingError, listed
 
 INITIAL: Final = "java.naming.factory.initial"
@@ -27,7 +27,7 @@ DYNAMIC: Final[Mapping[str, Callable[[str], Destination]]] = {"dynamicQueues/": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class JndiDialect:
     """What one Java client makes of its entries.
 
     Attributes:
@@ -53,7 +53,7 @@ class Dialect:
     expands: bool = False
 
 
-CLASSIC: Final = Dialect(
+CLASSIC: Final = JndiDialect(
     classes=(
         "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
         "org.apache.activemq.jndi.ActiveMQSslInitialContextFactory",
@@ -63,14 +63,14 @@ CLASSIC: Final = Dialect(
     urls=("connection.{name}.brokerURL", "brokerURL", f"connection.{{name}}.{PROVIDER_URL}", PROVIDER_URL),
     trims=True,
 )
-ARTEMIS: Final = Dialect(
+ARTEMIS: Final = JndiDialect(
     classes=("org.apache.activemq.artemis.jndi.ActiveMQInitialContextFactory",),
     defaults=CLASSIC.defaults,
     defaults_stay=True,
     prefix="connectionFactory.",
     urls=("connectionFactory.{name}", PROVIDER_URL),
 )
-QPID_JMS: Final = Dialect(
+QPID_JMS: Final = JndiDialect(
     classes=("org.apache.qpid.jms.jndi.JmsInitialContextFactory",),
     defaults=("ConnectionFactory", "QueueConnectionFactory", "TopicConnectionFactory"),
     prefix="connectionfactory.",
@@ -84,13 +84,13 @@ QPID_JMS: Final = Dialect(
     expands=True,
 )
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+DIALECTS: Final[Mapping[str, JndiDialect]] = {
     name: dialect for dialect in (CLASSIC, ARTEMIS, QPID_JMS) for name in dialect.classes
 }
 """The allow-list of `jndiInitialContextFactory`: class name to dialect."""
 
 
-def dialect_of(class_name: str) -> Dialect:
+def dialect_of(class_name: str) -> JndiDialect:
     """Choose the dialect by the class name of a context factory.
 
     Raises:
@@ -105,7 +105,7 @@ def dialect_of(class_name: str) -> Dialect:
         ) from None
 
 
-def in_dialect(entries: Mapping[str, str], dialect: Dialect) -> dict[str, str]:
+def in_dialect(entries: Mapping[str, str], dialect: JndiDialect) -> dict[str, str]:
     """Write the prefixes that may have any case as the table has them."""
     return {_folded(key, dialect.any_case): value for key, value in entries.items()}
 
@@ -117,7 +117,7 @@ def _folded(key: str, prefixes: tuple[str, ...]) -> str:
     return key
 
 
-def destinations_of(entries: Mapping[str, str], dialect: Dialect | None) -> Iterator[tuple[str, Destination]]:
+def destinations_of(entries: Mapping[str, str], dialect: JndiDialect | None) -> Iterator[tuple[str, Destination]]:
     """Yield the destinations that the entries register, by JNDI name; of two of one name the later one counts.
 
     Raises:
@@ -129,7 +129,7 @@ def destinations_of(entries: Mapping[str, str], dialect: Dialect | None) -> Iter
                 yield key.removeprefix(prefix), make(physical_name(key, value, dialect))
 
 
-def physical_name(key: str, value: str, dialect: Dialect | None) -> str:
+def physical_name(key: str, value: str, dialect: JndiDialect | None) -> str:
     """Return the broker's own name of a destination.
 
     Raises:
@@ -141,7 +141,7 @@ def physical_name(key: str, value: str, dialect: Dialect | None) -> str:
     return name
 
 
-def factory_names(entries: Mapping[str, str], dialect: Dialect) -> tuple[str, ...]:
+def factory_names(entries: Mapping[str, str], dialect: JndiDialect) -> tuple[str, ...]:
     """Return the JNDI names of the connection factories that there are."""
     own: tuple[str, ...] = ()
     if dialect.listed is not None:
@@ -151,7 +151,7 @@ def factory_names(entries: Mapping[str, str], dialect: Dialect) -> tuple[str, ..
     return own + dialect.defaults if dialect.defaults_stay or not own else own
 
 
-def factory_url(name: str, entries: Mapping[str, str], dialect: Dialect) -> tuple[str, str]:
+def factory_url(name: str, entries: Mapping[str, str], dialect: JndiDialect) -> tuple[str, str]:
     """Find the URL of a connection factory, and the entry that holds it.
 
     Raises:
@@ -170,7 +170,7 @@ def factory_url(name: str, entries: Mapping[str, str], dialect: Dialect) -> tupl
 
 # Variables, which Qpid JMS knows
 
-MAX_EXPANDED: Final = 4096
+MAX_EXPANDED_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 16
 _VARIABLE: Final = re.compile(r"\$\$|\$\{([^}]*)\}")
 
@@ -206,8 +206,10 @@ class Expansion:
         for found in _VARIABLE.finditer(text):
             parts += text[end : found.start()], self._value(place, found.group(1), under_way)
             end = found.end()
-            if sum(map(len, parts)) > MAX_EXPANDED:
-                raise NamingError(f"the entry {place[:200]!r} expands to more than {MAX_EXPANDED} characters")
+            if sum(map(len, parts)) > MAX_EXPANDED_CHARACTERS:
+                raise NamingError(
+                    f"the entry {place[:200]!r} expands to more than {MAX_EXPANDED_CHARACTERS} characters"
+                )
         return "".join(parts) + text[end:]
 
     def _value(self, place: str, variable: str | None, under_way: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.errors import BrokerError
 
-MOST_LISTED: Final = 20
+MAX_LISTED_NAMES: Final = 20
 
 SECRET: Final = re.compile(
     r"(?i)pass(?:w|phrase|code)|pwd|credential|secret|token|username|principal|authorization|bearer|cookie|jwt"
@@ -26,5 +26,5 @@ class NameNotFoundError(BrokerError, LookupError):
 def listed(names: Iterable[str]) -> str:
     """List names for an error message: in order, not too many."""
     ordered = sorted(set(names))
-    more = len(ordered) - MOST_LISTED
-    return ", ".join(ordered[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "") or "none"
+    more = len(ordered) - MAX_LISTED_NAMES
+    return ", ".join(ordered[:MAX_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "") or "none"

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from brokers.naming.errors import NamingError
 
-MAX_SIZE: Final = 1 << 20
+MAX_FILE_OCTETS: Final = 1 << 20
 """Octets or characters of one file."""
 
 _BLANKS: Final = " \t\f"
@@ -43,10 +43,10 @@ def read_properties(content: bytes | str) -> dict[str, str]:
         content: octets are ISO-8859-1, as Java has it, or UTF-8 if they begin with its byte order mark.
 
     Raises:
-        NamingError: a bad escape, with its line; more than MAX_SIZE; UTF-16.
+        NamingError: a bad escape, with its line; more than MAX_FILE_OCTETS; UTF-16.
     """
-    if len(content) > MAX_SIZE:
-        raise NamingError(f"the properties hold {len(content)} octets; at most {MAX_SIZE} are read")
+    if len(content) > MAX_FILE_OCTETS:
+        raise NamingError(f"the properties hold {len(content)} octets; at most {MAX_FILE_OCTETS} are read")
     text = content if isinstance(content, str) else _decode(content)
     entries: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -115,10 +115,10 @@ def _joined(text: str, number: int) -> str:
         raise NamingError(f"line {number}: half of a surrogate pair is no character") from None
 
 
-MAX_TOML: Final = 1 << 17
+MAX_TOML_OCTETS: Final = 1 << 17
 """Octets or characters of one file."""
 
-MAX_TOML_LINE: Final = 512
+MAX_TOML_LINE_CHARACTERS: Final = 512
 """Characters: Python's reader takes the square of the number of keys in a line, as in `a.a.a.a`."""
 
 TABLES: Final = ("queues", "topics", "connection_factories", "allowed_brokers")
@@ -164,12 +164,12 @@ def read_toml(content: bytes | str) -> dict[str, Any]:
 
 
 def _parse_toml(content: bytes | str) -> dict[str, Any]:
-    if len(content) > MAX_TOML:
-        raise NamingError(f"the TOML holds {len(content)} octets; at most {MAX_TOML} are read")
+    if len(content) > MAX_TOML_OCTETS:
+        raise NamingError(f"the TOML holds {len(content)} octets; at most {MAX_TOML_OCTETS} are read")
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
-        if max(map(len, text.splitlines()), default=0) > MAX_TOML_LINE:
-            raise NamingError(f"a line of the TOML is longer than {MAX_TOML_LINE} characters")
+        if max(map(len, text.splitlines()), default=0) > MAX_TOML_LINE_CHARACTERS:
+            raise NamingError(f"a line of the TOML is longer than {MAX_TOML_LINE_CHARACTERS} characters")
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise NamingError(f"the TOML is not UTF-8 at octet {error.start}") from None

@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from brokers.message import Destination, queue, topic
-from brokers.naming.allowed import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
+from brokers.naming.allow_list import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
 from brokers.naming.dialects import (
     DIALECTS,
     DYNAMIC,
     INITIAL,
     KINDS,
     PROVIDER_URL,
-    Dialect,
+    JndiDialect,
     destinations_of,
     dialect_of,
     expanded,
@@ -28,7 +28,7 @@ from brokers.naming.dialects import (
     physical_name,
 )
 from brokers.naming.errors import NameNotFoundError, NamingError, listed
-from brokers.naming.properties_file import MAX_SIZE, MAX_TOML, content_of, read_properties, read_toml
+from brokers.naming.properties_file import MAX_FILE_OCTETS, MAX_TOML_OCTETS, content_of, read_properties, read_toml
 from brokers.schemes import SCHEMES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -63,7 +63,7 @@ class Names:
         self.allowed = AllowedBrokers(allowed)
         self._factories = {name: self._reachable(name, url) for name, url in connection_factories.items()}
         self._entries: Mapping[str, str] = NOTHING
-        self._dialect: Dialect | None = None
+        self._dialect: JndiDialect | None = None
 
     @classmethod
     def from_properties(
@@ -89,7 +89,7 @@ class Names:
             NamingError: the file is not as it must be, or an entry would reach out.
             OSError: the file cannot be read.
         """
-        entries = read_properties(content_of(path, text, MAX_SIZE))
+        entries = read_properties(content_of(path, text, MAX_FILE_OCTETS))
         dialect = _dialect_in(entries)
         if dialect is not None:
             entries = in_dialect(entries, dialect)
@@ -110,7 +110,7 @@ class Names:
             NamingError: the file is not as it must be.
             OSError: the file cannot be read.
         """
-        tables = read_toml(content_of(path, text, MAX_TOML))
+        tables = read_toml(content_of(path, text, MAX_TOML_OCTETS))
         queues, topics = tables.get("queues", {}), tables.get("topics", {})
         for name in queues.keys() & topics.keys():
             raise NamingError(f"{name[:200]!r} is in queues and in topics")
@@ -195,7 +195,7 @@ class Names:
             return by_provider
         return self._factory_url(connection_factory or USUAL_FACTORY, entries, dialect)
 
-    def _factory_url(self, name: str, entries: Mapping[str, str], dialect: Dialect | None) -> str:
+    def _factory_url(self, name: str, entries: Mapping[str, str], dialect: JndiDialect | None) -> str:
         if name in self._factories:
             return self._factories[name]
         if dialect is None:
@@ -218,5 +218,5 @@ class Names:
         return f"<Names: {len(self._destinations)} destinations, {len(self.allowed)} allowed brokers>"
 
 
-def _dialect_in(entries: Mapping[str, str]) -> Dialect | None:
+def _dialect_in(entries: Mapping[str, str]) -> JndiDialect | None:
     return dialect_of(entries[INITIAL]) if INITIAL in entries else None

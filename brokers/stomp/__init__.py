@@ -14,7 +14,7 @@ from brokers.adapter.failover import read_failover
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.connection import StompConnection
-from brokers.stomp.url import Given, login_of
+from brokers.stomp.url import StompOptions, login_of
 from brokers.tls import Tls
 from brokers.url import Ask, Credentials, are_local
 
@@ -59,7 +59,7 @@ def connect(
         ConnectionFailedError: nobody, or no known broker, answers; TlsError, LoginRefusedError: or not as we want.
         ValueError: a URL with a path, without a host, with a port that there is not, or a parameter that is not known.
     """
-    given = Given(
+    given = StompOptions(
         heartbeat=heartbeat,
         credentials=credentials,
         tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls,

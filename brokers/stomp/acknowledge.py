@@ -20,24 +20,24 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError
-from brokers.stomp.dialect import SMALLEST_FRAME
+from brokers.stomp.dialect import MIN_FRAME_OCTETS
 from brokers.stomp.frames import acknowledgement
-from brokers.stomp.session import Link, Settle, pack
+from brokers.stomp.session import Settle, StompSession, pack
 from brokers.threads.timer import Later
 
 MAX_DELIVERIES: Final = 6
 """A message that comes back from this many deliveries is a dead letter, as with the embedded broker."""
 
-FIRST_PAUSE: Final = 0.05
+FIRST_PAUSE_SECONDS: Final = 0.05
 """Seconds before a message is given back for the first time; they double each time, to 1.55 s in all."""
 
-REMEMBERED: Final = 10_000
+MAX_RELEASED_MESSAGES: Final = 10_000
 """Messages whose releases are counted; of more, those that came back first are forgotten."""
 
 
 def pause_after(releases: int) -> float:
     """Say how many seconds a message is kept before it is given back for the nth time."""
-    return FIRST_PAUSE * 2.0 ** (releases - 1)
+    return FIRST_PAUSE_SECONDS * 2.0 ** (releases - 1)
 
 
 class Releases:
@@ -60,7 +60,7 @@ class Releases:
         with self._lock:
             releases = self._counts.pop(message, 0) + 1
             self._counts[message] = releases
-            if len(self._counts) > REMEMBERED:
+            if len(self._counts) > MAX_RELEASED_MESSAGES:
                 del self._counts[next(iter(self._counts))]
             return releases
 
@@ -71,22 +71,22 @@ class Releases:
                 self._counts.pop(message, None)
 
 
-PARTS: Final = 4
+WINDOW_PARTS: Final = 4
 """The broker is told when this part of what it may have on the way is done, so that it never runs dry."""
 
-SECONDS: Final = 0.2
+ACK_SECONDS: Final = 0.2
 """After so long it is told anyway."""
 
-LAZY_SECONDS: Final = 1.0
+LAZY_ACK_SECONDS: Final = 1.0
 """Likewise, where that is for somebody who is in no hurry: what a thread is woken for should be worth it."""
 
 
-MOST_STRANGERS: Final = 1000
+MAX_STRANGERS: Final = 1000
 """Senders that are remembered over a session; more are forgotten, and found out once more."""
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class StompSubscription:
     """One SUBSCRIBE and its end. What is true of it changes only while the link's `writing` is held.
 
     Attributes:
@@ -99,7 +99,7 @@ class Subscription:
     """
 
     id: str
-    link: Link
+    link: StompSession
     generation: int
     is_begun: bool = False
     is_live: bool = True
@@ -109,14 +109,14 @@ class Subscription:
     last: str = ""
 
 
-class Arrival(NamedTuple):
+class StompArrival(NamedTuple):
     """A MESSAGE frame as it came, and the subscription that it came by.
 
     Of one above the limit the body was passed over, `size` octets; `refusal` says why. `mark` stands for a body that
     was let go of.
     """
 
-    subscription: Subscription
+    subscription: StompSubscription
     headers: Mapping[str, str]
     body: bytes
     size: int = 0
@@ -145,14 +145,14 @@ class Arrival(NamedTuple):
     def note_unknown(self) -> None:
         """Take note that the broker found no message for an ACK: it will not for other ids of the sender's either."""
         strangers = self.subscription.link.strangers
-        if len(strangers) >= MOST_STRANGERS:
+        if len(strangers) >= MAX_STRANGERS:
             strangers.clear()
         strangers.add(self._sender)
 
-    def without_body(self) -> Arrival:
+    def without_body(self) -> StompArrival:
         """Return what is kept of it until the broker was told."""
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
-        return Arrival(self.subscription, self.headers, b"", self.size, self.refusal, mark)
+        return StompArrival(self.subscription, self.headers, b"", self.size, self.refusal, mark)
 
 
 class Acceptances:
@@ -173,8 +173,8 @@ class Acceptances:
         prefetch: int,
         submit: Callable[[Callable[[], None]], None],
         later: Later,
-        acknowledge: Callable[[Arrival, Callable[[Arrival], None]], tuple[bytes, Mapping[str, Settle]]],
-        collect: Callable[[Arrival], None],
+        acknowledge: Callable[[StompArrival, Callable[[StompArrival], None]], tuple[bytes, Mapping[str, Settle]]],
+        collect: Callable[[StompArrival], None],
         is_lazy: bool = False,
     ) -> None:
         self._prefetch = prefetch
@@ -184,12 +184,12 @@ class Acceptances:
         self._collect = collect
         self._is_lazy = is_lazy
         self._lock = Lock()
-        self._done: list[Arrival] = []
+        self._done: list[StompArrival] = []
         self._octets = 0
         self._is_asked = self._is_timed = False
         self._awaits_answer = False
 
-    def note(self, arrival: Arrival) -> None:
+    def note(self, arrival: StompArrival) -> None:
         """Take note that a message is accepted. Does not block: the thread that reads may call it."""
         with self._lock:
             if self._done and self._done[-1].subscription is not arrival.subscription:
@@ -197,7 +197,7 @@ class Acceptances:
                 self._octets = 0
             self._done.append(arrival.without_body())
             self._octets += len(arrival.body) + arrival.size
-            share = max(len(self._done), self._octets // SMALLEST_FRAME) * PARTS
+            share = max(len(self._done), self._octets // MIN_FRAME_OCTETS) * WINDOW_PARTS
             if share >= self._prefetch and not arrival.can_be_named:
                 share = len(self._done)
             ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
@@ -208,7 +208,7 @@ class Acceptances:
         elif ask:
             self._submit(self._tell_in_turn)
         elif time:
-            self._later(LAZY_SECONDS if self._is_lazy else SECONDS, self._tell_in_time)
+            self._later(LAZY_ACK_SECONDS if self._is_lazy else ACK_SECONDS, self._tell_in_time)
 
     @property
     def are_left(self) -> bool:
@@ -241,7 +241,7 @@ class Acceptances:
         if last is not None and not last.can_be_named:
             self._collect(last)
 
-    def frames(self, subscription: Subscription) -> tuple[bytes, dict[str, Settle]]:
+    def frames(self, subscription: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
         """Return the ACK frames to write for a subscription, whose link's `writing` is held, and who waits for what."""
         with self._lock:
             if self._awaits_answer:  # a later ACK would cover what this one may not
@@ -263,7 +263,7 @@ class Acceptances:
         if self._done:
             self._submit(self._tell_in_turn)
 
-    def last_frames(self, subscription: Subscription) -> tuple[bytes, list[Arrival]]:
+    def last_frames(self, subscription: StompSubscription) -> tuple[bytes, list[StompArrival]]:
         """Return the ACK frames of a subscription that ends now, and what they do not cover for certain."""
         with self._lock:
             done = self._take(subscription, lambda each: each.can_be_named and not each.is_doubtful)
@@ -272,7 +272,7 @@ class Acceptances:
         told = done[-1:] if dialect.accepts_earlier else done
         return b"".join(pack("ACK", acknowledgement(each.headers, dialect)) for each in told), rest
 
-    def _take(self, subscription: Subscription, is_named: Callable[[Arrival], bool]) -> list[Arrival]:
+    def _take(self, subscription: StompSubscription, is_named: Callable[[StompArrival], bool]) -> list[StompArrival]:
         """Take what the broker can be told of, with the lock held; what came after the last such message stays."""
         self._octets = 0
         self._is_asked = False
@@ -284,7 +284,7 @@ class Acceptances:
         self._done = []
         return []
 
-    def _note_unknown(self, covered: Sequence[Arrival], unknown: Arrival) -> None:
+    def _note_unknown(self, covered: Sequence[StompArrival], unknown: StompArrival) -> None:
         """Take back what an ACK was to cover that the broker knew no message for."""
         with self._lock:
             if not self._done or self._done[-1].subscription is unknown.subscription:

@@ -27,11 +27,11 @@ HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
 """The end of the headers."""
 
 LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]+)[ \t]*\r?\n")
-DIGITS: Final = 12
+MAX_LENGTH_DIGITS: Final = 12
 """That a length has at most."""
 NUL: Final = 0
 ENDS_OF_LINES: Final = b"\r\n"
-LONGEST_END: Final = 3
+MAX_END_OCTETS: Final = 3
 """Octets that the end of the headers has at most."""
 
 MAX_HEAD_OCTETS: Final = 1 << 20
@@ -41,7 +41,7 @@ MAX_HEADERS: Final = 10_000
 SHORT: Final = 256
 """Characters of a line that is remembered once it was read."""
 
-LONGEST_LINE: Final = 4096
+MAX_LINE_OCTETS: Final = 4096
 """Octets of a line that is kept of headers above the limit."""
 
 WORDS: Final = b"message"
@@ -55,7 +55,7 @@ HEADERS_TOO_LARGE: Final = f"its headers have more than {MAX_HEAD_OCTETS} octets
 NO_MEMORY: Final = "there is no memory to read it"
 
 
-class Passed(NamedTuple):
+class SkippedFrame(NamedTuple):
     """A frame that was passed over.
 
     Attributes:
@@ -69,7 +69,7 @@ class Passed(NamedTuple):
     why: str
 
 
-Cut: TypeAlias = bytes | Passed
+Cut: TypeAlias = bytes | SkippedFrame
 
 
 class Cutter:
@@ -140,7 +140,7 @@ class Cutter:
         try:
             return bytes(memoryview(self._held)[self._start : self._end])  # one copy, not two
         except MemoryError:
-            return Passed(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
+            return SkippedFrame(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
 
     def _begin_next(self, start: int) -> None:
         self._start = self._looked = start
@@ -167,7 +167,7 @@ class Cutter:
         held = self._held
         while self._start < len(held) and held[self._start] in ENDS_OF_LINES:
             self._start += 1
-        since = max(self._start, self._looked - LONGEST_END)
+        since = max(self._start, self._looked - MAX_END_OCTETS)
         nul = held.find(NUL, since)  # first, so that nobody looks through what follows for each of many short frames
         found = HEAD_ENDS.search(held, since, len(held) if nul < 0 else nul)
         end = len(held) if found is None else found.end()
@@ -185,7 +185,7 @@ class Cutter:
         is_large = self._is_shortened or end - self._start > MAX_HEAD_OCTETS
         is_large = is_large or (end - self._start > MAX_HEADERS < held.count(b"\n", self._start, end))
         length = LENGTH.search(held, self._start, end)
-        if length is not None and len(length[1]) > DIGITS:
+        if length is not None and len(length[1]) > MAX_LENGTH_DIGITS:
             raise ConnectionLostError("the broker sent a content-length that no frame has")
         size = None if length is None else int(length[1])
         if is_large or (size or 0) > self._limit:
@@ -199,7 +199,9 @@ class Cutter:
         last = self._held.rfind(b"\n", self._start, end) + 1
         kept = _kept(bytes(self._held[self._start : last])) if last > self._start else b""
         begin = max(last, self._start)
-        rest = bytes(self._held[begin : min(end, begin + LONGEST_LINE + 1)])  # whatever follows, it is as long already
+        rest = bytes(
+            self._held[begin : min(end, begin + MAX_LINE_OCTETS + 1)]
+        )  # whatever follows, it is as long already
         self._held[self._start : end] = kept + rest
         self._looked = len(self._held)
         self._is_shortened = True
@@ -220,12 +222,12 @@ def _kept(lines: bytes) -> bytes:
     found: dict[bytes, bytes] = {}
     for line in headers:
         name = line.partition(b":")[0]
-        if name == WORDS or (name in KEPT and len(line) <= LONGEST_LINE):
+        if name == WORDS or (name in KEPT and len(line) <= MAX_LINE_OCTETS):
             found.setdefault(name, line)
-    return b"".join(line[:LONGEST_LINE] + b"\n" for line in (command, *found.values()))
+    return b"".join(line[:MAX_LINE_OCTETS] + b"\n" for line in (command, *found.values()))
 
 
-def passed_of(frame: bytes) -> Passed:
+def passed_of(frame: bytes) -> SkippedFrame:
     """Return what is left of a whole frame that there is no memory to read.
 
     Raises:
@@ -234,7 +236,7 @@ def passed_of(frame: bytes) -> Passed:
     end = HEAD_ENDS.search(frame)
     if end is None:
         raise MemoryError
-    return Passed(frame[: end.end()], len(frame) - end.end() - 1, NO_MEMORY)
+    return SkippedFrame(frame[: end.end()], len(frame) - end.end() - 1, NO_MEMORY)
 
 
 class _Passing:
@@ -248,9 +250,9 @@ class _Passing:
         self._seen = 0
 
     @property
-    def passed(self) -> Passed:
+    def passed(self) -> SkippedFrame:
         """What is left of the frame, once its end was seen."""
-        return Passed(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
+        return SkippedFrame(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
 
     def pass_over(self, held: bytearray, start: int) -> int | None:
         """Return where the frame ends, behind its NUL; None if it does not yet, then all that is held is of it.

@@ -16,17 +16,17 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError
-from brokers.stomp.acknowledge import Arrival
+from brokers.stomp.acknowledge import StompArrival
 from brokers.stomp.frames import Headers
-from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
+from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute, pack
 
-PATIENCE: Final = 10.0
+COLLECTION_SECONDS: Final = 10.0
 """Seconds that a collection may take: what has not come by then is another consumer's, or expired."""
 
-LONGEST_ID: Final = 500
+MAX_ID_CHARACTERS: Final = 500
 """Characters of a JMSMessageID that are asked for: the broker reads no line above 10 KiB."""
 
-LONGEST_SELECTOR: Final = 1500
+MAX_SELECTOR_CHARACTERS: Final = 1500
 """Characters of ids after which no more is asked for by the same subscription."""
 
 WILD: Final = re.compile(r"[%_!]")
@@ -36,15 +36,15 @@ FIRST: Final = "127"
 """The highest priority of a consumer."""
 
 
-class Wanted(NamedTuple):
+class AcceptedMessage(NamedTuple):
     """A message that is accepted; `settle` is told once that it was taken, or why that is not so or not known."""
 
-    arrival: Arrival
+    arrival: StompArrival
     settle: Settle
 
 
 class Collection:
-    """One subscription that takes messages, until all have come or for `PATIENCE` seconds.
+    """One subscription that takes messages, until all have come or for `COLLECTION_SECONDS` seconds.
 
     Args:
         link: the session.
@@ -58,10 +58,10 @@ class Collection:
 
     def __init__(
         self,
-        link: Link,
+        link: StompSession,
         new_id: Callable[[str], str],
         address: str,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[AcceptedMessage],
         submit: Callable[[Callable[[], None]], None],
         begin: Callable[[], Callable[[], None]],
         put_back: Callable[[Mapping[str, str], bytes | None], None],
@@ -79,7 +79,9 @@ class Collection:
 
     def begin(self) -> tuple[bytes, dict[str, Settle]]:
         """Return the SUBSCRIBE frame to write next, and who waits for its receipt, and for the end of the session."""
-        route = Route(self._address, self._receive, lambda _: None, lambda headers, *_: self._receive(headers, None))
+        route = SubscriptionRoute(
+            self._address, self._receive, lambda _: None, lambda headers, *_: self._receive(headers, None)
+        )
         self._link.route(self.id, route)
         receipt = self._new_id(SUBSCRIBE)
         each = " OR ".join(_selected(wanted.arrival.headers) for wanted in self._wanted)
@@ -129,34 +131,34 @@ class Collection:
             return
         self._link.unroute(self.id)
         self._link.forget(self.id)
-        why = f"it did not come within {PATIENCE:.0f} s" if error is None else error
+        why = f"it did not come within {COLLECTION_SECONDS:.0f} s" if error is None else error
         for each in missing:
             each.settle(uncollected(each.arrival, why))
         self._done()
 
 
-def uncollected(arrival: Arrival, why: BrokerError | str) -> BrokerError:
+def uncollected(arrival: StompArrival, why: BrokerError | str) -> BrokerError:
     """Return what says that a message was accepted and may come again."""
     if isinstance(why, ConnectionLostError) or not arrival.subscription.link.is_up:
         return arrival.subscription.link.lost()
     return NoAnswerError(f"message {arrival.headers.get('message-id')} was accepted, and may come again: {why}")
 
 
-def groups(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+def groups(wanted: Sequence[AcceptedMessage]) -> Iterator[list[AcceptedMessage]]:
     """Cut what is wanted into what one subscription can ask for."""
-    group: list[Wanted] = []
+    group: list[AcceptedMessage] = []
     octets = 0
     for each in wanted:
-        octets += min(LONGEST_ID, len(each.arrival.headers.get("message-id", "")))
+        octets += min(MAX_ID_CHARACTERS, len(each.arrival.headers.get("message-id", "")))
         group.append(each)
-        if octets > LONGEST_SELECTOR:
+        if octets > MAX_SELECTOR_CHARACTERS:
             yield group
             group, octets = [], 0
     if group:
         yield group
 
 
-def _is_same(arrival: Arrival, headers: Mapping[str, str], body: bytes | None) -> bool:
+def _is_same(arrival: StompArrival, headers: Mapping[str, str], body: bytes | None) -> bool:
     """Say whether a message is one that came before."""
     is_same = all(arrival.headers.get(name) == headers.get(name) for name in ("message-id", "timestamp"))
     return is_same and (arrival.mark is None or arrival.mark == hash(body or b""))
@@ -166,8 +168,8 @@ def _selected(headers: Mapping[str, str]) -> str:
     """Select a message: an id may be several messages' where senders number theirs, so its time counts too."""
     text = headers.get("message-id", "")
     found = f"= {_quoted(text)}"
-    if len(text) > LONGEST_ID:
-        found = f"LIKE {_quoted(WILD.sub(lambda wild: '!' + wild[0], text[:LONGEST_ID]) + '%')} ESCAPE '!'"
+    if len(text) > MAX_ID_CHARACTERS:
+        found = f"LIKE {_quoted(WILD.sub(lambda wild: '!' + wild[0], text[:MAX_ID_CHARACTERS]) + '%')} ESCAPE '!'"
     stamp = headers.get("timestamp", "")
     when = f" AND JMSTimestamp = {int(stamp)}" if stamp.isascii() and stamp.isdigit() and len(stamp) < 19 else ""
     return f"(JMSMessageID {found}{when})"

@@ -15,33 +15,33 @@ from time import monotonic
 from typing import Final
 
 from brokers.adapter.connection import LastingConnection
-from brokers.adapter.consumer import Wishes
-from brokers.adapter.endpoints import Endpoints, Reconnect
+from brokers.adapter.consumer import SubscribeOptions
+from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
-from brokers.stomp.acknowledge import Releases, Subscription
-from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
+from brokers.stomp.acknowledge import Releases, StompSubscription
+from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
 from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.roll import Roll
-from brokers.stomp.session import Link, UnansweredError, pack
+from brokers.stomp.session import StompSession, UnansweredError, pack
 from brokers.stomp.strays import Strays
 from brokers.stomp.temporary import Annexes
-from brokers.stomp.transaction import Names, StompTransaction
-from brokers.stomp.url import Login
+from brokers.stomp.transaction import StompTransaction, TransactionNames
+from brokers.stomp.url import StompLogin
 from brokers.threads.futures import Completion, NearCompletion
 
 log = logging.getLogger(__name__)
 
-FIRST_LOGIN: Final = 1 / 3
+FIRST_LOGIN_SHARE: Final = 1 / 3
 """The part of the time for logging in after which the broker is asked once more."""
 
-LEAVE: Final = 1.0
+LEAVE_SECONDS: Final = 1.0
 """Seconds that a broker gets to confirm that we leave, to come again in another version of STOMP."""
 
 
-class StompEndpoints(Endpoints[Login, Link]):
+class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
     """The brokers of a connection, and what was learnt of them.
 
     Attributes:
@@ -50,23 +50,25 @@ class StompEndpoints(Endpoints[Login, Link]):
 
     versions: dict[str, str]
 
-    def __init__(self, logins: Sequence[Login], on_end: Callable[[Link], None], *, randomize: bool) -> None:
-        """Take what `Endpoints` does, with what a `Link` tells when it has ended."""
-        super().__init__(logins, lambda login: Link(login, on_end), randomize=randomize)
+    def __init__(
+        self, logins: Sequence[StompLogin], on_end: Callable[[StompSession], None], *, randomize: bool
+    ) -> None:
+        """Take what `BrokerEndpoints` does, with what a `StompSession` tells when it has ended."""
+        super().__init__(logins, lambda login: StompSession(login, on_end), randomize=randomize)
         self.versions = {}
 
-    def _enter(self, login: Login, timeout: float) -> Link:
+    def _enter(self, login: StompLogin, timeout: float) -> StompSession:
         """Log in, and once more if the broker turns out to be one to speak another version of STOMP with."""
         until = monotonic() + timeout
         link = self._log_in(login.speaking(self.versions.get(str(login), login.version)), until)
         wanted = link.dialect.version
         if wanted == link.login.version:
             return link
-        link.close(min(until, monotonic() + LEAVE), lambda: b"")
+        link.close(min(until, monotonic() + LEAVE_SECONDS), lambda: b"")
         self.versions[str(login)] = wanted
         return self._log_in(login.speaking(wanted), until)
 
-    def _log_in(self, login: Login, until: float) -> Link:
+    def _log_in(self, login: StompLogin, until: float) -> StompSession:
         """Log in; once more, on another socket, if the broker accepts the first and then says nothing.
 
         One that has locked up some of its threads answers on the others: Artemis does, see `confirms_leave`.
@@ -74,7 +76,7 @@ class StompEndpoints(Endpoints[Login, Link]):
         left = max(0.0, until - monotonic())
         link = self._next(login)
         try:
-            link.open(left, left * FIRST_LOGIN)
+            link.open(left, left * FIRST_LOGIN_SHARE)
         except UnansweredError as error:
             log.warning("%s; logging in once more", error)
             link = self._next(login)
@@ -85,11 +87,11 @@ class StompEndpoints(Endpoints[Login, Link]):
 SENT: Final = SendResult()
 """STOMP never tells a sender the JMSMessageID."""
 
-LARGE: Final = 1 << 16
+LARGE_MESSAGE_OCTETS: Final = 1 << 16
 """Octets from which the broker confirms also what is not persistent: it may have a limit, and end the connection."""
 
 
-class StompConnection(LastingConnection[Link, StompConsumer]):
+class StompConnection(LastingConnection[StompSession, StompConsumer]):
     """One program's way to a STOMP broker. `brokers.connect` makes it.
 
     With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic). With `auto_accept` the
@@ -97,17 +99,17 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
     consumed from or named as a reply-to. ActiveMQ Classic ends it with the session, Artemis with its last consumer.
     """
 
-    def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
+    def __init__(self, logins: Sequence[StompLogin], timeout: float, reconnect: Reconnect | None) -> None:
         endpoints = StompEndpoints(logins, self._session_ended, randomize=reconnect is not None and reconnect.randomize)
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._ids = count(1)
-        self.names = Names()
+        self.names = TransactionNames()
         self._strays = Strays(self.new_id, self.later)
-        self._shared = Shared(
+        self._shared = StompConsumerContext(
             self.new_id, timeout, self._crew, Releases(), self.later, self.forget, self._enrol, self._strays
         )
         self._annexes: Annexes | None = None
-        self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
+        self._spare: list[tuple[StompSession, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
         self._written.set_result(SENT)
@@ -156,7 +158,9 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             return self._write(link, delivery.accept_after, frame)
         return self._write(link, link.write, frame)
 
-    def _ask(self, link: Link, headers: Headers, body: bytes, future: Completion[SendResult]) -> Completion[SendResult]:
+    def _ask(
+        self, link: StompSession, headers: Headers, body: bytes, future: Completion[SendResult]
+    ) -> Completion[SendResult]:
         """Send, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
         future.on_settled(lambda _: link.forget(receipt))
@@ -165,7 +169,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             raise error
         return future
 
-    def _write(self, link: Link, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
+    def _write(self, link: StompSession, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
         """Write what the broker confirms nothing of."""
         try:
             write(frames)
@@ -185,11 +189,11 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         """Begin a transaction; the broker hears of it at the commit."""
         return StompTransaction(self, self._usable())
 
-    def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> StompConsumer:
+    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> StompConsumer:
         home = None if self._annexes is None else self._annexes.home(wishes.destination)
         return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
 
-    def _enrol(self, subscription: Subscription, wishes: Wishes, doubt: Callable[[str], None]) -> None:
+    def _enrol(self, subscription: StompSubscription, wishes: SubscribeOptions, doubt: Callable[[str], None]) -> None:
         """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
         link = subscription.link
         if link.dialect.has_advisories and link.is_up:
@@ -197,7 +201,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
                 link.roll = Roll(link, self.new_id, self.later)
             link.roll.enrol(subscription, wishes.destination, doubt, is_watched=wishes.on_problem is not None)
 
-    def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
+    def _make_temporary(self, link: StompSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"
         if not fresh and (spare := self._take_spare(link, kind)) is not None:
             return spare
@@ -209,13 +213,13 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
                     raise
         return Destination(kind, None, address=address)
 
-    def _annexes_of(self, link: Link) -> Annexes:
+    def _annexes_of(self, link: StompSession) -> Annexes:
         with self._lock:
             if self._annexes is None or self._annexes.main is not link:
                 self._annexes = Annexes(link, self.new_id)
             return self._annexes
 
-    def _take_spare(self, link: Link, kind: DestinationKind) -> Destination | None:
+    def _take_spare(self, link: StompSession, kind: DestinationKind) -> Destination | None:
         with self._lock:
             self._spare = [each for each in self._spare if each[0] is link]
             for position, (_, destination) in enumerate(self._spare):
@@ -224,13 +228,13 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
                     return destination
             return None
 
-    def _end_temporary(self, link: Link, destination: Destination) -> None:
+    def _end_temporary(self, link: StompSession, destination: Destination) -> None:
         if not link.dialect.own_is_private or (self._annexes is not None and self._annexes.end(destination)):
             return
         with self._lock:
             self._spare.append((link, destination))
 
-    def _unsubscribe(self, link: Link, wishes: Wishes) -> None:
+    def _unsubscribe(self, link: StompSession, wishes: SubscribeOptions) -> None:
         """Go by the client id and the name; the `id` of the frame is only there because STOMP wants one."""
         receipt, topic = self.new_id("receipt"), wishes.destination
         headers = {"id": receipt, "destination": spell(topic, link.dialect), "receipt": receipt}
@@ -242,17 +246,17 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
                 f"cannot end the durable subscription {wishes.durable_name!r} to {topic}: {error}"
             ) from error
 
-    def _take_leave(self, link: Link, consumers: Sequence[StompConsumer], until: float) -> None:
+    def _take_leave(self, link: StompSession, consumers: Sequence[StompConsumer], until: float) -> None:
         link.close(until, lambda: b"".join(consumer.end() for consumer in consumers if consumer.home is None))
         if self._annexes is not None:
             self._annexes.close(until)
         self._strays.give_up()
 
-    def _be_connected(self, link: Link) -> None:
+    def _be_connected(self, link: StompSession) -> None:
         self._strays.go_on(link)
         super()._be_connected(link)
 
-    def _session_ended(self, link: Link) -> None:
+    def _session_ended(self, link: StompSession) -> None:
         super()._session_ended(link)
         if self._reconnector is None:
             self._strays.give_up()
@@ -296,4 +300,4 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
 
 def is_confirmed(message: Message, body: bytes) -> bool:
     """Say whether the broker is asked to confirm a message."""
-    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE
+    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE_MESSAGE_OCTETS

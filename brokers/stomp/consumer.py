@@ -18,7 +18,7 @@ from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
-from brokers.adapter.consumer import LastingConsumer, Owner, Wishes
+from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, SubscribeOptions
 from brokers.connection import Delivery, OnDelivery
 from brokers.errors import (
     BrokerError,
@@ -29,12 +29,19 @@ from brokers.errors import (
     SendFailedError,
 )
 from brokers.message import Destination, DestinationKind
-from brokers.stomp.acknowledge import MAX_DELIVERIES, Acceptances, Arrival, Releases, Subscription, pause_after
+from brokers.stomp.acknowledge import (
+    MAX_DELIVERIES,
+    Acceptances,
+    Releases,
+    StompArrival,
+    StompSubscription,
+    pause_after,
+)
 from brokers.stomp.codec import NO_MEMORY
-from brokers.stomp.collection import PATIENCE, Collection, Wanted, groups, uncollected
-from brokers.stomp.dialect import Dialect
+from brokers.stomp.collection import COLLECTION_SECONDS, AcceptedMessage, Collection, groups, uncollected
+from brokers.stomp.dialect import StompDialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
-from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
+from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute, pack
 from brokers.stomp.strays import Stray, Strays
 from brokers.stomp.temporary import Home
 from brokers.threads.pool import Crew
@@ -48,11 +55,11 @@ NOT_KEPT: Final = "the dead letter is without its body"
 ANSWER_SECONDS: Final = 30.0
 """Seconds after which the answer to an ACK counts as lost: ActiveMQ Classic may write an ERROR into another frame."""
 
-SUSPENSE: Final = 1.0
+DELETE_NOTICE_SECONDS: Final = 1.0
 """Seconds within which all consumers of a queue that is deleted are told."""
 
 
-class Fate(Enum):
+class StompDeliveryState(Enum):
     """What became of a delivery on this side."""
 
     HELD = auto()
@@ -65,7 +72,7 @@ class StompDelivery(Delivery):
 
     __slots__ = ("arrival", "consumer", "fate")
 
-    def __init__(self, consumer: StompConsumer, arrival: Arrival, *, with_body: bool = True) -> None:
+    def __init__(self, consumer: StompConsumer, arrival: StompArrival, *, with_body: bool = True) -> None:
         subscription, headers, body = arrival[:3]
         shown = body if with_body else b""
         super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
@@ -76,28 +83,28 @@ class StompDelivery(Delivery):
             self.message = replace(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at
-        self.fate = Fate.ACCEPTED if consumer.auto_accept else Fate.HELD
+        self.fate = StompDeliveryState.ACCEPTED if consumer.auto_accept else StompDeliveryState.HELD
 
     @property
     def is_held(self) -> bool:
         """Whether the message is still this consumer's to settle."""
         subscription = self.arrival.subscription
-        return self.fate is Fate.HELD and subscription.is_live and subscription.link.is_up
+        return self.fate is StompDeliveryState.HELD and subscription.is_live and subscription.link.is_up
 
     @property
     def is_accepted(self) -> bool:
         """Whether the broker was told so; what it was told in a session that was lost, it may not have heard."""
-        return self.fate is Fate.ACCEPTED and self.arrival.subscription.link.is_up
+        return self.fate is StompDeliveryState.ACCEPTED and self.arrival.subscription.link.is_up
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
         link = self.arrival.subscription.link
-        if self.fate is Fate.HELD:  # else as after `accept_after`; it is never held again
+        if self.fate is StompDeliveryState.HELD:  # else as after `accept_after`; it is never held again
             with link.writing:
-                if self._settle(Fate.ACCEPTED):
+                if self._settle(StompDeliveryState.ACCEPTED):
                     link.request(*self.consumer.acknowledge(self.arrival))
 
-    def came_by(self, link: Link) -> bool:
+    def came_by(self, link: StompSession) -> bool:
         """Say whether the message came by a session."""
         return self.arrival.subscription.link is link
 
@@ -109,7 +116,7 @@ class StompDelivery(Delivery):
         """
         link = self.arrival.subscription.link
         with link.writing:
-            is_ours = self._settle(Fate.ACCEPTED)
+            is_ours = self._settle(StompDeliveryState.ACCEPTED)
             is_plain = self.arrival.can_be_named and not self.arrival.is_doubtful
             if is_ours and is_plain:
                 frames += self.consumer.acknowledge(self.arrival)[0]
@@ -128,7 +135,7 @@ class StompDelivery(Delivery):
                 return
             releases = self.consumer.releases.count(self.key)
             if releases < MAX_DELIVERIES:
-                self.fate = Fate.RETURNED
+                self.fate = StompDeliveryState.RETURNED
                 self.consumer.give_back_later(self.arrival, pause_after(releases))
                 return
             self._discard(f"delivered {releases} times and not accepted")
@@ -148,7 +155,7 @@ class StompDelivery(Delivery):
         link = self.arrival.subscription.link
         if link.dialect.nack_is_dead_letter and self.arrival.can_be_named and not self.arrival.subscription.is_untold:
             with link.writing:
-                if not self._settle(Fate.RETURNED):
+                if not self._settle(StompDeliveryState.RETURNED):
                     return False
                 unknown = partial(self._discard_unknown, reason)
                 link.request(*self.consumer.acknowledgement(self.arrival, unknown, "NACK"))
@@ -156,7 +163,7 @@ class StompDelivery(Delivery):
         with link.writing:
             if not self.is_held:
                 return False
-            self.fate = Fate.RETURNED
+            self.fate = StompDeliveryState.RETURNED
             receipt = self.consumer.new_id("receipt")
             was, queue = self.arrival.headers, link.login.dead_letters or link.dialect.dead_letters
             if self.arrival.refusal:
@@ -191,7 +198,7 @@ class StompDelivery(Delivery):
             with link.writing:
                 link.request(*self.consumer.acknowledge(self.arrival))
 
-    def _settle(self, fate: Fate) -> bool:
+    def _settle(self, fate: StompDeliveryState) -> bool:
         """Note what became of this, with the link's `writing` held; False if that was done before."""
         if not self.is_held:
             return False
@@ -199,7 +206,7 @@ class StompDelivery(Delivery):
         self.consumer.releases.forget(self.key)
         return True
 
-    def _discard_unknown(self, reason: str, arrival: Arrival) -> None:
+    def _discard_unknown(self, reason: str, arrival: StompArrival) -> None:
         """Discard what the broker knew no message for, as its sender chose the id. For the thread that reads."""
 
         done = self.consumer.begin(arrival.subscription)
@@ -207,14 +214,14 @@ class StompDelivery(Delivery):
         def discard() -> None:
             with arrival.subscription.link.writing:
                 self.arrival = arrival._replace(body=self.arrival.body)
-                self.fate = Fate.HELD
+                self.fate = StompDeliveryState.HELD
                 self._discard(reason)
             done()
 
         self.consumer.call(discard)
 
 
-class Shared(NamedTuple):
+class StompConsumerContext(NamedTuple):
     """What the consumers of a connection share.
 
     `on_close` is told when one has ended; `enrol` of each SUBSCRIBE before it is written, and whom to tell if the
@@ -227,20 +234,20 @@ class Shared(NamedTuple):
     releases: Releases
     later: Later
     on_close: Callable[[StompConsumer], None]
-    enrol: Callable[[Subscription, Wishes, Callable[[str], None]], None]
+    enrol: Callable[[StompSubscription, SubscribeOptions, Callable[[str], None]], None]
     strays: Strays
 
 
-class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
+class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
     """One subscription after the other to one destination."""
 
     def __init__(
         self,
-        wishes: Wishes,
+        wishes: SubscribeOptions,
         on_delivery: OnDelivery,
         *,
-        owner: Owner,
-        shared: Shared,
+        owner: ConsumerOwner,
+        shared: StompConsumerContext,
         home: Home | None = None,
     ) -> None:
         super().__init__(wishes, on_delivery, owner, shared.crew)
@@ -259,15 +266,15 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             is_lazy=wishes.lazy,
         )
         self._replacing = Lock()
-        self._subscription: Subscription | None = None
+        self._subscription: StompSubscription | None = None
         self._beginning = Lock()
-        self._under_way: dict[Event, Subscription | None] = {}
-        self._wanted: list[Wanted] = []  # with the link's `writing` held
+        self._under_way: dict[Event, StompSubscription | None] = {}
+        self._wanted: list[AcceptedMessage] = []  # with the link's `writing` held
         self._asked: dict[str, float] = {}  # receipts of acknowledgements, and since when they are waited for
         self._is_watching = False
         self._is_untold = False
 
-    def start(self, link: Link, generation: int) -> None:
+    def start(self, link: StompSession, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
 
         Raises:
@@ -280,7 +287,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             kind = NoDestinationError if isinstance(error, DestinationGoneError) else BrokerError
             raise kind(f"cannot consume from {self._destination}: {error}") from error
 
-    def resume(self, link: Link, generation: int, *, again: bool = False) -> bool:
+    def resume(self, link: StompSession, generation: int, *, again: bool = False) -> bool:
         """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
 
         Where the broker ended one of several subscriptions and does not say which, the same is asked for `again`: if it
@@ -319,7 +326,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             raise
         return True
 
-    def _ask(self, subscription: Subscription) -> Callable[[float], None] | None:
+    def _ask(self, subscription: StompSubscription) -> Callable[[float], None] | None:
         """Write SUBSCRIBE and return what waits for its receipt; None if the subscription was ended."""
         link, receipt = subscription.link, self._shared.new_id(SUBSCRIBE)
         with link.writing:
@@ -328,13 +335,13 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             self._enrol(subscription)
             return link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
 
-    def _enrol(self, subscription: Subscription) -> None:
+    def _enrol(self, subscription: StompSubscription) -> None:
         """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
         subscription.is_begun = True
         if self.home is None:
             self._shared.enrol(subscription, self.wishes, partial(self._doubt, subscription))
 
-    def _end_if_there(self, subscription: Subscription) -> None:
+    def _end_if_there(self, subscription: StompSubscription) -> None:
         """End a subscription that the broker may have ended; what was held went back with it, or does now."""
         receipt = self._shared.new_id("receipt")
         with subscription.link.writing:
@@ -342,7 +349,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             if farewell:
                 subscription.link.request(farewell, {receipt: lambda _: None})
 
-    def _ask_again(self, subscription: Subscription, is_there: str) -> bool:
+    def _ask_again(self, subscription: StompSubscription, is_there: str) -> bool:
         """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held.
 
         `is_there` is what the broker says if it had not ended.
@@ -360,7 +367,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 self._suspect(subscription)
         return wait is not None
 
-    def _suspect(self, subscription: Subscription) -> None:
+    def _suspect(self, subscription: StompSubscription) -> None:
         """Make another session in a moment, if the broker closed one consumer and did not delete the queue of all.
 
         Artemis, told by an operator to close a consumer, tells its client so, goes on giving it messages, and forgets
@@ -370,7 +377,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             return
         later = partial(self._leave_if_same, subscription, self._endings)
         with suppress(RuntimeError):  # the connection was closed meanwhile
-            self._shared.later(SUSPENSE, later)
+            self._shared.later(DELETE_NOTICE_SECONDS, later)
 
     @property
     def _is_source_shared(self) -> bool:
@@ -378,7 +385,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         kind = self._destination.kind
         return kind is DestinationKind.QUEUE or self.wishes.durable_name is not None
 
-    def _leave_if_same(self, subscription: Subscription, endings: int) -> None:
+    def _leave_if_same(self, subscription: StompSubscription, endings: int) -> None:
         is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
         if is_same and subscription.link.is_up and not self._is_stopped:
             log.error(
@@ -387,7 +394,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             )
             subscription.link.drop()
 
-    def _doubt(self, subscription: Subscription, why: str) -> None:
+    def _doubt(self, subscription: StompSubscription, why: str) -> None:
         """Note that the broker may have ended a subscription. For the thread that reads."""
         if subscription is self._subscription and subscription.is_live:
             self._note_ended(why)
@@ -411,7 +418,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         super().join(until)
         self._settle_up(until)
 
-    def begin(self, subscription: Subscription | None = None) -> Callable[[], None]:
+    def begin(self, subscription: StompSubscription | None = None) -> Callable[[], None]:
         """Note that something is under way, which `close` waits for; call what is returned at its end.
 
         It may be about a subscription, which is not ended for a collection until then.
@@ -479,11 +486,11 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         with suppress(RuntimeError):
             self._shared.crew.submit(function)
 
-    def give_back_later(self, arrival: Arrival, seconds: float) -> None:
+    def give_back_later(self, arrival: StompArrival, seconds: float) -> None:
         """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
         self._shared.later(seconds, partial(self._give_back, arrival))
 
-    def acknowledge(self, arrival: Arrival) -> tuple[bytes, dict[str, Settle]]:
+    def acknowledge(self, arrival: StompArrival) -> tuple[bytes, dict[str, Settle]]:
         """Return the ACK to write next, as `acknowledgement` has it; what it cannot name is collected soon."""
         if not arrival.can_be_named:
             self._acceptances.note(arrival)
@@ -491,8 +498,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
     def acknowledgement(
         self,
-        arrival: Arrival,
-        unknown: Callable[[Arrival], None],
+        arrival: StompArrival,
+        unknown: Callable[[StompArrival], None],
         command: str = "ACK",
         more: Mapping[str, str] | None = None,
     ) -> tuple[bytes, dict[str, Settle]]:
@@ -521,7 +528,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
         return pack(command, headers | {"receipt": receipt}), {receipt: settle}
 
-    def _require_answers(self, link: Link) -> None:
+    def _require_answers(self, link: StompSession) -> None:
         """End a session where the answer to an ACK does not come: what is to be collected would wait for it."""
         first = min(list(self._asked.values()), default=None)
         self._is_watching = first is not None and link.is_up
@@ -532,7 +539,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             link.drop()
         self._shared.later(max(1.0, first + ANSWER_SECONDS - monotonic()), partial(self._require_answers, link))
 
-    def collect(self, wanted: Sequence[Wanted], ends: Iterable[Callable[[], None]]) -> None:
+    def collect(self, wanted: Sequence[AcceptedMessage], ends: Iterable[Callable[[], None]]) -> None:
         """Take messages of one subscription from the queue that are accepted and that no ACK can name.
 
         What else is held goes back, once all that is under way has ended; these `ends` are called for that.
@@ -544,7 +551,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 end()
             self._collect_now(subscription)
 
-    def _collect_accepted(self, last: Arrival) -> None:
+    def _collect_accepted(self, last: StompArrival) -> None:
         """Take what was accepted from the queue, once the `on_delivery` under way has returned."""
         if self.wishes.durable_name is not None:
             self._have_unsettled(last, "was accepted, and comes again")
@@ -555,7 +562,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self._turns.join(monotonic() + TIMEOUT_MAX / 2)
         self._collect_now(subscription)
 
-    def _collect_now(self, before: Subscription) -> None:
+    def _collect_now(self, before: StompSubscription) -> None:
         """End a subscription, take what was accepted there, and begin another, once nothing is under way for it."""
         with before.link.writing:
             is_there = before is self._subscription and before.is_live and before.link.is_up
@@ -574,30 +581,30 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         link = None if self._subscription is None else self._subscription.link
         return link is not None and self._destination.kind in link.dialect.owns_copies
 
-    def _end_wanted(self, wanted: Sequence[Wanted]) -> None:
+    def _end_wanted(self, wanted: Sequence[AcceptedMessage]) -> None:
         """Tell who waits that messages come again. With the link's `writing` held."""
         self._wanted = [each for each in self._wanted if not any(each is other for other in wanted)]
         for each in wanted:
             is_gone = self._owns_copies and self.wishes.durable_name is None  # a copy that goes with its subscription
             each.settle(None if is_gone else uncollected(each.arrival, "it went back to its queue before"))
 
-    def _collections(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
+    def _collections(self, before: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
         """Return what is written before a subscription ends: acceptances, and what takes the rest of them then."""
         link = before.link
         frames, rest = self._acceptances.last_frames(before)
-        wanted, self._wanted = self._wanted + [Wanted(each, _note_uncollected) for each in rest], []
+        wanted, self._wanted = self._wanted + [AcceptedMessage(each, _note_uncollected) for each in rest], []
         receipts: dict[str, Settle] = {}
         address, put_back = spell(self._source, link.dialect), partial(self._put_back, link)
         for group in groups(wanted):
             collection = Collection(link, self.new_id, address, group, self.call, self.begin, put_back)
-            self._enrol(Subscription(collection.id, link, before.generation, is_live=False))
+            self._enrol(StompSubscription(collection.id, link, before.generation, is_live=False))
             subscribe, asked = collection.begin()
             frames += subscribe
             receipts |= asked
-            self._shared.later(PATIENCE, collection.leave)
+            self._shared.later(COLLECTION_SECONDS, collection.leave)
         return frames, receipts
 
-    def _put_back(self, link: Link, headers: Mapping[str, str], body: bytes | None) -> None:
+    def _put_back(self, link: StompSession, headers: Mapping[str, str], body: bytes | None) -> None:
         """Put back what a collection was given beside what it wanted: the broker has it no more."""
         if body is None:
             message_id = headers.get("message-id")
@@ -605,7 +612,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         else:
             self._shared.strays.keep(Stray(headers, body, link, is_bound=self.is_temporary), self.begin())
 
-    def _begin_again(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
+    def _begin_again(self, before: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
         """Return the frames that end a subscription and begin another, and who waits for their receipts.
 
         With `writing` held. What was held goes back, and what was accepted is taken then.
@@ -620,7 +627,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         headers = self._headers(subscription) | {"receipt": receipt}
         return frames + pack("SUBSCRIBE", headers), receipts | {receipt: self._note_answer}
 
-    def _give_back(self, arrival: Arrival) -> None:
+    def _give_back(self, arrival: StompArrival) -> None:
         """Have a message delivered again, if it did not go back meanwhile.
 
         A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
@@ -636,10 +643,12 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         if isinstance(error, SendFailedError):
             self._note_ended(f"{error}")
 
-    def _replace(self, before: Subscription | None, link: Link, generation: int) -> Subscription | None:
+    def _replace(
+        self, before: StompSubscription | None, link: StompSession, generation: int
+    ) -> StompSubscription | None:
         """Make a subscription in place of another; None if that was done already."""
         name = self._shared.new_id("subscription")
-        subscription = Subscription(name, link, generation, is_untold=self._is_untold)
+        subscription = StompSubscription(name, link, generation, is_untold=self._is_untold)
         with self._replacing:
             if self._subscription is not before:
                 return None
@@ -650,15 +659,15 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             """Take what came, but a frame that ActiveMQ Classic wrote twice, as it may beside an ERROR."""
             if not headers.get("ack") or headers["ack"] != subscription.last:
                 subscription.last = headers.get("ack", "")
-                turns.put(Arrival(subscription, headers, body, read_at=link.read_at))
+                turns.put(StompArrival(subscription, headers, body, read_at=link.read_at))
 
         link.route(
             subscription.id,
-            Route(
+            SubscriptionRoute(
                 spell(self._source, link.dialect),
                 receive,
                 partial(self._doubt, subscription),
-                lambda headers, size, why: turns.put(Arrival(subscription, headers, b"", size, why)),
+                lambda headers, size, why: turns.put(StompArrival(subscription, headers, b"", size, why)),
             ),
         )
         return subscription
@@ -667,7 +676,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def _source(self) -> Destination:
         return self.wishes.destination if self.home is None else self.home.own
 
-    def _headers(self, subscription: Subscription) -> Headers:
+    def _headers(self, subscription: StompSubscription) -> Headers:
         wishes, dialect = self.wishes, subscription.link.dialect
         mode = "auto" if subscription.is_untold else acknowledgement_mode(wishes, dialect)
         return {"id": subscription.id, "ack": mode} | subscribe_headers(
@@ -678,7 +687,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             durable_name=wishes.durable_name,
         )
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: StompArrival) -> None:
         subscription = arrival.subscription
         is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
         is_ours = is_ours and not subscription.is_leaving and not self._is_stopped and self._can_settle(arrival)
@@ -691,7 +700,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             if delivery is not None:
                 self._deliver(delivery)
 
-    def _can_settle(self, arrival: Arrival) -> bool:
+    def _can_settle(self, arrival: StompArrival) -> bool:
         """Say whether a message can be accepted once it is handed on, if need be from now on in another way."""
         if arrival.can_be_named:
             return True
@@ -702,7 +711,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             self._stop_telling(arrival.subscription)
         return True
 
-    def _have_unsettled(self, arrival: Arrival, what: str) -> None:
+    def _have_unsettled(self, arrival: StompArrival, what: str) -> None:
         """Say that a durable subscription cannot accept a message: it would have to go back for that."""
         why = (
             f"the message {arrival.headers.get('message-id', '')[:100]} {what}: as its sender over AMQP chose the id, "
@@ -712,7 +721,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         log.error("%s", why)
         self._have_problem(why)
 
-    def _stop_telling(self, before: Subscription) -> None:
+    def _stop_telling(self, before: StompSubscription) -> None:
         """Have the broker take for accepted what it writes: a topic's copy cannot go back to be collected.
 
         What it had for the old subscription and had not written is lost.
@@ -736,17 +745,17 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             frames += pack("UNSUBSCRIBE", {"id": before.id})
             before.link.request(frames, {receipt: self._note_answer})
 
-    def _read(self, arrival: Arrival) -> StompDelivery | None:
+    def _read(self, arrival: StompArrival) -> StompDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
         with suppress(MemoryError):
             return StompDelivery(self, arrival)
         self._release_unread(StompDelivery(self, arrival, with_body=False), len(arrival.body))
         return None
 
-    def _drop_session(self, arrival: Arrival) -> None:
+    def _drop_session(self, arrival: StompArrival) -> None:
         arrival.subscription.link.drop()
 
-    def _is_last_copy(self, subscription: Subscription) -> bool:
+    def _is_last_copy(self, subscription: StompSubscription) -> bool:
         """Say whether what came by a session that was lost is handed over all the same: nobody delivers it again.
 
         Not where `on_delivery` settles deliveries itself, which it could not any more.
@@ -764,7 +773,7 @@ def _note_uncollected(error: BrokerError | None) -> None:
         log.warning("%s", error)
 
 
-def acknowledgement_mode(wishes: Wishes, dialect: Dialect) -> str:
+def acknowledgement_mode(wishes: SubscribeOptions, dialect: StompDialect) -> str:
     """Say the `ack` of the SUBSCRIBE frame."""
     if wishes.auto_accept:  # see `brokers.stomp.acknowledge`
         return "client" if dialect.accepts_earlier else "client-individual"

@@ -29,7 +29,7 @@ RESERVED: Final = MESSAGE_HEADERS | {"receipt", "transaction", "transformation"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class StompDialect:
     """What one broker does in its own way.
 
     Attributes:
@@ -108,7 +108,7 @@ class Dialect:
     confirms_leave: bool
 
 
-SMALLEST_FRAME: Final = 256
+MIN_FRAME_OCTETS: Final = 256
 """Octets that a MESSAGE of Artemis has at least, or nearly. It counts a window in octets, and stops when that is used
 up: so of no size of message are more on the way than asked for, and of large ones fewer."""
 
@@ -134,7 +134,7 @@ def _has_length_first(headers: Mapping[str, str]) -> bool:
     return False
 
 
-ACTIVEMQ_CLASSIC: Final = Dialect(
+ACTIVEMQ_CLASSIC: Final = StompDialect(
     name="activemq",
     version="1.2",
     prefixes=CLASSIC_PREFIXES,
@@ -179,7 +179,7 @@ SENDERS_IDS: Final = ("__HDR_MESSAGE_ID", "NATIVE_MESSAGE_ID")
 """Where Artemis tells the JMSMessageID of what came over OpenWire, and over AMQP; of what came over its own it does
 not."""
 
-ARTEMIS: Final = Dialect(
+ARTEMIS: Final = StompDialect(
     name="artemis",
     # In 1.2 each refusal ends the connection, and with it what others have under way.
     version="1.1",
@@ -204,7 +204,7 @@ ARTEMIS: Final = Dialect(
     subscribe_routing=dict.fromkeys(DestinationKind, "MULTICAST") | {DestinationKind.QUEUE: "ANYCAST"},
     owns_copies=TOPICS | {DestinationKind.TEMPORARY_QUEUE},
     prefetch_header="consumer-window-size",
-    window=lambda count: 0 if count == 1 else count * SMALLEST_FRAME,
+    window=lambda count: 0 if count == 1 else count * MIN_FRAME_OCTETS,
     durable_header="durable-subscription-name",
     selector_names={
         "JMSDeliveryMode": "AMQDurable",
@@ -241,13 +241,13 @@ ARTEMIS: Final = Dialect(
     confirms_leave=False,  # two of its threads wait for each other if the socket ends before that receipt is written
 )
 
-DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
+DIALECTS: Final[Mapping[str, StompDialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
 """By the name that the broker gives itself in the header `server` of CONNECTED, without its version."""
 
-NAMED: Final[Mapping[str, Dialect]] = {dialect.name: dialect for dialect in DIALECTS.values()}
+NAMED: Final[Mapping[str, StompDialect]] = {dialect.name: dialect for dialect in DIALECTS.values()}
 
 
-def dialect_of(server: str) -> Dialect:
+def dialect_of(server: str) -> StompDialect:
     """Choose the dialect of the broker that calls itself `server` (`ActiveMQ/6.1.8`).
 
     Raises:
@@ -263,7 +263,7 @@ def dialect_of(server: str) -> Dialect:
         ) from None
 
 
-def capabilities_of(dialect: Dialect, server: str, *, has_client_id: bool) -> Capabilities:
+def capabilities_of(dialect: StompDialect, server: str, *, has_client_id: bool) -> Capabilities:
     """Say what can be done over STOMP: `release` gives back all that a consumer holds, types get lost on the way."""
     return Capabilities(
         broker=server,

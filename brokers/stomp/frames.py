@@ -25,7 +25,7 @@ from brokers.message import (
     PropertyType,
     as_text,
 )
-from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
 
 Headers: TypeAlias = dict[str, str]
 
@@ -35,10 +35,10 @@ LITERAL_OR_HEADER: Final = re.compile(r"'(?:[^']|'')*'|\bJMS[A-Za-z]+\b")
 MESSAGE_DUMP: Final = re.compile(r" \w*Message\[.*", re.DOTALL)
 """What Artemis adds to its words: the whole message, with all its properties."""
 
-LONGEST_REASON: Final = 500
+MAX_REASON_CHARACTERS: Final = 500
 """Characters of a broker's words that are repeated."""
 
-SHORT: Final = 256
+MAX_CACHED_CHARACTERS: Final = 256
 """Characters of a destination that is remembered once it was read."""
 
 NOT_REPEATED: Final = frozenset({"_AMQ_DUPL_ID"})
@@ -48,7 +48,7 @@ REASON_PROPERTY: Final = "dead_letter_reason"
 """The property of a dead letter that says why it is one, as with the embedded broker."""
 
 
-def to_frame(message: Message, dialect: Dialect = ACTIVEMQ_CLASSIC) -> tuple[Headers, bytes]:
+def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tuple[Headers, bytes]:
     """Return headers and body of the SEND frame that carries `message`.
 
     Every property becomes a string there; a null property is left out. `message_id` and `timestamp` are the broker's to
@@ -102,7 +102,7 @@ def _octets(message: Message) -> bytes:
             raise ValueError(f"STOMP carries messages of type text and bytes, not {kind}")
 
 
-def from_frame(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIVEMQ_CLASSIC) -> Message:
+def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Message:
     """Return the message that a MESSAGE frame carries.
 
     Every property is a string, so the message is `untyped`. A frame without body and without `content-length` looks the
@@ -135,7 +135,7 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIV
     )
 
 
-def _content(headers: Mapping[str, str], body: bytes, dialect: Dialect) -> tuple[MessageType, Body]:
+def _content(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> tuple[MessageType, Body]:
     if dialect.is_bytes(headers):
         return MessageType.BYTES, body
     if not body:
@@ -146,7 +146,7 @@ def _content(headers: Mapping[str, str], body: bytes, dialect: Dialect) -> tuple
         return MessageType.UNKNOWN, body
 
 
-def _message_id(headers: Mapping[str, str], dialect: Dialect) -> str | None:
+def _message_id(headers: Mapping[str, str], dialect: StompDialect) -> str | None:
     for name in dialect.id_headers:
         if headers.get(name, "").startswith("ID:"):
             return headers[name]
@@ -159,7 +159,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
     return int(value) if value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 20 else None
 
 
-def _destination(headers: Mapping[str, str], dialect: Dialect) -> Destination | None:
+def _destination(headers: Mapping[str, str], dialect: StompDialect) -> Destination | None:
     if not headers.get("destination"):
         return None
     destination = parse_destination(headers["destination"], dialect)
@@ -168,13 +168,13 @@ def _destination(headers: Mapping[str, str], dialect: Dialect) -> Destination | 
     return destination
 
 
-def parse_destination(text: str, dialect: Dialect = ACTIVEMQ_CLASSIC) -> Destination:
+def parse_destination(text: str, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Destination:
     """Read a destination as a frame spells it, in `destination` or in `reply-to`.
 
     Text without a known prefix is the name of a queue. A temporary destination that a connection made over STOMP has no
     name there, only its address.
     """
-    return (_known if len(text) <= SHORT else _known.__wrapped__)(text, dialect.name)
+    return (_known if len(text) <= MAX_CACHED_CHARACTERS else _known.__wrapped__)(text, dialect.name)
 
 
 @lru_cache(maxsize=1024)
@@ -192,7 +192,7 @@ def _known(text: str, dialect_name: str) -> Destination:
     return Destination(kind, name)
 
 
-def spell(destination: Destination, dialect: Dialect = ACTIVEMQ_CLASSIC) -> str:
+def spell(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> str:
     """Spell a destination as SEND and SUBSCRIBE want it: its address if it has one, else prefix and name.
 
     Raises:
@@ -201,7 +201,7 @@ def spell(destination: Destination, dialect: Dialect = ACTIVEMQ_CLASSIC) -> str:
     return destination.address or dialect.prefixes[destination.kind] + _name_of(destination)
 
 
-def spell_reply_to(destination: Destination, dialect: Dialect = ACTIVEMQ_CLASSIC) -> str:
+def spell_reply_to(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> str:
     """Spell a destination as `reply-to`, so that JMS clients can read it too.
 
     Raises:
@@ -220,7 +220,7 @@ def _name_of(destination: Destination) -> str:
 
 def subscribe_headers(
     destination: Destination,
-    dialect: Dialect,
+    dialect: StompDialect,
     *,
     prefetch: int,
     selector: str | None = None,
@@ -240,12 +240,12 @@ def subscribe_headers(
     return headers
 
 
-def spell_selector(selector: str, dialect: Dialect) -> str:
+def spell_selector(selector: str, dialect: StompDialect) -> str:
     """Write a JMS selector as the broker wants it; what it has in quotes stays as it is."""
     return LITERAL_OR_HEADER.sub(lambda found: dialect.selector_names.get(found[0], found[0]), selector)
 
 
-def acknowledgement(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+def acknowledgement(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
     """Return headers of the ACK or NACK frame for a MESSAGE frame with these headers.
 
     Spec: STOMP 1.1 and 1.2, frame ACK, which differ.
@@ -255,7 +255,7 @@ def acknowledgement(headers: Mapping[str, str], dialect: Dialect) -> Headers:
     return {"id": headers.get("ack", "")}
 
 
-def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Dialect) -> Headers:
+def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: StompDialect) -> Headers:
     """Return headers of the SEND frame that puts the message of a MESSAGE frame on the dead-letter queue, for ever.
 
     A `queue` that ends with `.` is a prefix to the name of the destination. Type, correlation id, reply-to and
@@ -271,13 +271,13 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     }
 
 
-def sent_again(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+def sent_again(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
     """Return headers of the SEND frame that puts the message of a MESSAGE frame on its queue once more."""
     more = {name: headers[name] for name in ("destination", "expires") if name in headers}
     return _kept(headers, dialect) | more
 
 
-def _kept(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+def _kept(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
     """Return those headers of a MESSAGE frame that a message keeps when it is sent to another queue."""
     kept = {
         name: value
@@ -295,11 +295,11 @@ def text_of(body: bytes) -> str:
     return body.decode("utf-8", "replace").strip()
 
 
-def refusal(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIVEMQ_CLASSIC) -> SendFailedError:
+def refusal(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> SendFailedError:
     """Return what an ERROR frame says as an error, shortened: without a stack trace, or what the message held."""
     said = text_of(body) or headers.get("message", "").strip() or "no reason given"
     text = MESSAGE_DUMP.sub("; its log says why", said.partition("\n")[0].strip())
-    if len(text) > LONGEST_REASON:
-        text = text[:LONGEST_REASON] + "…"
+    if len(text) > MAX_REASON_CHARACTERS:
+        text = text[:MAX_REASON_CHARACTERS] + "…"
     kind = DestinationGoneError if dialect.gone in text else SendFailedError
     return kind(f"the broker refused: {text}")

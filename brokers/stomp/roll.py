@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, topic
-from brokers.stomp.acknowledge import Subscription
+from brokers.stomp.acknowledge import StompSubscription
 from brokers.stomp.frames import spell
-from brokers.stomp.session import SUBSCRIBE, Link, Route, pack
+from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute, pack
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
@@ -39,10 +39,10 @@ ADVISORIES: Final = {
 PATTERN: Final = re.compile(r"[*>,?]")
 """What is in a name that means several destinations, or holds options: of those the broker tells in another way."""
 
-PATIENCE: Final = 10.0
+ADVISORY_SECONDS: Final = 10.0
 """Seconds after which what is not heard by then may not be told at all."""
 
-PREFETCH: Final = 1000
+PREFETCH_ADVISORIES: Final = 1000
 """Advisories that may be on the way. They are taken as they come."""
 
 SENDER: Final = re.compile(r"(ID:.+):-1:1:\d+")
@@ -52,7 +52,7 @@ ENDED: Final = "the broker says that it ended the consumer, as it may where cons
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class AdvisedDestination:
     """A destination whose advisories are listened to.
 
     Attributes:
@@ -68,18 +68,18 @@ class Place:
     is_watched: bool = False
 
 
-class Enrolled(NamedTuple):
+class RollEntry(NamedTuple):
     """A subscription, and who is told why it has ended; by the thread that reads, so that must not block."""
 
-    subscription: Subscription
-    place: Place
+    subscription: StompSubscription
+    place: AdvisedDestination
     doubt: Callable[[str], None]
 
 
 class Advisory(NamedTuple):
     """What was heard where: ConsumerInfo or RemoveInfo, the session that it is about, and the number there."""
 
-    place: Place
+    place: AdvisedDestination
     what: str
     session: str
     number: int
@@ -94,19 +94,19 @@ class Roll:
         later: runs a function after some seconds, where it may block.
     """
 
-    def __init__(self, link: Link, new_id: Callable[[str], str], later: Later) -> None:
+    def __init__(self, link: StompSession, new_id: Callable[[str], str], later: Later) -> None:
         self._link = link
         self._new_id = new_id
         self._later = later
         self._count = 0  # of all that this session ever subscribed to
-        self._enrolled: dict[int, Enrolled] = {}
-        self._places: dict[str, Place] = {}
+        self._enrolled: dict[int, RollEntry] = {}
+        self._places: dict[str, AdvisedDestination] = {}
         self._own = link.session if link.login.client_id is None else ""
         self._early: list[Advisory] = []  # what was heard before our own name was
         self._why_nameless = "it is not known what the broker calls this session"
 
     def enrol(
-        self, subscription: Subscription, source: Destination, doubt: Callable[[str], None], *, is_watched: bool
+        self, subscription: StompSubscription, source: Destination, doubt: Callable[[str], None], *, is_watched: bool
     ) -> None:
         """Take note of a SUBSCRIBE that is written next, so that its end is told.
 
@@ -125,21 +125,23 @@ class Roll:
                 place.is_watched = True
                 if place.silence:
                     self._say_silent(place)
-            self._enrolled[self._count + 1] = Enrolled(subscription, place, doubt)
+            self._enrolled[self._count + 1] = RollEntry(subscription, place, doubt)
         self._count += 1
 
-    def _place(self, name: str, is_watched: bool) -> Place:
+    def _place(self, name: str, is_watched: bool) -> AdvisedDestination:
         if not self._own and not self._places:
             self._ask_own_name()
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = Place(name)
+            place = self._places[name] = AdvisedDestination(name)
             place.is_watched = is_watched  # first, as the broker may refuse at once
-            self._listen(topic(name), partial(self._note, place), PREFETCH, partial(self._fall_silent, place))
-            self._later(PATIENCE, partial(self._require_heard, place))
+            self._listen(
+                topic(name), partial(self._note, place), PREFETCH_ADVISORIES, partial(self._fall_silent, place)
+            )
+            self._later(ADVISORY_SECONDS, partial(self._require_heard, place))
         return place
 
-    def _forget_ended(self, place: Place) -> None:
+    def _forget_ended(self, place: AdvisedDestination) -> None:
         """Let go of what ended by our will: where nothing is told, the broker does not confirm that."""
         gone = [
             number for number, each in self._enrolled.items() if each.place is place and not each.subscription.is_live
@@ -157,7 +159,7 @@ class Roll:
         self._count += 1
         subscription, receipt = self._new_id("roll"), self._new_id(SUBSCRIBE)
         address = spell(source, self._link.dialect)
-        self._link.route(subscription, Route(address, receive, lambda _: None))
+        self._link.route(subscription, SubscriptionRoute(address, receive, lambda _: None))
         headers = {"id": subscription, "ack": "auto", "destination": address, "receipt": receipt}
         headers[self._link.dialect.prefetch_header] = str(prefetch)
 
@@ -186,14 +188,14 @@ class Roll:
     def _note_nameless(self, why: str) -> None:
         self._why_nameless = f"{self._why_nameless}: {why}"
 
-    def _note(self, place: Place, headers: Mapping[str, str], body: bytes) -> None:
+    def _note(self, place: AdvisedDestination, headers: Mapping[str, str], body: bytes) -> None:
         """Read an advisory: somebody subscribed, or a subscription has ended."""
         self._hear(Advisory(place, *read_advisory(body)))
 
     def _hear(self, advisory: Advisory) -> None:
         place, what, session, number = advisory
         if not self._own:  # it is learned in a moment; until then a number may be anybody's
-            if len(self._early) < PREFETCH:
+            if len(self._early) < PREFETCH_ADVISORIES:
                 self._early.append(advisory)
             return
         enrolled = self._enrolled.get(number)
@@ -207,18 +209,18 @@ class Roll:
             del self._enrolled[number]
             enrolled.doubt(ENDED)
 
-    def _fall_silent(self, place: Place, why: str) -> None:
+    def _fall_silent(self, place: AdvisedDestination, why: str) -> None:
         if not place.silence:
             place.silence = why
             self._say_silent(place)
 
-    def _say_silent(self, place: Place) -> None:
+    def _say_silent(self, place: AdvisedDestination) -> None:
         level = logging.WARNING if place.is_watched else logging.INFO
         log.log(level, "%s does not tell whether it ends consumers, on %s: %s", self._link, place.name, place.silence)
 
     # What is called later, by another thread.
 
-    def _require_heard(self, place: Place) -> None:
+    def _require_heard(self, place: AdvisedDestination) -> None:
         with self._link.writing:
             if not place.is_heard and self._link.is_up:
                 self._fall_silent(place, "nothing was heard of our consumers" if self._own else self._why_nameless)

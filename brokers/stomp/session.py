@@ -25,10 +25,10 @@ from brokers.errors import (
     NotSentError,
     UnsentError,
 )
-from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, dialect_of
 from brokers.stomp.frames import refusal, text_of
 from brokers.stomp.socket import Wire
-from brokers.stomp.url import Login
+from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ Refuse: TypeAlias = Callable[[Mapping[str, str], int, str], None]
 """Given headers of a MESSAGE that was passed over, octets of its body, and why. It must not block either."""
 
 
-class Route(NamedTuple):
+class SubscriptionRoute(NamedTuple):
     """Who is told of a subscription, by the reading thread; none of them may block.
 
     Attributes:
@@ -59,16 +59,16 @@ class Route(NamedTuple):
     refuse: Refuse | None = None
 
 
-PROMISE: Final = 2
+BEATS_PER_PROMISE: Final = 2
 """How often in the time that we promised the broker a sign of life it gets one: brokers differ in their patience."""
 
-SILENCE: Final = 3
+MAX_SILENT_INTERVALS: Final = 3
 """A broker is gone that gives no sign of life for so many of the intervals that it promised.
 
 ActiveMQ, which looks once an interval whether it wrote anything since, may be silent for nearly two.
 """
 
-LAST_WORDS: Final = 2.0
+LAST_WORDS_SECONDS: Final = 2.0
 """Seconds within which the end of a session follows the ERROR that says why."""
 
 SUBSCRIBE: Final = "subscribe"
@@ -77,7 +77,7 @@ SUBSCRIBE: Final = "subscribe"
 WRITTEN: Final = "written "
 """What stands before the name of who waits for what is no receipt: that all is written."""
 
-BROKER_CLOSES: Final = 0.5
+BROKER_CLOSE_SECONDS: Final = 0.5
 """Seconds that the broker gets to close the socket after it confirmed our leave: its log shows no error then."""
 
 BEATS: Final = re.compile(r"[0-9]{1,9},[0-9]{1,9}")
@@ -129,14 +129,14 @@ LEAVE: Final = {
     True: pack("DISCONNECT", {"receipt": "leave"}),
     False: pack("BEGIN", {"transaction": "leave", "receipt": "leave"}) + pack("DISCONNECT", {}),
 }
-"""How to take leave of a broker and hear that it has read all before, by `Dialect.confirms_leave`."""
+"""How to take leave of a broker and hear that it has read all before, by `StompDialect.confirms_leave`."""
 
 
 class UnansweredError(ConnectionFailedError):
     """The broker accepted the connection, and did not answer the login in time."""
 
 
-class Link:
+class StompSession:
     """One session with one broker, from `open` until it ends; it is never opened again.
 
     Args:
@@ -153,10 +153,10 @@ class Link:
         strangers: how ids begin that no ACK can name though they look like the broker's own.
     """
 
-    def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
+    def __init__(self, login: StompLogin, on_end: Callable[[StompSession], None]) -> None:
         self.server = ""
         self.session = ""
-        self.dialect: Dialect = ACTIVEMQ_CLASSIC
+        self.dialect: StompDialect = ACTIVEMQ_CLASSIC
         self.roll: Any = None
         self.strangers: set[str] = set()
         self.login = login
@@ -164,9 +164,9 @@ class Link:
         self._state = Lock()
         self._has_ended = False
         self._waiting: dict[str, Settle] = {}
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, SubscriptionRoute] = {}
         self._complaint = ""
-        self._complained = -LAST_WORDS
+        self._complained = -LAST_WORDS_SECONDS
         self._greeting: SimpleQueue[Mapping[str, str] | BrokerError] = SimpleQueue()
         self._wire = Wire(login, self)
         self.writing = self._wire.writing
@@ -194,7 +194,7 @@ class Link:
     def _log_in(self, timeout: float, patience: float) -> None:
         until = monotonic() + timeout
         # We promise fewer signs of life than we give, and ask for more than we need.
-        beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // PROMISE}"}
+        beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // BEATS_PER_PROMISE}"}
         hello = _encode("CONNECT", self.login.headers() | beats)  # STOMP leaves these headers unescaped
         self._wire.open(timeout)
         self._wire.send(hello)
@@ -210,7 +210,7 @@ class Link:
 
     def _abandon(self) -> None:
         self.drop()
-        self._wire.join(monotonic() + BROKER_CLOSES)
+        self._wire.join(monotonic() + BROKER_CLOSE_SECONDS)
 
     def lead(self, crew: Crew) -> None:
         """Have the thread that reads run quick tasks of a crew too; see `Wire.lead`."""
@@ -254,7 +254,7 @@ class Link:
                 self._wire.send(data)
             except OSError as error:
                 self._wire.join(
-                    monotonic() + BROKER_CLOSES
+                    monotonic() + BROKER_CLOSE_SECONDS
                 )  # what the broker said before it closed is still to be read
                 self.drop()
                 raise self.lost() from error
@@ -322,7 +322,7 @@ class Link:
         if error is not None:
             raise error
 
-    def route(self, subscription: str, route: Route) -> None:
+    def route(self, subscription: str, route: SubscriptionRoute) -> None:
         """Hand on what arrives for a subscription."""
         self._routes[subscription] = route
 
@@ -350,10 +350,10 @@ class Link:
                 self.writing.release()
             gone.wait(max(0.0, until - monotonic()))
             # Then the broker closes the socket; were it closed here first, the broker might log that as a failure.
-            self._wire.join(min(until, monotonic() + BROKER_CLOSES))
+            self._wire.join(min(until, monotonic() + BROKER_CLOSE_SECONDS))
         if self.is_up:
             self.drop()
-        self._wire.join(max(until, monotonic() + BROKER_CLOSES))
+        self._wire.join(max(until, monotonic() + BROKER_CLOSE_SECONDS))
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""
@@ -370,7 +370,7 @@ class Link:
                 return
             self._has_ended = True
             waiting, self._waiting = self._waiting, {}
-            if monotonic() > self._complained + LAST_WORDS:
+            if monotonic() > self._complained + LAST_WORDS_SECONDS:
                 self._complaint = ""
         self._routes.clear()
         cause = self._wire.failure
@@ -414,7 +414,9 @@ class Link:
         elif self.dialect.ended is not None and (ended := self.dialect.ended.match(text_of(frame.body))) is not None:
             self._doubt(ended, f"{error}")
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
-            if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
+            if (
+                monotonic() > self._complained + LAST_WORDS_SECONDS
+            ):  # the first says why; the rest of the frame makes others
                 self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
 
@@ -449,13 +451,13 @@ def heartbeats(ours: float, theirs: str) -> tuple[float, float]:
     """Return after how many seconds to give a sign of life, and after what silence the broker is gone; 0 for never.
 
     Args:
-        ours: seconds in which we promised a sign of life; asked was for one in `ours / PROMISE`.
+        ours: seconds in which we promised a sign of life; asked was for one in `ours / BEATS_PER_PROMISE`.
         theirs: the header `heart-beat` of CONNECTED: what the broker can promise, and what it asks for, in
             milliseconds. One that cannot be read counts as absent: then nothing was agreed.
 
     Spec: STOMP 1.2, heart-beating.
     """
     promised, asked = (int(number) / 1000 for number in theirs.split(",")) if BEATS.fullmatch(theirs) else (0.0, 0.0)
-    send_every = max(ours, asked) / PROMISE if ours and asked else 0.0
-    silence = max(ours / PROMISE, promised) * SILENCE if ours and promised else 0.0
+    send_every = max(ours, asked) / BEATS_PER_PROMISE if ours and asked else 0.0
+    silence = max(ours / BEATS_PER_PROMISE, promised) * MAX_SILENT_INTERVALS if ours and promised else 0.0
     return send_every, silence

@@ -39,14 +39,14 @@ from typing import Any, Final, Protocol
 from stomp.transport import BaseTransport
 from stomp.utils import parse_frame
 
-from brokers.adapter.endpoints import LEAST, connect_to
+from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
 from brokers.errors import ConnectionLostError
-from brokers.stomp.codec import Cut, Cutter, Frame, Passed, passed_of, read
-from brokers.stomp.url import Login
-from brokers.threads.pool import Crew, Guest
+from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, passed_of, read
+from brokers.stomp.url import StompLogin
+from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
-CHUNK: Final = 65_536
+READ_OCTETS: Final = 65_536
 """Octets that are read at once."""
 
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -58,7 +58,7 @@ AT_ONCE: Final = socket.MSG_DONTWAIT if sys.platform == "linux" else 0
 TIMEVAL: Final = struct.Struct("@ll")
 
 
-class Polled:
+class PolledSocket:
     """A socket that never blocks, and is used by one thread at a time, as TLS wants it."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -77,7 +77,7 @@ class Polled:
         """Return what came, nothing at the end; wait so many seconds for it, None for as long as it takes."""
         try:
             with self._using:
-                return self._socket.recv(CHUNK)
+                return self._socket.recv(READ_OCTETS)
         except NOT_NOW:
             self._readable.select(pause)
             raise
@@ -85,7 +85,7 @@ class Polled:
     def poll(self) -> bytes:
         """Return what came, nothing at the end; raise what `NOT_NOW` has where nothing did."""
         with self._using:
-            return self._socket.recv(CHUNK)
+            return self._socket.recv(READ_OCTETS)
 
     def close(self) -> None:
         """Close it. For the thread that reads; idempotent."""
@@ -94,8 +94,8 @@ class Polled:
             self._socket.close()
 
 
-class Waited:
-    """A socket whose reader waits in the system; see `Polled`."""
+class BlockingSocket:
+    """A socket whose reader waits in the system; see `PolledSocket`."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(True)
@@ -112,11 +112,11 @@ class Waited:
         """Return what came, nothing at the end; raise BlockingIOError after `pause` seconds, or sooner."""
         if pause != self._limit and (pause is None or self._limit is None or not pause / 2 <= self._limit <= pause):
             self._limit_to(pause)
-        return self._socket.recv(CHUNK)
+        return self._socket.recv(READ_OCTETS)
 
     def poll(self) -> bytes:
         """Return what came, nothing at the end; raise BlockingIOError where nothing did."""
-        return self._socket.recv(CHUNK, AT_ONCE)
+        return self._socket.recv(READ_OCTETS, AT_ONCE)
 
     def close(self) -> None:
         """Close it. For the thread that reads; idempotent."""
@@ -130,14 +130,14 @@ class Waited:
         self._limit = pause
 
 
-def of(connected: socket.socket) -> Polled | Waited:
+def of(connected: socket.socket) -> PolledSocket | BlockingSocket:
     """Choose how to use a socket that is connected."""
-    return Polled(connected) if isinstance(connected, ssl.SSLSocket) or not AT_ONCE else Waited(connected)
+    return PolledSocket(connected) if isinstance(connected, ssl.SSLSocket) or not AT_ONCE else BlockingSocket(connected)
 
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 0.5
+SOCKET_POLL_SECONDS: Final = 0.5
 """Seconds after which one who waits looks whether the socket is still there."""
 
 BEAT: Final = b"\n"
@@ -148,10 +148,10 @@ FRAMES: Final = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 """What a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all that follows is in
 doubt, so the session ends."""
 
-KEEP: Final = 0.005
+KEEP_SECONDS: Final = 0.005
 """Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
 
-GATHER: Final = 0.01
+GATHER_SECONDS: Final = 0.01
 """Seconds in which octets gather in the socket of who is lazy, before they are read."""
 
 HOLD: Final = 0.1
@@ -160,14 +160,14 @@ HOLD: Final = 0.1
 MOST_HELD: Final = 1 << 18
 """Octets after which it is told of anyway."""
 
-WAITED: Final = 0.0003
+MIN_WAIT_SECONDS: Final = 0.0003
 """Seconds that reading takes at least where something had to be waited for."""
 
-STAND_IN: Final = 0.5
+STAND_IN_SECONDS: Final = 0.5
 """Seconds for which another thread reads at least, once the reader was at a task for long."""
 
 
-class Listener(Protocol):
+class FrameListener(Protocol):
     """What is told of frames, on the thread that reads: here what is read without stomp.py. And what is written."""
 
     def on_message(self, frame: Frame) -> None:
@@ -195,7 +195,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         read_at: when what is told of was read, in seconds since 1970, where `is_lazy`; else None.
     """
 
-    def __init__(self, login: Login, listener: Listener) -> None:
+    def __init__(self, login: StompLogin, listener: FrameListener) -> None:
         super().__init__(auto_decode=False)
         self.writing = RLock()
         self.reader: Thread | None = None
@@ -205,7 +205,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._login = login
         self._closing = Lock()
         self._socket: Any = None
-        self._use: Polled | Waited | None = None
+        self._use: PolledSocket | BlockingSocket | None = None
         self._is_down = False
         self._cutter = Cutter(login.max_message)
         self._frames: deque[Cut | float] = deque()  # and when those that follow were read
@@ -217,7 +217,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._writer: Thread | None = None
         self._note_written = listener.on_written
         self._crew: Crew | None = None
-        self._guest: Guest | None = None
+        self._guest: GuestThread | None = None
         self._reader_id = 0
         self._lead = Semaphore(0)  # handed back
         self._is_waiting = False  # the reader, for the lead
@@ -308,7 +308,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             while not self._has_written():
                 self._wait_for_room()
         except OSError:
-            self.join(monotonic() + LOOK)  # what the broker said before it closed is still to be read
+            self.join(monotonic() + SOCKET_POLL_SECONDS)  # what the broker said before it closed is still to be read
             self.drop()
         finally:
             with self.writing:
@@ -366,7 +366,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _shake_hands(self, safe: ssl.SSLSocket, until: float) -> None:
         try:
-            safe.settimeout(max(LEAST, until - monotonic()))
+            safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
             safe.do_handshake()
         except OSError:
             safe.close()
@@ -395,7 +395,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 selector.register(self._socket, EVENT_WRITE)
             except ValueError:  # it has no number any more
                 raise ConnectionAbortedError("the socket is closed") from None
-            selector.select(LOOK)
+            selector.select(SOCKET_POLL_SECONDS)
 
     # Reading
 
@@ -447,7 +447,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise
         if data:
             self._hold(data)
-            if self.is_lazy and monotonic() - begun > WAITED:
+            if self.is_lazy and monotonic() - begun > MIN_WAIT_SECONDS:
                 self._gather(len(data))
         return bool(data)
 
@@ -470,7 +470,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             try:
                 data = self._use.poll()
             except NOT_NOW:
-                sleep(GATHER)
+                sleep(GATHER_SECONDS)
                 continue
             except MemoryError:  # nothing was taken from the socket: the next one to read finds out
                 return
@@ -487,23 +487,23 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         while self._frames and not self._is_down:
             self._tell_of(self._frames.popleft())
 
-    def _tell_and_work(self, guest: Guest) -> None:
+    def _tell_and_work(self, guest: GuestThread) -> None:
         """Tell as long as this thread has the lead; signs of life and what is kept do not wait for the last frame."""
         assert self._crew is not None
-        until = monotonic() + KEEP
+        until = monotonic() + KEEP_SECONDS
         while self._frames and not self._is_down and not guest.is_relieved:
             self._tell_of(self._frames.popleft())
             if not self._frames or monotonic() >= until:
                 self._keep_alive()
                 if self._kept:
                     self._crew.run(self._write_kept)
-                until = monotonic() + KEEP
+                until = monotonic() + KEEP_SECONDS
 
     def _tell_of(self, frame: Cut | float) -> None:
         if isinstance(frame, float):
             self.read_at = frame
             return
-        if isinstance(frame, Passed):
+        if isinstance(frame, SkippedFrame):
             self._tell_of_passed(frame)
             return
         tell = self._told.get(frame[:COMMAND])
@@ -517,7 +517,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         else:
             self._leave_to_stomp_py(frame)
 
-    def _tell_of_passed(self, frame: Passed) -> None:
+    def _tell_of_passed(self, frame: SkippedFrame) -> None:
         """Tell of a frame whose octets were let go; what is no message has lost its words, and counts all the same."""
         whole = frame.head.replace(b"\r\n", b"\n") + b"\0"
         tell, found = self._told.get(whole[:COMMAND]), read(whole)
@@ -543,7 +543,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         guest = self._guest
         if guest is None or guest.is_relieved or not self._frames or get_ident() != self._reader_id:
             return False
-        if len(self._kept) + len(frames) > CHUNK:
+        if len(self._kept) + len(frames) > READ_OCTETS:
             return False
         self._kept += frames
         return True
@@ -554,18 +554,20 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 if self._kept:
                     self._write(b"")
             except OSError:
-                self.join(monotonic() + LOOK)  # what the broker said before it closed is still to be read
+                self.join(
+                    monotonic() + SOCKET_POLL_SECONDS
+                )  # what the broker said before it closed is still to be read
                 self.drop()
 
     def _stand_in(self) -> None:
         """Read for the reader, on a thread of the crew."""
         assert self._crew is not None
-        until = monotonic() + STAND_IN
+        until = monotonic() + STAND_IN_SECONDS
         try:
             self._crew.submit(self._write_kept)  # which waits for its turn; and the reader may be about to keep some
             self._tell()
             while not (self._is_waiting and monotonic() >= until):
-                if self._is_down or not self._take(LOOK):
+                if self._is_down or not self._take(SOCKET_POLL_SECONDS):
                     self._end()
                     break
                 self._tell()
@@ -592,7 +594,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.notify("disconnected")
         self._over.set()
 
-    def _wait_for_lead(self, guest: Guest) -> None:
+    def _wait_for_lead(self, guest: GuestThread) -> None:
         assert self._crew is not None
         self._is_waiting = True
         self._lead.acquire()

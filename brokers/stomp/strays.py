@@ -16,7 +16,7 @@ from typing import Final
 
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.stomp.frames import sent_again
-from brokers.stomp.session import Link, pack
+from brokers.stomp.session import StompSession, pack
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ class Stray:
 
     headers: Mapping[str, str]
     body: bytes
-    came_by: Link
+    came_by: StompSession
     is_bound: bool
-    sent_over: Link | None = None
+    sent_over: StompSession | None = None
     pause: float = 0.0
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Strays:
         self._later = later
         self._lock = Lock()
         self._kept: dict[Stray, None] = {}
-        self._link: Link | None = None
+        self._link: StompSession | None = None
         self._is_over = False
 
     def keep(self, stray: Stray, done: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Strays:
         else:
             self._later(0.0, partial(self._send, stray, done))
 
-    def go_on(self, link: Link) -> None:
+    def go_on(self, link: StompSession) -> None:
         """Send what is kept over another session."""
         with self._lock:
             self._link = link
@@ -123,7 +123,7 @@ class Strays:
         else:
             link.request(frame, {receipt: partial(self._settle, stray, link, done)})
 
-    def _settle(self, stray: Stray, link: Link, done: Callable[[], None], error: BrokerError | None) -> None:
+    def _settle(self, stray: Stray, link: StompSession, done: Callable[[], None], error: BrokerError | None) -> None:
         """Note what became of sending it. For the thread that reads."""
         is_lost = isinstance(error, ConnectionLostError)
         with self._lock:

@@ -18,17 +18,17 @@ from typing import Final, NamedTuple
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
-from brokers.stomp.session import SUBSCRIBE, Link, Route, pack
+from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute, pack
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 50
+MAX_ANNEX_QUEUES: Final = 50
 """Queues that are made in one annex. The broker keeps them until the last has ended, so it is a few."""
 
-PATIENCE: Final = 5.0
+ANNEX_SECONDS: Final = 5.0
 """Seconds that making a queue may take, and closing an annex."""
 
-PAUSE: Final = 60.0
+ANNEX_RETRY_SECONDS: Final = 60.0
 """Seconds after which it is tried again, once a queue could not be made."""
 
 QUEUE: Final = DestinationKind.TEMPORARY_QUEUE
@@ -37,7 +37,7 @@ QUEUE: Final = DestinationKind.TEMPORARY_QUEUE
 class Home(NamedTuple):
     """Where a queue is consumed from, and what it is called there."""
 
-    link: Link
+    link: StompSession
     own: Destination
 
 
@@ -51,7 +51,7 @@ class Annex:
         is_ours: it is in use; else its end is no loss.
     """
 
-    link: Link
+    link: StompSession
     queues: dict[str, Home] = field(default_factory=dict)
     made: int = 0
     is_ours: bool = False
@@ -66,7 +66,7 @@ class Annexes:
         new_id: makes identifiers that are used for nothing else.
     """
 
-    def __init__(self, main: Link, new_id: Callable[[str], str]) -> None:
+    def __init__(self, main: StompSession, new_id: Callable[[str], str]) -> None:
         self.main = main
         self._new_id = new_id
         self._making = Lock()
@@ -80,15 +80,17 @@ class Annexes:
         Raises:
             BrokerError: there is no further session, or its queues are called otherwise.
         """
-        until = monotonic() + PATIENCE
+        until = monotonic() + ANNEX_SECONDS
         with self._making:
             if monotonic() < self._not_before:
                 raise BrokerError("a moment ago there was no further session")
             try:
-                annex = next((each for each in self._annexes if each.made < ROOM), None) or self._open(until)
+                annex = next((each for each in self._annexes if each.made < MAX_ANNEX_QUEUES), None) or self._open(
+                    until
+                )
                 return self._make_in(annex, name, until)
             except BrokerError as error:
-                self._not_before = monotonic() + PAUSE
+                self._not_before = monotonic() + ANNEX_RETRY_SECONDS
                 log.warning("%s: temporary queues stay until the connection ends: %s", self.main, error)
                 raise
 
@@ -100,7 +102,7 @@ class Annexes:
         try:
             self._try(home, made, until)
         except BaseException:
-            annex.made = ROOM  # its numbers are not what they seem
+            annex.made = MAX_ANNEX_QUEUES  # its numbers are not what they seem
             if not annex.queues:
                 self._annexes.remove(annex)
                 annex.is_ours = False
@@ -124,7 +126,7 @@ class Annexes:
                 return True
             self._annexes.remove(annex)
         annex.is_ours = False
-        annex.link.close(monotonic() + PATIENCE, lambda: b"")
+        annex.link.close(monotonic() + ANNEX_SECONDS, lambda: b"")
         return True
 
     def close(self, until: float) -> None:
@@ -143,7 +145,7 @@ class Annexes:
 
     def _open(self, until: float) -> Annex:
         login = replace(self.main.login, client_id=None)  # which one session may have
-        annex = Annex(Link(login, lambda _: self._note_end(annex)))
+        annex = Annex(StompSession(login, lambda _: self._note_end(annex)))
         annex.link.open(max(0.0, until - monotonic()))
         self._annexes.append(annex)
         annex.is_ours = True
@@ -159,7 +161,7 @@ class Annexes:
     def _try(self, home: Home, made: Destination, until: float) -> None:
         """Send a message to a queue by the one name and receive it by the other."""
         came, subscription = Event(), self._new_id("subscription")
-        route = Route(home.own.address or "", lambda headers, body: came.set(), lambda why: None)
+        route = SubscriptionRoute(home.own.address or "", lambda headers, body: came.set(), lambda why: None)
         home.link.route(subscription, route)
         try:
             self._ask(home.link, "SUBSCRIBE", {"id": subscription, "destination": home.own.address or ""}, until)
@@ -170,6 +172,6 @@ class Annexes:
             home.link.unroute(subscription)
         self._ask(home.link, "UNSUBSCRIBE", {"id": subscription}, until)
 
-    def _ask(self, link: Link, command: str, headers: dict[str, str], until: float) -> None:
+    def _ask(self, link: StompSession, command: str, headers: dict[str, str], until: float) -> None:
         receipt = self._new_id(SUBSCRIBE if command == "SUBSCRIBE" else "receipt")
         link.ask(pack(command, headers | {"receipt": receipt}), receipt, until - monotonic())

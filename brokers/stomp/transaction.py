@@ -26,29 +26,29 @@ from typing import NamedTuple, Protocol
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
-from brokers.stomp.acknowledge import Arrival, Subscription
-from brokers.stomp.collection import Wanted
-from brokers.stomp.consumer import Fate, StompConsumer, StompDelivery
+from brokers.stomp.acknowledge import StompArrival, StompSubscription
+from brokers.stomp.collection import AcceptedMessage
+from brokers.stomp.consumer import StompConsumer, StompDelivery, StompDeliveryState
 from brokers.stomp.frames import Headers
-from brokers.stomp.session import Link, Settle, pack
+from brokers.stomp.session import Settle, StompSession, pack
 from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
 
 
-class Unnamed(NamedTuple):
+class UnnamedAccept(NamedTuple):
     """What no ACK can name; `end` is to be called before it is collected, or when it will not be."""
 
-    arrival: Arrival
+    arrival: StompArrival
     consumer: StompConsumer
     end: Callable[[], None]
 
 
-def _note_unnamed(unnamed: list[Unnamed], consumer: StompConsumer, arrival: Arrival) -> None:
-    unnamed.append(Unnamed(arrival, consumer, consumer.begin(arrival.subscription)))
+def _note_unnamed(unnamed: list[UnnamedAccept], consumer: StompConsumer, arrival: StompArrival) -> None:
+    unnamed.append(UnnamedAccept(arrival, consumer, consumer.begin(arrival.subscription)))
 
 
-class Names:
+class TransactionNames:
     """Names for transactions, each used again once it is free: Artemis keeps a session for each that it ever saw."""
 
     def __init__(self) -> None:
@@ -70,15 +70,15 @@ class Names:
             self._free.append(name)
 
 
-class Owner(Protocol):
+class StompTransactionOwner(Protocol):
     """What a transaction needs of its connection."""
 
-    names: Names
+    names: TransactionNames
 
     def frame(self, message: Message) -> tuple[Headers, bytes]:
         """Return headers and body of a SEND frame."""
 
-    def failure(self, link: Link) -> BrokerError | None:
+    def failure(self, link: StompSession) -> BrokerError | None:
         """Say why nothing can be done over a session any more, or None."""
 
     def new_id(self, what: str) -> str:
@@ -97,7 +97,7 @@ class Owner(Protocol):
 class StompTransaction(Transaction):
     """Sends and accepts that are written together."""
 
-    def __init__(self, owner: Owner, link: Link) -> None:
+    def __init__(self, owner: StompTransactionOwner, link: StompSession) -> None:
         self.owner = owner
         self._link = link
         self._name = owner.names.take()
@@ -176,7 +176,7 @@ class StompTransaction(Transaction):
 
     def _write(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         for delivery in pending:
-            delivery.fate = Fate.ACCEPTED
+            delivery.fate = StompDeliveryState.ACCEPTED
             delivery.consumer.releases.forget(delivery.key)
         if self._link.dialect.accepts_in_transactions:
             self._write_with_acceptances(pending, future)
@@ -190,7 +190,7 @@ class StompTransaction(Transaction):
     ) -> None:
         """Write all in one transaction, but for what no ACK can name, and what turns out to be such."""
         frames, receipts = [*self._sends.values()], dict(self._receipts)
-        unnamed: list[Unnamed] = []
+        unnamed: list[UnnamedAccept] = []
         for delivery in pending:
             arrival, consumer = delivery.arrival, delivery.consumer
             note = partial(_note_unnamed, unnamed, consumer)
@@ -220,7 +220,7 @@ class StompTransaction(Transaction):
             self._conclude(future, error)
 
     def _collect_after(
-        self, unnamed: list[Unnamed], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
+        self, unnamed: list[UnnamedAccept], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
     ) -> None:
         """Take what no ACK can name from its queue, once all else is committed: so it is not lost."""
         if error is None and unnamed:
@@ -230,7 +230,7 @@ class StompTransaction(Transaction):
             each.end()
         self._conclude(future, error)
 
-    def _collect(self, unnamed: list[Unnamed], future: Completion[tuple[RefusedSend, ...]]) -> None:
+    def _collect(self, unnamed: list[UnnamedAccept], future: Completion[tuple[RefusedSend, ...]]) -> None:
         """Have each subscription end once, for all that came by it; if something comes again, the future says so."""
         missing = len(unnamed)
         why: BrokerError | None = None
@@ -244,11 +244,11 @@ class StompTransaction(Transaction):
             if is_last:
                 self._conclude(future, why)
 
-        groups: dict[Subscription, list[Unnamed]] = {}
+        groups: dict[StompSubscription, list[UnnamedAccept]] = {}
         for each in unnamed:
             groups.setdefault(each.arrival.subscription, []).append(each)
         for group in groups.values():
-            wanted = [Wanted(each.arrival, settle) for each in group]
+            wanted = [AcceptedMessage(each.arrival, settle) for each in group]
             group[0].consumer.collect(wanted, [each.end for each in group])
 
     def _call(self, function: Callable[[], None], future: Completion[tuple[RefusedSend, ...]]) -> None:

@@ -15,13 +15,13 @@ from typing import Final, NoReturn
 from brokers.adapter.endpoints import no_connection
 from brokers.errors import ConnectionFailedError
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
 from brokers.tls import Tls
 from brokers.url import (
     NOBODY,
     Ask,
     Credentials,
-    Form,
+    UrlForm,
     ask_of,
     bracketed,
     octets_of,
@@ -37,7 +37,7 @@ UNESCAPED: Final = frozenset("\r\n\0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class StompLogin:
     """One broker, and how to log in there.
 
     Attributes:
@@ -59,7 +59,7 @@ class Login:
     tls: Tls | None = None
     heartbeat: int
     client_id: str | None = None
-    dialect: Dialect | None = field(default=None, repr=False)
+    dialect: StompDialect | None = field(default=None, repr=False)
     version: str = ACTIVEMQ_CLASSIC.version
     dead_letters: str | None = None
     max_message: int = MAX_MESSAGE_OCTETS
@@ -70,7 +70,7 @@ class Login:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login is not pickled: it may hold a password")
 
-    def speaking(self, version: str) -> Login:
+    def speaking(self, version: str) -> StompLogin:
         """Return a login with the same broker in another version of STOMP."""
         return replace(self, version=version)
 
@@ -116,7 +116,7 @@ class Login:
         return found
 
 
-FORM: Final = Form(
+FORM: Final = UrlForm(
     title="a stomp URL",
     ports={"stomp": 61613, "stomp+ssl": 61612},
     secure={"stomp+ssl": "stomp"},
@@ -125,7 +125,7 @@ FORM: Final = Form(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class StompOptions:
     """What a program says beside the URL; see `brokers.stomp.connect`."""
 
     heartbeat: float = 10.0
@@ -137,7 +137,7 @@ class Given:
     max_message: int = MAX_MESSAGE_OCTETS
 
 
-def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
+def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> StompLogin:
     """Read the URL of one broker.
 
     Raises:
@@ -147,7 +147,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     parts = split(url, FORM)
     options = options_of(parts, FORM)
     dialect = _dialect_of(given.dialect or options.get("dialect"))
-    return Login(
+    return StompLogin(
         host=parts.hostname or "",
         port=port_of(parts, FORM),
         ask=ask_of(parts, options, environment, given.credentials),
@@ -161,7 +161,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     )
 
 
-def _dialect_of(name: str | None) -> Dialect | None:
+def _dialect_of(name: str | None) -> StompDialect | None:
     if name is None:
         return None
     if name not in NAMED:

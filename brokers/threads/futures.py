@@ -18,7 +18,7 @@ from brokers.threads.thread import Pool, Thread
 
 log = logging.getLogger(__name__)
 
-WORKERS: Final = 4
+CALLBACK_THREADS: Final = 4
 
 
 class Callbacks:
@@ -40,7 +40,7 @@ class Callbacks:
             if self._is_closed:
                 raise RuntimeError("the connection is closed")
             if self._pool is None:
-                self._pool = Pool(WORKERS, f"{self._name}-callback")
+                self._pool = Pool(CALLBACK_THREADS, f"{self._name}-callback")
             return self._pool
 
     def call(self, function: Callable[[], object]) -> None:

@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TICK: Final = 0.002
+TICK_SECONDS: Final = 0.002
 """Seconds between two looks of the watcher: a task waits no longer behind one that blocks."""
 
-PATIENCE: Final = 10.0
+IDLE_SECONDS: Final = 10.0
 """Seconds that a thread without work stays."""
 
-LINGER: Final = 50
+LINGER_TICKS: Final = 50
 """Ticks that the watcher goes on looking when there is no work."""
 
 Task = Callable[[], None]
 
 
-STUCK: Final = 3
+STUCK_TICKS: Final = 3
 """Looks of the watcher after which a task is a slow one."""
 
-BEHIND: Final = 5
+BEHIND_TICKS: Final = 5
 """Looks of the watcher after which a guest is relieved: at one task, or at several, beyond one look for each."""
 
 
@@ -62,7 +62,7 @@ class _Member:
         self.looks: int | None = None
 
 
-class Guest:
+class GuestThread:
     """A thread that runs quick tasks in between; see `Crew.admit`. The crew's lock is held but for `is_relieved`.
 
     Attributes:
@@ -101,7 +101,7 @@ class Guest:
         if self._looks is None or self.is_relieved:
             return False
         self._looks += 1
-        self.is_relieved = self._behind + self._looks >= BEHIND
+        self.is_relieved = self._behind + self._looks >= BEHIND_TICKS
         return self.is_relieved
 
 
@@ -117,7 +117,7 @@ class Crew:
         self._tasks: deque[Task] = deque()
         self._asleep: list[_Member] = []
         self._working: set[_Member] = set()
-        self._guests: dict[int, Guest] = {}  # by thread
+        self._guests: dict[int, GuestThread] = {}  # by thread
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -145,13 +145,13 @@ class Crew:
                 self._tasks.pop()
                 raise RuntimeError(f"{self._name} has no thread, and there is none to be had")
 
-    def admit(self, relieve: Task) -> Guest:
+    def admit(self, relieve: Task) -> GuestThread:
         """Let the calling thread run quick tasks, with `run`, until it says `dismiss`.
 
         Args:
             relieve: does what that thread should be doing, once it is at a task for long; on another thread.
         """
-        guest = Guest(relieve)
+        guest = GuestThread(relieve)
         with self._lock:
             self._guests[get_ident()] = guest
         return guest
@@ -161,7 +161,7 @@ class Crew:
         with self._lock:
             self._guests.pop(get_ident(), None)
 
-    def resume(self, guest: Guest) -> None:
+    def resume(self, guest: GuestThread) -> None:
         """Let a guest run tasks again: it does what it should."""
         with self._lock:
             guest.come_back()
@@ -249,7 +249,7 @@ class Crew:
     def _next(self, member: _Member) -> Task | None:
         """Take a task; without one, or with more threads at work than are needed, lie down to sleep."""
         with self._lock:
-            if member.looks is not None and member.looks >= STUCK:
+            if member.looks is not None and member.looks >= STUCK_TICKS:
                 self._stuck -= 1
             member.looks = None
             if self._tasks and not (self._spare and self._at_work > 1):
@@ -284,7 +284,7 @@ class Crew:
 
     def _sleep(self, member: _Member) -> bool:
         """Wait to be called up; False if that did not happen for long, or the crew was closed."""
-        if member.awake.acquire(timeout=PATIENCE):
+        if member.awake.acquire(timeout=IDLE_SECONDS):
             return not (self._is_closed and not self._tasks)
         with self._lock:
             if member in self._asleep:
@@ -299,18 +299,18 @@ class Crew:
             with suppress(MemoryError):
                 self._look_on()
                 return
-            sleep(TICK)
+            sleep(TICK_SECONDS)
 
     def _look_on(self) -> None:
         """Watch until the end."""
         taken, quiet = -1, 0
         with self._lock:
             while not (self._is_closed and not self._tasks):
-                if quiet > LINGER:
+                if quiet > LINGER_TICKS:
                     self._is_watched = False
                     self._watch.wait()
                     quiet = 0
-                self._watch.wait(TICK)
+                self._watch.wait(TICK_SECONDS)
                 self._count_stuck()
                 self._relieve_guests()
                 if self._tasks and self._taken == taken:
@@ -336,7 +336,7 @@ class Crew:
         for member in self._working:
             if member.looks is not None:
                 member.looks += 1
-                self._stuck += member.looks == STUCK
+                self._stuck += member.looks == STUCK_TICKS
 
 
 def at_once(task: Task) -> None:

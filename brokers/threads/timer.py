@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 Later: TypeAlias = Callable[[float, Callable[[], None]], None]
 """Has a function run after so many seconds, where it may block; not at all once its owner is closed."""
 
-SWEEP_FROM: Final = 64
+MIN_SWEEP_DEADLINES: Final = 64
 """Forgotten deadlines that may lie about before the heap is swept."""
 
 
@@ -94,7 +94,7 @@ class Deadlines:
                 return
             deadline.function = None
             self._forgotten += 1
-            if self._forgotten > max(SWEEP_FROM, len(self._heap) // 2):
+            if self._forgotten > max(MIN_SWEEP_DEADLINES, len(self._heap) // 2):
                 self._heap = [each for each in self._heap if each.function is not None]
                 heapq.heapify(self._heap)
                 self._forgotten = 0

@@ -16,9 +16,9 @@ from typing import Any, Final
 import starlette.responses
 
 from brokers.connection import Connection, ConnectionState
-from soapjms.bridge.faults import RETRY, RefusedError, soap_response, status_of, too_big
+from soapjms.bridge.faults import RETRY, HttpRefusalError, soap_response, status_of, too_big
 from soapjms.bridge.message import action_of, http_form, read_http, soap_version_of, taken
-from soapjms.bridge.wsdl import Published, published
+from soapjms.bridge.wsdl import PublishedWsdl, published
 from soapjms.client.call import Response
 from soapjms.client.client import Client
 from soapjms.protocol.attachments import Attachment
@@ -27,11 +27,11 @@ from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import LimitExceededError, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, SoapVersion
-from soapjms.protocol.received import without_quotes
+from soapjms.protocol.received_message import without_quotes
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 
-WORTH_GZIP: Final = 1024
+MIN_GZIP_OCTETS: Final = 1024
 """Octets from which a response is worth compressing."""
 
 
@@ -51,7 +51,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestHead:
     """What the head of a request says.
 
     Attributes:
@@ -68,7 +68,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class PathService:
     """A service behind a path.
 
     Attributes:
@@ -82,12 +82,12 @@ class Served:
 
     connection: Connection
     client: Client
-    published: Published | None
+    published: PublishedWsdl | None
     one_way: frozenset[str]
     limits: Limits
     max_body: int
 
-    def submit(self, asked: Asked, octets: bytes) -> Future[Response] | None:
+    def submit(self, asked: RequestHead, octets: bytes) -> Future[Response] | None:
         """Read a request and send it; return what its response comes in, None for a one-way message.
 
         Raises:
@@ -97,16 +97,16 @@ class Served:
         envelope, attachments, action = self._read(asked, octets)
         if self.connection.state is not ConnectionState.CONNECTED:
             text = "there is no connection to the broker now; nothing was sent"
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
+            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
         try:
             if self._is_one_way(envelope, action):
                 self.client.send(envelope.root, soap_action=action, attachments=attachments)
                 return None
             return self.client.submit(envelope.root, soap_action=action, attachments=attachments)
         except UsageError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"{error}") from error
+            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"{error}") from error
 
-    def _read(self, asked: Asked, octets: bytes) -> tuple[Envelope, tuple[Attachment, ...], str | None]:
+    def _read(self, asked: RequestHead, octets: bytes) -> tuple[Envelope, tuple[Attachment, ...], str | None]:
         octets = self._unpacked(octets) if asked.is_gzip else octets
         reading = read_http(octets, asked.content_type, self.limits)
         if reading.envelope is None:
@@ -114,11 +114,11 @@ class Served:
         envelope, version = reading.envelope, soap_version_of(asked.kind)
         if version is not None and version is not envelope.version:
             text = f"the media type is that of SOAP {version}, and the envelope is of SOAP {envelope.version}"
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+            raise HttpRefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         try:
             attachments = taken(envelope.root, reading.attachments)
         except (InvalidAttachmentError, UsageError) as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"{error}") from error
+            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"{error}") from error
         in_type = action_of(asked.kind, reading) if envelope.version is SoapVersion.SOAP_12 else None
         return envelope, attachments, in_type or without_quotes((asked.soap_action or "").strip()) or None
 
@@ -128,7 +128,7 @@ class Served:
         except LimitExceededError as error:
             raise too_big(error.excess, f"{error}") from error
         except ValueError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"{error}") from error
+            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"{error}") from error
         if len(unpacked) > self.max_body:
             raise too_long(self.max_body)
         return unpacked
@@ -146,7 +146,7 @@ def serve(
     one_way: frozenset[str],
     max_body: int,
     options: Mapping[str, Any],
-) -> Served:
+) -> PathService:
     """Make what answers at a path; `stack` closes its client.
 
     Raises:
@@ -160,13 +160,13 @@ def serve(
     edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
     client = stack.enter_context(Client(connection, where, profile=edition, **options))
     all_one_way = one_way if told is None else one_way | told.one_way
-    return Served(connection, client, told, all_one_way, options["limits"], max_body)
+    return PathService(connection, client, told, all_one_way, options["limits"], max_body)
 
 
-def too_long(most: int) -> RefusedError:
+def too_long(most: int) -> HttpRefusalError:
     """Make the refusal of a body that is too long, after which nobody reads what else comes."""
     text = f"the body has more than {most} octets"
-    return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, {"Connection": "close"})
+    return HttpRefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, {"Connection": "close"})
 
 
 def written_answer(answer: Response, *, accepts: str) -> starlette.responses.Response:
@@ -182,9 +182,9 @@ def written_answer(answer: Response, *, accepts: str) -> starlette.responses.Res
     try:
         body, kind = http_form(answer.message, answer.envelope, answer.attachments)
     except (InvalidAttachmentError, UsageError) as error:
-        raise RefusedError(HTTPStatus.BAD_GATEWAY, f"the response cannot be passed on: {error}") from error
+        raise HttpRefusalError(HTTPStatus.BAD_GATEWAY, f"the response cannot be passed on: {error}") from error
     headers = {"Vary": "Accept-Encoding"}
-    if len(body) >= WORTH_GZIP and _accepts_gzip(accepts):
+    if len(body) >= MIN_GZIP_OCTETS and _accepts_gzip(accepts):
         body, headers = gzipped(body), {**headers, "Content-Encoding": "gzip"}
     return soap_response(body, kind, status_of(answer.fault), headers)
 

@@ -20,7 +20,7 @@ TOO_BIG: Final = frozenset({"size", "unpacked", "ratio", "text"})
 """The limits that a body breaks by its size, rather than by what is in it."""
 
 
-class RefusedError(Exception):
+class HttpRefusalError(Exception):
     """A request that gets no answer from a service.
 
     Args:
@@ -58,13 +58,13 @@ def soap_response(
     return Response(body, status, {**NO_STORE, **(headers or {}), "Content-Type": content_type})
 
 
-def too_big(excess: Excess | None, text: str) -> RefusedError:
+def too_big(excess: Excess | None, text: str) -> HttpRefusalError:
     """Make the refusal of a body that cannot be read."""
     is_size = excess is not None and excess.limit in TOO_BIG
-    return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_size else HTTPStatus.BAD_REQUEST, text)
+    return HttpRefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_size else HTTPStatus.BAD_REQUEST, text)
 
 
-def failed(error: CallFailedError) -> RefusedError:
+def failed(error: CallFailedError) -> HttpRefusalError:
     """Make the refusal for a call without a response that can be used.
 
     What was not sent may be called again; what the broker refused it would likely refuse again. Of anything else it is
@@ -72,9 +72,9 @@ def failed(error: CallFailedError) -> RefusedError:
     """
     if error.is_known:
         is_unsent = error.outcome is SendOutcome.NOT_SENT
-        return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY if is_unsent else None)
+        return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY if is_unsent else None)
     is_late = isinstance(error, CallTimeoutError)
-    return RefusedError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, f"{error}")
+    return HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, f"{error}")
 
 
 def status_of(fault: Fault | None) -> HTTPStatus:

@@ -29,8 +29,8 @@ except ImportError as _error:
 from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
-from soapjms.bridge.backend import Asked, Behind, Served, serve, too_long, written_answer
-from soapjms.bridge.faults import NO_STORE, RETRY, RefusedError, failed
+from soapjms.bridge.backend import Behind, PathService, RequestHead, serve, too_long, written_answer
+from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed
 from soapjms.bridge.message import soap_version_of
 from soapjms.bridge.pace import MAX_HELD, PIECE_TIMEOUT, Pace
 from soapjms.client.call import Response as Answer
@@ -49,7 +49,7 @@ log = logging.getLogger("soapjms.bridge")
 
 MAX_BODY: Final = 16 * MIB
 MAX_CALLS: Final = 64
-THREADS: Final = 8
+CALL_THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _WHOLE_URL: Final = re.compile(r"https?://(?P<host>[^/]*)", re.IGNORECASE)
@@ -113,7 +113,7 @@ class HttpBridge:
         self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
-            self._executor = stack.enter_context(Pool(THREADS, "soapjms-bridge"))
+            self._executor = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge"))
             self._served = {
                 _path(path): serve(stack, connection, each, profile, frozenset(one_way), max_body, options)
                 for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()
@@ -165,25 +165,25 @@ class HttpBridge:
             if request.method != "POST":
                 raise _only_post()
             return await self._called(request, served, kind)
-        except RefusedError as refused:
+        except HttpRefusalError as refused:
             log.info("refused with %d: %s", refused.status, refused)
             return refused.response(soap_version_of(kind))
         except ClientDisconnect:
             return PlainTextResponse("", HTTPStatus.BAD_REQUEST)  # nobody reads it
         except Exception:
             log.exception("a request could not be bridged")
-            mistake = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "the bridge failed")
+            mistake = HttpRefusalError(HTTPStatus.INTERNAL_SERVER_ERROR, "the bridge failed")
             return mistake.response(soap_version_of(kind))
 
-    def _at(self, request: Request) -> Served:
+    def _at(self, request: Request) -> PathService:
         found = self._served.get(_trimmed(_below(request)))
         if found is None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, "there is no service at this path", is_soap=False)
+            raise HttpRefusalError(HTTPStatus.NOT_FOUND, "there is no service at this path", is_soap=False)
         return found
 
     # GET
 
-    def _told(self, request: Request, served: Served) -> Response:
+    def _told(self, request: Request, served: PathService) -> Response:
         """Tell the WSDL, or a document that it imports."""
         asked = {name.lower(): value for name, value in request.query_params.items()}
         if served.published is None or not {"wsdl", "doc"} & asked.keys():
@@ -192,7 +192,7 @@ class HttpBridge:
             number = int(asked.get("doc", "0")[:4])
             octets = served.published.document(number, self._address(request))
         except (ValueError, IndexError):
-            raise RefusedError(HTTPStatus.NOT_FOUND, "the WSDL has no such document", is_soap=False) from None
+            raise HttpRefusalError(HTTPStatus.NOT_FOUND, "the WSDL has no such document", is_soap=False) from None
         return Response(octets, headers={**NO_STORE, "Content-Type": "text/xml; charset=utf-8"})
 
     def _address(self, request: Request) -> str:
@@ -201,17 +201,17 @@ class HttpBridge:
             return self._public_url + _below(request)
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the Host is {shown(host)}, which is none", is_soap=False)
+            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"the Host is {shown(host)}, which is none", is_soap=False)
         return f"{request.scope['scheme']}://{host}{quote(request.scope['path'])}"
 
     # POST
 
-    async def _called(self, request: Request, served: Served, kind: ContentType) -> Response:
+    async def _called(self, request: Request, served: PathService, kind: ContentType) -> Response:
         _check_media_type(kind)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in GZIP | {"identity", ""}:
             text = f"the content encoding {shown(encoding)}; accepted are gzip and identity"
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
+            raise HttpRefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
         stated = request.headers.get("content-length", "")
         if stated.isdigit() and int(stated[:20]) > self._max_body:
             raise too_long(self._max_body)
@@ -220,7 +220,7 @@ class HttpBridge:
         self._check_calls()
         self._calls += 1
         try:
-            asked = Asked(
+            asked = RequestHead(
                 request.headers.get("content-type", ""), kind, request.headers.get("soapaction"), encoding in GZIP
             )
             return await self._answered(request, served, asked, octets)
@@ -230,9 +230,9 @@ class HttpBridge:
     def _check_calls(self) -> None:
         if self._calls >= self._max_calls:
             text = f"{self._max_calls} calls are under way, which is all that may be; try again"
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
+            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
 
-    async def _answered(self, request: Request, served: Served, asked: Asked, octets: bytes) -> Response:
+    async def _answered(self, request: Request, served: PathService, asked: RequestHead, octets: bytes) -> Response:
         try:
             answer = await self._submitted(request, lambda: served.submit(asked, octets))
         except CallFailedError as error:
@@ -276,7 +276,7 @@ class HttpBridge:
             if isinstance(error, asyncio.CancelledError):
                 raise
             text = f"the broker did not take the request within {self._timeout:g} s"
-            raise RefusedError(HTTPStatus.GATEWAY_TIMEOUT, text) from None
+            raise HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT, text) from None
 
     async def _on_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._executor.submit(function))
@@ -354,10 +354,12 @@ def _check_media_type(kind: ContentType) -> None:
         return
     seen = kind.problem or shown(kind.media_type)
     text = f"the Content-Type is not one of SOAP: {seen}; accepted are {', '.join(sorted(KNOWN_MEDIA_TYPES))}"
-    raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Post": ", ".join(sorted(KNOWN_MEDIA_TYPES))})
+    raise HttpRefusalError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Post": ", ".join(sorted(KNOWN_MEDIA_TYPES))}
+    )
 
 
-def _only_post() -> RefusedError:
-    return RefusedError(
+def _only_post() -> HttpRefusalError:
+    return HttpRefusalError(
         HTTPStatus.METHOD_NOT_ALLOWED, "SOAP requests are sent by POST", {"Allow": "POST"}, is_soap=False
     )

@@ -31,10 +31,10 @@ from brokers.files import check_files
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.reach import check_reach
-from brokers.listeners.room import Held, Room
+from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
-from soapjms.bridge.pace import END, PIECE, PIECE_TIMEOUT
-from soapjms.bridge.strict_http import MAX_HEAD, StrictConnection
+from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
+from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
 from soapjms.validation import at_least_one, finite, host_and_port
 
@@ -43,7 +43,7 @@ log = logging.getLogger("soapjms.bridge")
 MAX_CONNECTIONS: Final = 500
 """Connections at a time. With those that wait to be accepted, fewer than the 1,024 files that a process may open."""
 
-BACKLOG: Final = 128
+ACCEPT_BACKLOG: Final = 128
 """Connections that wait to be accepted."""
 
 OPEN: Final = "or the word that anybody may (--open, is_open=True), as where a proxy asks for a login"
@@ -57,13 +57,13 @@ _AT_ONCE: Final = pack("ii", 1, 0)
 UNREAD: Final = (h11.SEND_BODY, h11.ERROR)
 """Where a client is that has more to send than we have read."""
 
-MAX_PROBLEM: Final = 500
+MAX_PROBLEM_CHARACTERS: Final = 500
 """Characters of what is said of a request that is none."""
 
 _BYTEARRAY: Final = re.compile(r"bytearray\((b(['\"]).*?\2)\)", re.DOTALL)
 
 
-class Closing:
+class LingeringTransport:
     """A transport that lingers: where the client still sends, it is closed once the client has read the answer.
 
     If it was closed at once, with octets of the client unread, the system would tell the client that the connection was
@@ -109,10 +109,10 @@ class PatientProtocol(H11Protocol):
 
     def __init__(self, *, room: Room, timeout: float, **given: Any) -> None:
         super().__init__(**given)
-        self.conn: StrictConnection = StrictConnection(h11.SERVER, MAX_HEAD)
+        self.conn: StrictConnection = StrictConnection(h11.SERVER, MAX_HEAD_OCTETS)
         self.app_state = {**self.app_state, END: partial(_end, ref(self))}
         self._room, self._timeout = room, timeout
-        self._held: Held | None = None
+        self._held: ClientShare | None = None
         self._look_later: asyncio.TimerHandle | None = None
         self._received = 0
         self._unsent = 0
@@ -121,7 +121,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; somebody else may have to go."""
-        self._closing = Closing(transport, lambda: self.conn.their_state in UNREAD)
+        self._closing = LingeringTransport(transport, lambda: self.conn.their_state in UNREAD)
         super().connection_made(self._closing)  # type: ignore[arg-type] # which has all that a transport has
         self._look_later = self.loop.call_later(self._timeout, self._look)
         self._held = self._room.enter(self.client[0] if self.client else "", 1, self.end)
@@ -149,7 +149,7 @@ class PatientProtocol(H11Protocol):
         if self._closing.is_lingering:
             return
         self._received += len(data)
-        if self._received >= PIECE and not self.flow.write_paused:
+        if self._received >= PIECE_OCTETS and not self.flow.write_paused:
             self._begin()
         super().data_received(data)
         self._note()
@@ -193,7 +193,7 @@ class PatientProtocol(H11Protocol):
         now = self.loop.time()
         if self.flow.write_paused:
             unsent = self.transport.get_write_buffer_size()
-            if unsent <= self._unsent - PIECE:
+            if unsent <= self._unsent - PIECE_OCTETS:
                 self._unsent = unsent
                 self._room.waits(self._held)
         cycle = self.cycle
@@ -213,7 +213,7 @@ class PatientProtocol(H11Protocol):
         Spec: RFC 9112 6.3, by which the connection is closed then.
         """
         problem = self.conn.problem
-        text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM]
+        text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM_CHARACTERS]
         log.info("refused what is no request: %s", text)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
@@ -298,7 +298,7 @@ class Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=BACKLOG,
+            backlog=ACCEPT_BACKLOG,
             timeout_graceful_shutdown=max(1, round(grace)),
         )
         config.load()
@@ -364,7 +364,7 @@ def _bound(address: str, *, is_open: bool) -> socket.socket:
     host, port = host_and_port(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        made = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        made = socket.create_server((host, port), family=family, backlog=ACCEPT_BACKLOG)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error}") from error
     try:

@@ -17,13 +17,13 @@ from lxml import etree
 from brokers.message import Message, MessageType, properties
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE, Attachment, Attachments, Part
-from soapjms.protocol.built import written_body
 from soapjms.protocol.content import ContentType, agree, decode, detect_encoding, is_known, parse_content_type
 from soapjms.protocol.envelope import Envelope, as_envelope, serialize
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.limits import Limits
+from soapjms.protocol.message_parts import written_body
 from soapjms.protocol.names import REC_2012, SoapVersion
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.text import shown
 
 OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})

@@ -16,16 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from brokers.listeners.room import Held, Room
+from brokers.listeners.room import ClientShare, Room
 from soapjms.bridge.backend import too_long
-from soapjms.bridge.faults import RETRY, RefusedError
+from soapjms.bridge.faults import RETRY, HttpRefusalError
 from soapjms.protocol.limits import MIB
 
 log = logging.getLogger("soapjms.bridge")
 
 MAX_HELD: Final = 256 * MIB
 
-PIECE: Final = 64 * 1024
+PIECE_OCTETS: Final = 64 * 1024
 """Octets of a request or of an answer for which a client has its time anew."""
 
 PIECE_TIMEOUT: Final = 10.0
@@ -71,18 +71,18 @@ class Pace:
                     if len(body) > most:
                         raise too_long(most)
                     waiting.grow(len(chunk))
-                    if len(body) // PIECE > before // PIECE:
+                    if len(body) // PIECE_OCTETS > before // PIECE_OCTETS:
                         waiting.again()
         except TimeoutError:
             raise self._refusal(waiting) from None
         return bytes(body)
 
-    def _refusal(self, waiting: _Waiting) -> RefusedError:
+    def _refusal(self, waiting: _Waiting) -> HttpRefusalError:
         if waiting.has_to_go:
             text = f"{self.requests.most} octets of requests that are not whole are here, which is all that may be"
-            return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again", RETRY | CLOSE)
-        text = f"of the request nothing more, or less than {PIECE} octets, came within {self._read_timeout:g} s"
-        return RefusedError(HTTPStatus.REQUEST_TIMEOUT, text, CLOSE)
+            return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again", RETRY | CLOSE)
+        text = f"of the request nothing more, or less than {PIECE_OCTETS} octets, came within {self._read_timeout:g} s"
+        return HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, text, CLOSE)
 
     async def write(self, response: Response, scope: Scope, send: Send) -> None:
         """Write an answer; give up if the client does not take it in time, or it had to go."""
@@ -91,9 +91,9 @@ class Pace:
             async with waiting:
                 head = {"status": response.status_code, "headers": response.raw_headers}
                 await send({"type": "http.response.start", **head})
-                for start in range(0, max(len(body), 1), PIECE):
+                for start in range(0, max(len(body), 1), PIECE_OCTETS):
                     waiting.again()
-                    piece, more = body[start : start + PIECE], start + PIECE < len(body)
+                    piece, more = body[start : start + PIECE_OCTETS], start + PIECE_OCTETS < len(body)
                     await send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError:
             log.info("the client %s did not take its answer of %d octets: it ends", scope.get("client"), len(body))
@@ -113,7 +113,7 @@ class _Waiting:
         self._room, self._size, self._seconds = room, size, seconds
         self._address = str((scope.get("client") or ("",))[0])
         self._limit = asyncio.timeout(None)
-        self._held: Held | None = None
+        self._held: ClientShare | None = None
 
     async def __aenter__(self) -> Self:
         await self._limit.__aenter__()

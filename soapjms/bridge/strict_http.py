@@ -13,7 +13,7 @@ from typing import Final
 
 import h11
 
-MAX_HEAD: Final = 16 * 1024
+MAX_HEAD_OCTETS: Final = 16 * 1024
 """Octets of a request's head, of the line before a chunk, and of the trailers."""
 
 _BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
@@ -84,8 +84,8 @@ class StrictConnection(h11.Connection):
 
 
 def _check_head(head: bytes) -> None:
-    if len(head) > MAX_HEAD:
-        raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD} octets", error_status_hint=431)
+    if len(head) > MAX_HEAD_OCTETS:
+        raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD_OCTETS} octets", error_status_hint=431)
     if _BARE.search(head) is not None:
         raise h11.RemoteProtocolError("a line of the head ends with CR or LF alone; lines end with CR and LF")
     if _FOLDED.search(head) is not None:

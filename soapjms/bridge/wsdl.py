@@ -19,7 +19,7 @@ from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import EDITION_OF_NAMESPACE, Mep
 from soapjms.protocol.text import shown
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_OCTETS, WSDL11, WSDL20, Document
+from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_DOCUMENTS_OCTETS, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.wsdl11 import soap_element
 from soapjms.protocol.wsdl.wsdl20 import WSOAP
 from soapjms.wsdl import Files, read_wsdl
@@ -43,7 +43,7 @@ HERE: Final = "http://here.soapjms.invalid/"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedWsdl:
     """A WSDL with its imports, ready to be told.
 
     Attributes:
@@ -76,7 +76,7 @@ def port_of(described: Description, name: str | None) -> Port:
     return described.port(name)
 
 
-def published(path: str | Path, name: str | None = None) -> tuple[Port, Published]:
+def published(path: str | Path, name: str | None = None) -> tuple[Port, PublishedWsdl]:
     """Read a WSDL for HTTP clients.
 
     Its JMS bindings become bindings over HTTP, and lose their soapjms elements; the other ports are left out.
@@ -97,7 +97,7 @@ def published(path: str | Path, name: str | None = None) -> tuple[Port, Publishe
         raise UsageError(f"{path}: the port {port.name!r} is no SOAP port, so no SOAP client can call it")
     documents = _Documents(Files(Path(path), ())).read(str(path))
     one_way = frozenset(_one_way(port, documents))
-    return port, Published([_over_http(each, port) for each in documents], one_way)
+    return port, PublishedWsdl([_over_http(each, port) for each in documents], one_way)
 
 
 # The documents
@@ -121,9 +121,10 @@ class _Documents:
 
     def _add(self, name: str, octets: bytes) -> int:
         self._octets += len(octets)
-        if len(self._found) == MAX_DOCUMENTS or self._octets > MAX_OCTETS:
+        if len(self._found) == MAX_DOCUMENTS or self._octets > MAX_DOCUMENTS_OCTETS:
             raise InvalidWsdlError(
-                f"{name}: the WSDL has more than {MAX_DOCUMENTS} documents, or {MAX_OCTETS >> 20} MiB with its imports"
+                f"{name}: the WSDL has more than {MAX_DOCUMENTS} documents, or {MAX_DOCUMENTS_OCTETS >> 20} MiB "
+                "with its imports"
             )
         try:
             self._found.append(Document(name, xml.parse(octets)))

@@ -24,7 +24,7 @@ from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.reply import Answer, Reply
-from soapjms.service.operations import Asking, Match, Operations, Route
+from soapjms.service.operations import Match, OperationRoute, Operations, RoutableRequest
 from soapjms.service.request import DEFAULT, Policy, Request
 
 log = logging.getLogger("soapjms.bridge")
@@ -75,14 +75,14 @@ class WsgiService(Operations):
         if not isinstance(path, str) or not path.startswith("/"):
             raise UsageError(f"path is {path!r}; it begins with a slash, as in /bank")
         self._app, self._path, self._environ, self._limits = app, path, dict(environ), limits
-        self._route = Route(NAME, "", None, app, self._answered_by_app, policy)
+        self._route = OperationRoute(NAME, "", None, app, self._answered_by_app, policy)
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:
         """The application, under a name that no element has."""
         return {NAME: self._app}
 
-    def find(self, asked: Asking) -> Match:
+    def find(self, asked: RoutableRequest) -> Match:
         """Find the application, which every request is for, and which sees to all header blocks."""
         header = asked.envelope.header
         blocks = frozenset[str]() if header is None else frozenset(str(each.tag) for each in header)

@@ -3,7 +3,7 @@
 Judging what was captured belongs in `soapjms.replay`, the format of a line in `soapjms.protocol.record`.
 """
 
-from soapjms.capture.masking import Mask
+from soapjms.capture.mask import Mask
 from soapjms.capture.recorder import Recorder, Tap
 from soapjms.capture.sources import tap_point
 from soapjms.capture.tap import Capture

@@ -23,13 +23,13 @@ from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.capturelog")
 
-DEFAULT_ROTATION: Final = 64 << 20
+DEFAULT_ROTATION_OCTETS: Final = 64 << 20
 """Octets of a capture log's file."""
 
-CHUNK: Final = 1 << 18
+CHUNK_OCTETS: Final = 1 << 18
 """Octets that are compressed and written together."""
 
-LEVEL: Final = 3
+GZIP_LEVEL: Final = 3
 """Of gzip: capture logs shrink to a few hundredths anyway, and a broker's machine has other things to do."""
 
 NOTHING: Final = gzip.compress(b"", mtime=0)
@@ -97,7 +97,7 @@ class LogFiles:
         """Take a line; say whether so much waits that it is to be flushed."""
         self._lines.append(line)
         self._octets += len(line)
-        return self._octets >= CHUNK
+        return self._octets >= CHUNK_OCTETS
 
     def flush(self, *, keep: bool = False) -> int:
         """Write what waits and return how many lines that were.
@@ -125,7 +125,7 @@ class LogFiles:
         if size >= self._rotation and not self.is_empty:
             size = self._rotate(size)
         if self._compress:
-            octets = gzip.compress(content, LEVEL, mtime=0)
+            octets = gzip.compress(content, GZIP_LEVEL, mtime=0)
         else:
             octets = b"\n" + content if self._is_torn else content
         written = 0
@@ -248,7 +248,7 @@ class CaptureLog(LogFiles):
         self,
         folder: str | Path,
         *,
-        rotation: int = DEFAULT_ROTATION,
+        rotation: int = DEFAULT_ROTATION_OCTETS,
         compress: bool = True,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:

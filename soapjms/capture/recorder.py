@@ -20,8 +20,8 @@ from typing import Final, Self
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
-from soapjms.capture.log import DEFAULT_ROTATION, LogFiles, utc_now
-from soapjms.capture.masking import Mask
+from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
+from soapjms.capture.mask import Mask
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 
 log = logging.getLogger("soapjms.recorder")
@@ -72,7 +72,7 @@ class Recorder:
         path: str | Path,
         clock: Callable[[], datetime] = utc_now,
         *,
-        rotation: int = DEFAULT_ROTATION,
+        rotation: int = DEFAULT_ROTATION_OCTETS,
         mask: Mask | None = DEFAULT_MASK,
     ) -> None:
         self.path = Path(path)
@@ -226,7 +226,7 @@ def record(
         log.exception("the recorder failed; the message goes on")
 
 
-class Outgoing:
+class OutgoingRecord:
     """The record of a message that is being sent, and of what answers it. Thread-safe.
 
     A broker that tells the JMSMessageID does so when it has the message, and the answer may be there before that. So

@@ -34,8 +34,8 @@ AMQP: Final[Mapping[str, tuple[str, int]]] = {"stomp": ("amqp", 5672), "stomp+ss
 ONLY_STOMP: Final = frozenset({"clientId", "dialect", "deadLetters", "heartbeat"})
 """Parameters of a STOMP URL that mean nothing here."""
 
-KNOCK: Final = 1.0
-PROBE: Final = 3.0
+KNOCK_SECONDS: Final = 1.0
+PROBE_SECONDS: Final = 3.0
 
 
 def amqp_urls(url: str, port: int | None = None, *, shares_ports: bool = False) -> list[str]:
@@ -60,7 +60,7 @@ def amqp_urls(url: str, port: int | None = None, *, shares_ports: bool = False) 
     return [f"{scheme}://{who}{at}{host}:{each}{'?' * bool(query)}{query}" for each in wanted if each is not None]
 
 
-def copies_reach(sender: Connection, watcher: Connection, source: Destination, timeout: float = PROBE) -> bool:
+def copies_reach(sender: Connection, watcher: Connection, source: Destination, timeout: float = PROBE_SECONDS) -> bool:
     """Say whether `watcher` sees at `source` a copy of what `sender` sends, which nobody else gets.
 
     Raises:
@@ -125,7 +125,7 @@ def _enter(stomp: Connection, url: str, source: Destination) -> Connection | str
     """Connect to a place, or say why not."""
     from brokers.amqp.dial import speaks_amqp  # needs the extra `amqp`
 
-    if not speaks_amqp(url, KNOCK):
+    if not speaks_amqp(url, KNOCK_SECONDS):
         return "nobody there wants a login for AMQP 1.0"
     opened = connect(url)
     try:

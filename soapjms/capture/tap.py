@@ -25,13 +25,13 @@ from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from brokers.threads.thread import Thread
 from soapjms.capture.log import CaptureLog, utc_now
-from soapjms.capture.masking import Mask, Masked
+from soapjms.capture.mask import Mask, MaskedMessage
 from soapjms.capture.sources import direction_of, probe_message
 from soapjms.ping import PING_PREFIX
 from soapjms.protocol.record import Node, Record, capture, format_time, to_octets
 
-MESSAGES: Final = 100_000
-OCTETS: Final = 64 << 20
+MAX_BACKLOG_MESSAGES: Final = 100_000
+MAX_BACKLOG_OCTETS: Final = 64 << 20
 """What may wait; of octets only those of bodies are counted."""
 
 GATHER_SECONDS: Final = 0.3
@@ -40,13 +40,13 @@ GATHER_SECONDS: Final = 0.3
 SET_BACK: Final = timedelta(seconds=1)
 """A clock that goes back by more was set, and times go back with it; else each is later than the one before."""
 
-REMEMBERED: Final = 100_000
+MAX_KNOWN_REPLIES: Final = 100_000
 """Reply destinations that are known at a time, and ids of requests to others that share them."""
 
 BINDING: Final = "SOAPJMS_"
 
 
-class Arrived(NamedTuple):
+class CopiedMessage(NamedTuple):
     """A copy, when it came, and how many were dropped before it since the one before."""
 
     message: Message
@@ -54,7 +54,7 @@ class Arrived(NamedTuple):
     dropped: int
 
 
-class Wanted:
+class MessageFilter:
     """Which messages are recorded. Not thread-safe.
 
     Args:
@@ -94,7 +94,7 @@ def _remember(known: OrderedDict[str, None], *names: str | None) -> None:
     for name in filter(None, names):
         known[name] = None
         known.move_to_end(name)
-        if len(known) > REMEMBERED:
+        if len(known) > MAX_KNOWN_REPLIES:
             known.popitem(last=False)
 
 
@@ -110,11 +110,11 @@ class Backlog:
         octets: of bodies; a single message may have more.
     """
 
-    def __init__(self, messages: int = MESSAGES, octets: int = OCTETS) -> None:
+    def __init__(self, messages: int = MAX_BACKLOG_MESSAGES, octets: int = MAX_BACKLOG_OCTETS) -> None:
         self._most = messages
         self._most_octets = octets
         self._changed = Condition()
-        self._waiting: deque[Arrived] = deque()
+        self._waiting: deque[CopiedMessage] = deque()
         self._octets = 0
         self._dropped = 0
         self._is_closed = False
@@ -127,7 +127,7 @@ class Backlog:
             if is_full and self._waiting:
                 self._dropped += 1
                 return False
-            self._waiting.append(Arrived(message, time, self._dropped))
+            self._waiting.append(CopiedMessage(message, time, self._dropped))
             self._octets += size
             self._dropped = 0
             if len(self._waiting) == 1 or self._is_half_full:
@@ -138,7 +138,7 @@ class Backlog:
     def _is_half_full(self) -> bool:
         return len(self._waiting) * 2 >= self._most or self._octets * 2 >= self._most_octets
 
-    def take(self, seconds: float) -> Arrived | None:
+    def take(self, seconds: float) -> CopiedMessage | None:
         """Return the next copy, or None if none came in so many seconds, or none will come any more.
 
         One that had to be waited for is returned a moment later, unless half of the room is taken before: so others
@@ -176,11 +176,11 @@ class Backlog:
 
 log = logging.getLogger("soapjms.capture")
 
-PREFETCH: Final = 1000
-FLUSH: Final = 0.7
+PREFETCH_MESSAGES: Final = 1000
+FLUSH_SECONDS: Final = 0.7
 """Seconds after which what gathered is written: so what passed is in the file within a second or little more."""
 
-REMEMBERED_GAPS: Final = 1000
+MAX_KNOWN_GAPS: Final = 1000
 
 
 @dataclass(slots=True)
@@ -237,18 +237,18 @@ class Capture:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.gaps: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self.gaps: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
         self.problem: str | None = None
         self.ended = Event()
         self._connection = connection
         self._log = to
         self._translate = translate
         self._mask = mask or Mask()
-        self._wanted = Wanted(queues, everything)
+        self._wanted = MessageFilter(queues, everything)
         self._backlog = backlog or Backlog()
         self._clock = clock
         self._latest = datetime.min.replace(tzinfo=UTC)  # when the copy before was read
-        self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self._untold: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
         self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
@@ -258,7 +258,7 @@ class Capture:
                 consumer = connection.consume(
                     source,
                     self._on_delivery,
-                    prefetch=PREFETCH,
+                    prefetch=PREFETCH_MESSAGES,
                     auto_accept=True,
                     inline=True,
                     lazy=True,
@@ -367,7 +367,7 @@ class Capture:
     # On the writer's thread
 
     def _write_all(self) -> None:
-        due, is_over = monotonic() + FLUSH, False
+        due, is_over = monotonic() + FLUSH_SECONDS, False
         while not (is_over or self._backlog.is_over):
             left, is_full = max(0.0, due - monotonic()), False
             if self.problem is None:
@@ -377,7 +377,7 @@ class Capture:
                 is_over = self._backlog.wait_for_end(left)
             if is_full or is_over or monotonic() >= due:
                 self._flush()
-                due, is_over = monotonic() + FLUSH, is_over and self.problem is not None
+                due, is_over = monotonic() + FLUSH_SECONDS, is_over and self.problem is not None
         lost = self._flush(keep=False)
         while (arrived := self._backlog.take(0.0)) is not None:  # for want of room: there may be some again
             if self._take(arrived):
@@ -386,7 +386,7 @@ class Capture:
         if lost:
             log.warning("%d messages could not be written to %s: %s", lost, self._log.folder, self.problem)
 
-    def _take(self, arrived: Arrived) -> bool:
+    def _take(self, arrived: CopiedMessage) -> bool:
         """Make a line of a copy; say whether what waits is to be written."""
         try:
             message = self._translate(arrived.message)
@@ -403,12 +403,12 @@ class Capture:
         self.counts["left out"] += masked.is_cut
         return self._log.add(line)
 
-    def _record(self, masked: Masked, arrived: Arrived) -> Record:
+    def _record(self, masked: MaskedMessage, arrived: CopiedMessage) -> Record:
         message, meta = masked.message, self._meta(masked, arrived)
         record = capture(message, arrived.time, direction_of(message), Node.TAP, meta)
         return replace(record, truncated=True, sha256=None) if masked.is_cut else record
 
-    def _meta(self, masked: Masked, arrived: Arrived) -> dict[str, Any]:
+    def _meta(self, masked: MaskedMessage, arrived: CopiedMessage) -> dict[str, Any]:
         generation = self._connection.generation
         if generation != self._broker[0]:
             self._broker = generation, self._connection.capabilities.broker
@@ -418,7 +418,7 @@ class Capture:
         if arrived.dropped:
             meta["dropped_before"] = arrived.dropped
         if self._untold:
-            told, self._untold = self._untold, deque(maxlen=REMEMBERED_GAPS)
+            told, self._untold = self._untold, deque(maxlen=MAX_KNOWN_GAPS)
             meta["not_connected_before"] = [
                 [format_time(each.begun), format_time(each.ended)] for each in told if each.ended is not None
             ]
@@ -435,7 +435,7 @@ class Capture:
                     "nothing can be written to %s; what comes waits in memory and is dropped once that is full; it is "
                     "tried again each %g s: %s",
                     self._log.folder,
-                    FLUSH,
+                    FLUSH_SECONDS,
                     error,
                 )
             self.problem = getattr(error, "strerror", None) or str(error) or "there is not memory enough"

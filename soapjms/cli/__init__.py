@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from soapjms.cli.status import INTERRUPTED, USAGE
+from soapjms.cli.status import INTERRUPTED_STATUS, USAGE_STATUS
 
 MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[all]'"
 
@@ -21,7 +21,7 @@ def main() -> None:
         if error.name not in ("click", "rich"):
             raise
         print(MISSING.format(name=error.name), file=sys.stderr)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPTED_STATUS)
     soapjms(prog_name="soapjms")

@@ -35,7 +35,7 @@ from soapjms.serving.runner import PING_TIMEOUT, ending, watch
 from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
 
-OURS: Final = 0
+BRIDGE_PROCESS_NUMBER: Final = 0
 """The number under which the one process of a bridge reports how it is."""
 
 
@@ -156,7 +156,9 @@ def http_command(
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
             announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
-        dead = watch(partial(_health, open_connection, bridge, listener), stop, partial(board.note, OURS))
+        dead = watch(
+            partial(_health, open_connection, bridge, listener), stop, partial(board.note, BRIDGE_PROCESS_NUMBER)
+        )
         if dead is not None:
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()

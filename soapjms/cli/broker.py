@@ -29,7 +29,7 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.url import bracketed
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, F, grouped
-from soapjms.cli.status import USAGE
+from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.serving.runner import ending
 
@@ -234,11 +234,11 @@ def listen(
     if find_spec("proton") is None or find_spec("websockets") is None:
         raise click.UsageError(MISSING)
     from brokers.amqp.listener import Listener, Options
-    from brokers.amqp.url import Binding
+    from brokers.amqp.url import WebSocketBinding
     from brokers.embedded import Broker
 
     known = None if users is None else read_users(users)
-    binding = Binding(given["binding"] or Binding.LENIENT)
+    binding = WebSocketBinding(given["binding"] or WebSocketBinding.LENIENT)
     limits = {name: given[name] for name in LIMITS if given[name] is not None}
     of_broker = {name: limits.pop(name) for name in limits.keys() & OF_BROKER}
     if max_octets is not None:
@@ -374,7 +374,7 @@ def command(
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
 
 
 def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

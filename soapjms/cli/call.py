@@ -41,7 +41,7 @@ from soapjms.protocol.record import EPOCH, Record, to_members
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 
-FINDINGS: Final = 1
+FINDINGS_STATUS: Final = 1
 UNKNOWN_TYPE: Final = "application/octet-stream"
 MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "types", "untyped")
 
@@ -119,7 +119,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
         response = _raw(envelope, save, **options)
     if response is not None:
         is_broken = any(each.outcome is Outcome.FAILED for each in response.findings())
-        sys.exit(FINDINGS if response.fault is not None or is_broken else 0)
+        sys.exit(FINDINGS_STATUS if response.fault is not None or is_broken else 0)
 
 
 def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> Response | None:

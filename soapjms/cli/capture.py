@@ -18,14 +18,14 @@ import click
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError
 from brokers.message import Destination, topic
-from soapjms.capture.log import DEFAULT_ROTATION, CaptureLog
-from soapjms.capture.masking import Mask
+from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, CaptureLog
+from soapjms.capture.mask import Mask
 from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
 from soapjms.cli.commands import SECONDS, Range
 from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.progress import progress
-from soapjms.cli.status import USAGE
+from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_url
@@ -35,17 +35,17 @@ from soapjms.protocol.uri import visible
 from soapjms.serving.runner import ending
 
 MIB: Final = 1 << 20
-FINDINGS: Final = 1
-LOOK: Final = 0.5
+FINDINGS_STATUS: Final = 1
+PROGRESS_POLL_SECONDS: Final = 0.5
 """Seconds between two looks at how it goes."""
 
-TOLD: Final = 60.0
+REPORT_SECONDS: Final = 60.0
 """Seconds between two lines that say so, where there is no terminal."""
 
 COLLECT_AFTER: Final = 50_000
 """Objects more than before after which Python looks for garbage; a few thousand messages that wait have as many."""
 
-MOST_NAMED: Final = 3
+MAX_NAMED_FILES: Final = 3
 """Files that are listed one by one."""
 
 WITHOUT_TYPES: Final = ", where all properties are strings (--amqp-port PORT for their types),"
@@ -75,7 +75,7 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
 @click.option("--mask-element", multiple=True, metavar="NAME", help="Element to hide, by local name; repeatable.")
 @click.option("--mask-pattern", multiple=True, metavar="REGEX", help="What to hide in bodies; repeatable.")
 @click.option(
-    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
     metavar="MIB", help="Size after which another file is begun.",
 )  # fmt: skip
 @click.option("--plain", is_flag=True, help="Do not compress.")
@@ -179,7 +179,7 @@ def _refuse(opened: Connection, point: TapPoint) -> None:
         f"to try. It has to be told. In {setting_of(point)}",
         err=True,
     )
-    sys.exit(USAGE)
+    sys.exit(USAGE_STATUS)
 
 
 def setting_of(point: TapPoint) -> str:
@@ -193,9 +193,11 @@ def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, s
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
     click.echo(f"capturing from {capabilities.broker}{how} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
-    with progress(every=TOLD) as tell:
+    with progress(every=REPORT_SECONDS) as tell:
         while not (stop.is_set() or capture.ended.is_set()):
-            left = LOOK if seconds is None else min(LOOK, begun + seconds - monotonic())
+            left = (
+                PROGRESS_POLL_SECONDS if seconds is None else min(PROGRESS_POLL_SECONDS, begun + seconds - monotonic())
+            )
             if left <= 0:
                 break
             stop.wait(left)
@@ -230,11 +232,11 @@ def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) 
         if command:
             click.echo(command)
     is_whole = is_drained and not (capture.counts["dropped"] or capture.counts["failed"] or gaps)
-    sys.exit(0 if is_whole else FINDINGS)
+    sys.exit(0 if is_whole else FINDINGS_STATUS)
 
 
 def replay_command(files: Sequence[Path]) -> str | None:
     """Return the command that judges what was captured; None if nothing was."""
-    if len(files) > MOST_NAMED:
+    if len(files) > MAX_NAMED_FILES:
         files = [Path(f"{str(files[0]).rpartition('-')[0]}-*")]
     return shlex.join(["soapjms", "replay", *map(str, files), "--out", "report"]) if files else None

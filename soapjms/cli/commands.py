@@ -23,7 +23,7 @@ import click
 from brokers.errors import BrokerError
 from brokers.redaction import without_logins
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
-from soapjms.cli.status import INTERRUPTED, NOT_KNOWN, USAGE
+from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
@@ -31,29 +31,29 @@ from soapjms.protocol.uri import visible
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and the line that --help says about it without importing it."""
 
     module: str
     help: str
 
 
-COMMANDS: Final[Mapping[str, Entry]] = {
-    "bridge": Entry(
+COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    "bridge": CommandEntry(
         "soapjms.cli.bridge", "Let HTTP clients reach services over JMS; serve a WSGI application over JMS."
     ),
-    "broker": Entry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
-    "call": Entry("soapjms.cli.call", "Call a service and print what it answers."),
-    "capture": Entry("soapjms.cli.capture", "Record what passes a broker, from outside."),
-    "doctor": Entry("soapjms.cli.doctor", "Look for what is in the way of a call."),
-    "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
-    "generate": Entry("soapjms.cli.generate", "Write capture logs of any size, with breaches at known rates."),
-    "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
-    "report": Entry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
-    "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
-    "unsubscribe": Entry("soapjms.cli.unsubscribe", "End a durable subscription for good."),
-    "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
-    "wsdl": Entry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
+    "broker": CommandEntry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
+    "call": CommandEntry("soapjms.cli.call", "Call a service and print what it answers."),
+    "capture": CommandEntry("soapjms.cli.capture", "Record what passes a broker, from outside."),
+    "doctor": CommandEntry("soapjms.cli.doctor", "Look for what is in the way of a call."),
+    "explain": CommandEntry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
+    "generate": CommandEntry("soapjms.cli.generate", "Write capture logs of any size, with breaches at known rates."),
+    "replay": CommandEntry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
+    "report": CommandEntry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
+    "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
+    "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "End a durable subscription for good."),
+    "uri": CommandEntry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
+    "wsdl": CommandEntry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
 }
 
 
@@ -104,14 +104,14 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
-            ctx.exit(INTERRUPTED)
+            ctx.exit(INTERRUPTED_STATUS)
         except click.ClickException as error:
             raise _without_logins(error) from None
         except (BrokenPipeError, click.exceptions.Exit, click.Abort):  # click has its ways
             raise
         except Exception as error:
             click.echo(_traceback(error) if DEBUG in ctx.meta else f"Error: {_message(error)}", err=True)
-            ctx.exit(NOT_KNOWN if isinstance(error, CallFailedError) and not error.is_known else USAGE)
+            ctx.exit(UNKNOWN_STATUS if isinstance(error, CallFailedError) and not error.is_known else USAGE_STATUS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their help from the table."""
@@ -173,7 +173,7 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
 soapjms.params.append(DebugOption())
 
 
-LONGEST: Final = 365 * 86400
+MAX_WAIT_SECONDS: Final = 365 * 86400
 """Seconds that a command may wait for anything: a year."""
 
 
@@ -188,7 +188,7 @@ class Range(click.FloatRange):
         return number
 
 
-SECONDS: Final = Range(min=0, max=LONGEST, min_open=True)
+SECONDS: Final = Range(min=0, max=MAX_WAIT_SECONDS, min_open=True)
 AT_LEAST_ONE: Final = click.IntRange(min=1)
 
 

@@ -20,7 +20,7 @@ from brokers.files import check_files
 from soapjms.cli.trust import check_owner, guarded
 
 FILE: Final = "soapjms.toml"
-MAX_OCTETS: Final = 1 << 20
+MAX_FILE_OCTETS: Final = 1 << 20
 PREFIX: Final = "SOAPJMS"
 DEBUG: Final = "soapjms.debug"
 """Under which the context of click knows whether `--debug` was given."""
@@ -30,7 +30,7 @@ CONFIG_VARIABLE: Final = f"{PREFIX}_CONFIG"
 NOT_OURS: Final = f"{PREFIX}_TEST_"
 """How variables begin that tests have for themselves."""
 
-MAX_NAMES: Final = 20
+MAX_UNKNOWN_NAMES: Final = 20
 """Unknown variables that are told; each is compared with all that there are."""
 
 OUR_LOGS: Final = ("soapjms", "brokers")
@@ -150,7 +150,7 @@ def unknown_variables(environment: Iterable[str], commands: Iterable[click.Comma
         if given <= known:
             return
     begin = len(PREFIX) + 1
-    for name in sorted(given - known)[:MAX_NAMES]:
+    for name in sorted(given - known)[:MAX_UNKNOWN_NAMES]:
         near = get_close_matches(name[begin:], sorted(each[begin:] for each in known), n=1)
         meant = f"perhaps {PREFIX}_{near[0]} was meant" if near else f"options are {PREFIX}_COMMAND_OPTION"
         yield f"the variable {name} is of no option and counts for nothing; {meant}"
@@ -187,9 +187,9 @@ def _read(path: str, *, is_named: bool) -> dict[str, Any]:
         with open(path, "rb") as file:
             if not is_named:
                 check_owner(file.fileno(), path)
-            octets = file.read(MAX_OCTETS + 1)
-        if len(octets) > MAX_OCTETS:
-            raise ValueError(f"it has more than {MAX_OCTETS} octets")
+            octets = file.read(MAX_FILE_OCTETS + 1)
+        if len(octets) > MAX_FILE_OCTETS:
+            raise ValueError(f"it has more than {MAX_FILE_OCTETS} octets")
         return tomllib.loads(octets.decode())
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -17,7 +17,7 @@ from soapjms.cli.terminal import console
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
 from soapjms.doctor.model import DEFAULT_TIMEOUT
 
-FINDINGS: Final = 1
+FINDINGS_STATUS: Final = 1
 STYLES: Final = {Outcome.OK: "green", Outcome.NOTE: "yellow", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}
 WIDTH: Final = max(len(each.name) for each in CHECKS)
 
@@ -60,7 +60,7 @@ def command(
                 show(each, console())
     if as_json:
         click.echo(json.dumps({"checks": [members(each) for each in found]}))
-    sys.exit(FINDINGS if any(each.outcome is Outcome.FAILED for each in found) else 0)
+    sys.exit(FINDINGS_STATUS if any(each.outcome is Outcome.FAILED for each in found) else 0)
 
 
 def members(finding: Finding) -> dict[str, str | None]:

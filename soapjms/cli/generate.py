@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from soapjms.capture.log import DEFAULT_ROTATION
+from soapjms.capture.log import DEFAULT_ROTATION_OCTETS
 from soapjms.cli.commands import Range
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
@@ -74,7 +74,7 @@ def _list(as_json: bool) -> None:
     help="By how much a line may stand later than its time says.",
 )  # fmt: skip
 @click.option(
-    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
     metavar="MIB", help="Size after which another file is begun.",
 )  # fmt: skip
 @click.option("--list", "is_list", is_flag=True, help="List the violations and end.")

@@ -31,12 +31,12 @@ from soapjms.protocol.uri import visible
 
 Show: TypeAlias = Callable[[str], None]
 
-EVERY: Final = 30.0
+REPORT_SECONDS: Final = 30.0
 """Seconds between two lines where there is no terminal: what takes less has none."""
 
 
 @contextmanager
-def progress(every: float = EVERY) -> Iterator[Show]:
+def progress(every: float = REPORT_SECONDS) -> Iterator[Show]:
     """Show within the block what was told last.
 
     Of a `Phase` with a total a terminal has a bar, the part that is done, and about how long the rest takes; of any

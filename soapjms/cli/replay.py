@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli.progress import progress
-from soapjms.cli.status import USAGE
+from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
@@ -100,7 +100,7 @@ def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary
         SparkMissingError: PySpark is not installed.
     """
     with importing_spark():
-        from soapjms.replay.following import follow as run
+        from soapjms.replay.follower import follow as run
 
     stop = Event()
     with ending(stop):
@@ -238,7 +238,7 @@ def command(
         raise click.UsageError(visible_lines(str(error))) from None
     except (SparkFailedError, OSError) as error:
         click.echo(f"Error: {visible_lines(str(error))}\n{GONE_ON if follow else 'Nothing was written.'}", err=True)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
     if as_json:
         click.echo(summary.to_json(), nl=False)
     else:

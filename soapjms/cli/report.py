@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli.status import USAGE
+from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.report import load, visible
-from soapjms.replay.report.comparison import Change, Comparison, Share, Turn, compare
+from soapjms.replay.report.comparison import Change, Comparison, Turn, ViolationShare, compare
 from soapjms.replay.report.files import as_written, rewrite
 
 STYLES: Final = {Turn.WORSE: "bold red", Turn.BETTER: "green"}
@@ -62,7 +62,7 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
         raise click.UsageError(visible(str(error))) from None
     except OSError as error:
         click.echo(f"Error: {visible(error)}", err=True)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
     if new is None:
         page = os.path.join(old, "report.html")
         click.echo(summary.to_json() if as_json else f"report: {visible(page)}", nl=not as_json)
@@ -110,7 +110,7 @@ def _table(changed: list[Change]) -> Table:
     return table
 
 
-def _percent(share: Share, outcome: str) -> str:
+def _percent(share: ViolationShare, outcome: str) -> str:
     if not share.judged:
         return "–"
     part: Fraction = share.of(outcome)

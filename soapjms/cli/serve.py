@@ -14,7 +14,7 @@ import click
 from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
-from soapjms.cli.status import FAILED_STATUS, USAGE
+from soapjms.cli.status import FAILED_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import settings
 from soapjms.protocol.errors import StoreError, UsageError
@@ -161,7 +161,7 @@ def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: A
         )
     except (UsageError, BrokerError, StoreError) as error:
         click.echo(f"Error: {visible(str(error))}", err=True)
-        sys.exit(USAGE if isinstance(error, UsageError) else FAILED_STATUS)
+        sys.exit(USAGE_STATUS if isinstance(error, UsageError) else FAILED_STATUS)
     sys.exit(0 if is_well else FAILED_STATUS)
 
 

@@ -24,14 +24,14 @@ from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import AUTO
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Finding, Port
-from soapjms.protocol.wsdl.documents import MAX_OCTETS
+from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
 from soapjms.wsdl import read_wsdl
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.client import Client as ZeepClient
 from soapjms.zeep.client import JmsTransport, read_document
-from soapjms.zeep.clients import Outgoing
+from soapjms.zeep.clients import OutgoingRequest
 from soapjms.zeep.errors import JmsFaultError
-from soapjms.zeep.loading import Loading
+from soapjms.zeep.loader import DocumentLoader
 from soapjms.zeep.words import arguments_of, read_json, read_words
 
 
@@ -40,14 +40,14 @@ class KeepingTransport(JmsTransport):
 
     response: Response | None = None
 
-    def call(self, outgoing: Outgoing) -> Response | None:
+    def call(self, outgoing: OutgoingRequest) -> Response | None:
         """Send something, and keep what comes back."""
         self.response = super().call(outgoing)
         return self.response
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedCall:
     """A call that is ready to be made.
 
     Attributes:
@@ -79,7 +79,9 @@ class TypedOutcome:
     result: Any
 
 
-def plan(words: Sequence[str], read_from: Any, *, port: str | None, uri: str | None, allow: Sequence[str]) -> Planned:
+def plan(
+    words: Sequence[str], read_from: Any, *, port: str | None, uri: str | None, allow: Sequence[str]
+) -> PlannedCall:
     """Read WSDL, operation and arguments; what is wrong with them is said before anybody is connected to.
 
     Args:
@@ -98,11 +100,11 @@ def plan(words: Sequence[str], read_from: Any, *, port: str | None, uri: str | N
     operations = binding.all()
     if name not in operations:
         raise UsageError(f"{path} has no operation {name!r}; there are: {'; '.join(_signatures(binding)) or 'none'}")
-    given = {} if read_from is None else read_json(read_from.read(MAX_OCTETS), "--input")
+    given = {} if read_from is None else read_json(read_from.read(MAX_DOCUMENTS_OCTETS), "--input")
     if not isinstance(given, dict):
         raise UsageError(f"--input is {given!r}; it is a JSON object of arguments by name")
     arguments, values = arguments_of(operations[name], read_words(rest, given))
-    return Planned(document, found, binding, name, arguments, values)
+    return PlannedCall(document, found, binding, name, arguments, values)
 
 
 def list_operations(path: str, *, port: str | None, uri: str | None, allow: Sequence[str]) -> Iterator[str]:
@@ -138,7 +140,7 @@ def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> An
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
-            document = read_document(path, Loading(BINDING_CLASSES, None, allow), zeep.Settings())
+            document = read_document(path, DocumentLoader(BINDING_CLASSES, None, allow), zeep.Settings())
         except (zeep.exceptions.Error, InvalidWsdlError) as error:
             if isinstance(error, InvalidWsdlError) and not missing:
                 raise
@@ -154,7 +156,7 @@ def _takes(operation: Any) -> str:
 
 
 def perform(
-    planned: Planned,
+    planned: PlannedCall,
     *,
     connection: str | None,
     uri: str | None,
@@ -195,7 +197,7 @@ def perform(
             return TypedOutcome(transport.response, result.root if isinstance(result, MessagePack) else result)
 
 
-def _service(client: ZeepClient, planned: Planned, uri: str | None) -> Any:
+def _service(client: ZeepClient, planned: PlannedCall, uri: str | None) -> Any:
     if uri is not None:
         return client.create_service(str(planned.binding.name), uri)
     return client.bind(planned.port.service.name, planned.port.name)

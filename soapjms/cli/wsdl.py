@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli.status import USAGE
+from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion
@@ -43,7 +43,7 @@ def refusing() -> Iterator[None]:
         yield
     except (UsageError, OSError) as error:
         click.echo(f"Error: {visible(str(error))}", err=True)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
 
 
 @click.group("wsdl")

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from lxml import etree
 
-from soapjms.client.call import Content
+from soapjms.client.call import CallContent
 from soapjms.protocol.envelope import as_envelope, header_of
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.requesting import Endpoint
@@ -21,7 +21,7 @@ from soapjms.protocol.wsa import (
 )
 
 
-def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[Content, str]:
+def addressed(content: CallContent, endpoint: Endpoint, *, one_way: bool) -> tuple[CallContent, str]:
     """Add addressing headers to what is sent, but for those that it has; return it with its id.
 
     Raises:

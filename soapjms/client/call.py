@@ -22,7 +22,7 @@ from soapjms.protocol.envelope import Envelope, Fault, as_envelope, header_of, r
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived, findings
 from soapjms.protocol.responding import RespondingNode
@@ -105,7 +105,7 @@ NOWHERE: Final = queue("nowhere")
 NUMBER: Final = "ID:unsent"
 
 
-class Content(NamedTuple):
+class CallContent(NamedTuple):
     """What is sent, checked.
 
     Attributes:
@@ -167,7 +167,7 @@ class OutgoingCall:
 
     @classmethod
     def of(
-        cls, content: Content, endpoint: Endpoint, destination: Destination, operation: str | None, *, one_way: bool
+        cls, content: CallContent, endpoint: Endpoint, destination: Destination, operation: str | None, *, one_way: bool
     ) -> OutgoingCall:
         """Make it of what is to be sent.
 
@@ -195,14 +195,14 @@ class OutgoingCall:
         """Add a SOAP header block."""
         header_of(self.envelope).append(block)
 
-    def content(self) -> Content:
+    def content(self) -> CallContent:
         """Return what is to be sent now.
 
         Raises:
             UsageError: a property is not as JMS has it.
         """
         others = properties_of(self.properties) if self.properties else NOTHING
-        return Content(self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of)
+        return CallContent(self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of)
 
     def answer(self, answer: Answer) -> Response:
         """Make a response without asking the service: of what a function of a service may return.

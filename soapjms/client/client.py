@@ -30,11 +30,11 @@ from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
-from soapjms.capture.recorder import Outgoing, Recorder, record
+from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
-from soapjms.client.call import UNPARSED_HINT, Content, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.pending import UNKNOWN, UNSENT, Call, Calls
-from soapjms.client.replies import ReplyChoice, ReplyStrategy, Told, reply_strategy
+from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.pending_calls import UNKNOWN, UNSENT, PendingCall, PendingCalls
+from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, reply_strategy
 from soapjms.client.retry import Identity
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
@@ -118,7 +118,7 @@ class Sender:
         self._observers = observers
         self._numbers = count(1)
 
-    def send(self, content: Content) -> None:
+    def send(self, content: CallContent) -> None:
         """Send a message, and return when the broker has it.
 
         Raises:
@@ -144,7 +144,7 @@ class Sender:
             raise
         observed.end(Outcome.SENT)
 
-    def _send(self, node: RequestingNode, content: Content, key: str | None, identity: Identity) -> None:
+    def _send(self, node: RequestingNode, content: CallContent, key: str | None, identity: Identity) -> None:
         due = time.monotonic() + content.seconds
         sent: Completion[SendResult] | None = None
         outgoing, message_id = None, None
@@ -173,9 +173,9 @@ class Sender:
                 outgoing.sent(message_id)
         node.sent()
 
-    def _outgoing(self, message: Message) -> Outgoing:
+    def _outgoing(self, message: Message) -> OutgoingRecord:
         tells = self._connection.capabilities.tells_message_id
-        return Outgoing(self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells)
+        return OutgoingRecord(self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells)
 
 
 class Client:
@@ -253,9 +253,9 @@ class Client:
         self._given_up = lambda: "the client was closed" if self._closed else ""
         self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
-        told = Told(self._on_reply, self._on_unread, self._on_gone)
+        told = ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone)
         self._replies = choice.replies(self._connection, told)
-        self._calls = Calls(self._replies, prefix)
+        self._calls = PendingCalls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
@@ -375,7 +375,7 @@ class Client:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
         seconds = self.timeout if timeout is None else finite(timeout)
-        content = Content(envelope, soap_action, attachments, seconds, retry_of=retry_of)
+        content = CallContent(envelope, soap_action, attachments, seconds, retry_of=retry_of)
         return self._outgoing_call(content, operation, one_way=one_way)
 
     def run(self, call: OutgoingCall) -> Response | None:
@@ -445,15 +445,15 @@ class Client:
         attachments: Sequence[Attachment],
         retry_of: CallFailedError | None,
         mep: Mep = Mep.REQUEST_RESPONSE,
-    ) -> Content:
+    ) -> CallContent:
         action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        return Content(envelope, action, attachments, seconds, retry_of=retry_of)
+        return CallContent(envelope, action, attachments, seconds, retry_of=retry_of)
 
-    def _outgoing_call(self, content: Content, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
+    def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
 
-    def _begun(self, content: Content) -> Future[Response]:
+    def _begun(self, content: CallContent) -> Future[Response]:
         """Send a request, whose time runs out by itself."""
         call = self._start(content)
         deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
@@ -498,7 +498,7 @@ class Client:
 
     # One call
 
-    def _start(self, content: Content) -> Call:
+    def _start(self, content: CallContent) -> PendingCall:
         """Send a request, once there is a connection; return the call, which ends with its future."""
         self._check_open()
         due = time.monotonic() + content.seconds
@@ -506,7 +506,7 @@ class Client:
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
         identity, node = Identity(content.retry_of), RequestingNode(self.endpoint)
-        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), node, due, identity)
+        call = PendingCall(self._calls.new_key(), Completion(self._callbacks.executor), node, due, identity)
         call.message_id = message_id if identity.first is None else identity.first.message_id
 
         if self._observers is not None:
@@ -547,14 +547,14 @@ class Client:
             raise
         return call
 
-    def _send(self, content: Content) -> None:
+    def _send(self, content: CallContent) -> None:
         """Send a one-way message, and return when the broker has it."""
         self._check_open()
         if self._addressing:
             content, _ = addressed(content, self.endpoint, one_way=True)
         self._sender.send(content)
 
-    def _waited(self, call: Call) -> Response:
+    def _waited(self, call: PendingCall) -> Response:
         """Wait for what a call comes to."""
         try:
             return call.future.result(left(call.due))
@@ -564,7 +564,7 @@ class Client:
         finally:
             call.future.cancel()  # an interrupt leaves nothing behind either
 
-    def _send_request(self, call: Call, message: Message) -> None:
+    def _send_request(self, call: PendingCall, message: Message) -> None:
         """Send a request. What is raised was not sent, and its call is as if it had not been added."""
         call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
@@ -583,7 +583,7 @@ class Client:
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
-    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult], is_lasting: bool) -> None:
+    def _on_sent(self, call: PendingCall, outgoing: OutgoingRecord, done: Future[SendResult], is_lasting: bool) -> None:
         error = None if done.cancelled() else done.exception()
         outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
         outcome = None if error is None else outcome_of(error)
@@ -594,16 +594,16 @@ class Client:
         else:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: PendingCall) -> None:
         """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
         self._calls.end(call, lambda: self._expired(call))
 
-    def _expired(self, call: Call) -> CallFailedError:
+    def _expired(self, call: PendingCall) -> CallFailedError:
         event = call.node.handle_timeout(call.node.deadline or 0)
         is_unsent = call.sending is not None and call.sending.withdraw()
         return call.failure(event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
 
-    def _give_up(self, call: Call, why: str) -> None:
+    def _give_up(self, call: PendingCall, why: str) -> None:
         self._calls.end(call, lambda: call.failure(call.node.receive_failed(UNKNOWN.format(why)), SendOutcome.UNKNOWN))
 
     # Replies
@@ -638,7 +638,7 @@ class Client:
             if call.reply_to == destination:
                 self._give_up(call, NO_REPLY.format(problem))
 
-    def _read(self, call: Call, message: Message) -> Response | CallFailedError:
+    def _read(self, call: PendingCall, message: Message) -> Response | CallFailedError:
         event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
         assert not isinstance(event, ResponseIgnored), event.text
         if isinstance(event, ExchangeFailed):
@@ -671,9 +671,9 @@ class Client:
         for call in self._calls.all():
             self._give_up(call, why)
 
-    def _outgoing(self, message: Message) -> Outgoing:
+    def _outgoing(self, message: Message) -> OutgoingRecord:
         tells = self._recorder is not None and self._connection.capabilities.tells_message_id
-        return Outgoing(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
+        return OutgoingRecord(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -32,12 +32,12 @@ log = logging.getLogger("soapjms.replies")
 
 T = TypeVar("T")
 
-PREFETCH: Final = 1000
+PREFETCH_MESSAGES: Final = 1000
 
-REMEMBERED: Final = 1000
+MAX_KNOWN_REPLIES: Final = 1000
 """Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
 
-GRACE: Final = 0.5
+DESTINATION_GRACE_SECONDS: Final = 0.5
 """Seconds that a call gets for a new destination beyond its own time, which may be too short for ever getting one."""
 
 OnReply: TypeAlias = Callable[[Message, str, str], None]
@@ -50,11 +50,11 @@ OnUnread: TypeAlias = Callable[[Message, str, str], None]
 OnGone: TypeAlias = Callable[[Destination, str], None]
 """Called with a temporary destination to which no reply comes any more, and the reason."""
 
-GONE: Final = 100
+MAX_GONE_DESTINATIONS: Final = 100
 """Destinations that are remembered as gone, for the calls that were about to name them."""
 
 
-class Told(NamedTuple):
+class ReplyCallbacks(NamedTuple):
     """Who is told of what comes in, and of what cannot any more."""
 
     on_reply: OnReply
@@ -83,9 +83,9 @@ class Replies(ABC):
     is_lasting = False
     """True where replies come in after the connection was lost and made again."""
 
-    def __init__(self, connection: Connection, told: Told | OnReply) -> None:
+    def __init__(self, connection: Connection, told: ReplyCallbacks | OnReply) -> None:
         self._connection = connection
-        self._told = told if isinstance(told, Told) else Told(told)
+        self._told = told if isinstance(told, ReplyCallbacks) else ReplyCallbacks(told)
         self._lock = Lock()
         self._closed = False
         self.gone: dict[Destination, str] = {}
@@ -95,7 +95,7 @@ class Replies(ABC):
         is_of_now = generation == self._connection.generation and self._connection.state is ConnectionState.CONNECTED
         if not problem or self._closed or not is_of_now:
             return
-        self.gone = dict([*self.gone.items(), (destination, problem)][-GONE:])
+        self.gone = dict([*self.gone.items(), (destination, problem)][-MAX_GONE_DESTINATIONS:])
         self._told.on_gone(destination, problem)
 
     @abstractmethod
@@ -132,7 +132,7 @@ class SharedReplies(Replies):
     """
 
     def __init__(
-        self, connection: Connection, fixed: Destination | None, selector: str | None, told: Told | OnReply
+        self, connection: Connection, fixed: Destination | None, selector: str | None, told: ReplyCallbacks | OnReply
     ) -> None:
         super().__init__(connection, told)
         self.is_lasting = fixed is not None
@@ -168,7 +168,7 @@ class SharedReplies(Replies):
         consumer = self._connection.consume(
             destination,
             self._on_delivery,
-            prefetch=PREFETCH,
+            prefetch=PREFETCH_MESSAGES,
             selector=self._selector,
             auto_accept=True,
             inline=True,
@@ -219,7 +219,7 @@ class _Place:
         self.generation = generation
         self.consumer: Consumer  # set once it listens, before anybody else knows the place
         self.holder = ""
-        self.seen: deque[str] = deque(maxlen=REMEMBERED)
+        self.seen: deque[str] = deque(maxlen=MAX_KNOWN_REPLIES)
 
 
 class ExclusiveReplies(Replies):
@@ -232,7 +232,7 @@ class ExclusiveReplies(Replies):
 
     by_place = True
 
-    def __init__(self, connection: Connection, told: Told | OnReply) -> None:
+    def __init__(self, connection: Connection, told: ReplyCallbacks | OnReply) -> None:
         super().__init__(connection, told)
         self._idle: list[_Place] = []
         self._leased: dict[str, _Place] = {}
@@ -305,7 +305,7 @@ class ExclusiveReplies(Replies):
         place.consumer = self._connection.consume(
             place.destination,
             partial(self._on_delivery, place),
-            prefetch=PREFETCH,
+            prefetch=PREFETCH_MESSAGES,
             auto_accept=True,
             inline=True,
             on_refused=partial(self._on_refused, place),
@@ -347,7 +347,7 @@ class ReplyChoice:
     by_message_id: bool
     prefix: str
 
-    def replies(self, connection: Connection, told: Told | OnReply) -> Replies:
+    def replies(self, connection: Connection, told: ReplyCallbacks | OnReply) -> Replies:
         """Make what was chosen, for replies that whoever is told takes.
 
         Raises:
@@ -398,7 +398,7 @@ def awaited(asked: Future[T], until: float) -> T:
         NotSentError: that was not long enough.
     """
     try:
-        return asked.result(None if until == inf else left(until) + GRACE)
+        return asked.result(None if until == inf else left(until) + DESTINATION_GRACE_SECONDS)
     except FutureTimeoutError:
         if asked.done():  # at this moment, or it was its own
             return asked.result()

@@ -19,7 +19,7 @@ from brokers.message import Message, Properties, Property, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.errors import CallFailedError, SendOutcome, UsageError
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.requesting import RequestingNode
 
 LOCK_PROPERTY: Final = "soapjms_retry_lock"

@@ -23,7 +23,7 @@ from soapjms.doctor.checks import (
     check_replies,
     check_round_trip,
 )
-from soapjms.doctor.model import Finding, Outcome, Patient, Seen, skipped
+from soapjms.doctor.model import CheckResult, Finding, Outcome, Patient, skipped
 from soapjms.doctor.others import check_others
 from soapjms.protocol.uri import visible
 
@@ -34,7 +34,7 @@ class Check(NamedTuple):
     """One row: its name, how it is made, the page that says more, and the checks that it rests on."""
 
     name: str
-    run: Callable[[Patient], Seen]
+    run: Callable[[Patient], CheckResult]
     page: str
     needs: tuple[str, ...] = ()
 

@@ -28,10 +28,10 @@ from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import NameNotFoundError, Names, NamingError
-from brokers.naming.allowed import Endpoint, own_endpoint
+from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.schemes import connect
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
-from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
+from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
 from soapjms.ping import PING_PREFIX
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import parse
@@ -69,7 +69,7 @@ CREATE_QUEUE: Final[Mapping[str, str]] = {
 """What makes a queue, by the dialect of brokers that make none by themselves, or can be told not to."""
 
 
-def endpoints_of(url: str) -> list[Endpoint]:
+def endpoints_of(url: str) -> list[BrokerEndpoint]:
     """Return where the brokers of a URL are.
 
     Raises:
@@ -90,17 +90,17 @@ def schemes_of(patient: Patient) -> list[str]:
         return []
 
 
-SKEW_NOTED, SKEW_FAILED = 1.0, 5.0
+SKEW_NOTE_SECONDS, SKEW_FAILURE_SECONDS = 1.0, 5.0
 """Seconds that the clocks of broker and machine may be apart."""
 
-EXPIRES: Final = 60.0
+CLOCK_TOLERANCE_SECONDS: Final = 60.0
 """Seconds that clocks may be apart without a message of ours expiring on its way."""
 
 NOTHING_FITS: Final = "soapjms_doctor = 'never'"
 """A selector that no message fits."""
 
 
-def check_address(patient: Patient) -> Seen:
+def check_address(patient: Patient) -> CheckResult:
     """URI or WSDL lead to a destination; with JNDI names alone they lead to the broker too."""
     if patient.place is None:
         return skipped("give --uri or --wsdl to have it looked at")
@@ -111,7 +111,7 @@ def check_address(patient: Patient) -> Seen:
         if patient.url is None and patient.names is not None:
             patient.url = broker_url_of(effective, patient.names)
     except (UsageError, BrokerError) as error:
-        return Seen(Outcome.FAILED, str(error), _mended(error, patient.place))
+        return CheckResult(Outcome.FAILED, str(error), _mended(error, patient.place))
     return ok(f"{uri.redacted} leads to {patient.destination}")
 
 
@@ -135,14 +135,14 @@ def set_url(patient: Patient) -> str:
     return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
 
 
-def check_port(patient: Patient) -> Seen:
+def check_port(patient: Patient) -> CheckResult:
     """Somebody listens at one of the brokers."""
     if patient.url is None:
-        return Seen(Outcome.FAILED, "no URL of a broker is given", set_url(patient))
+        return CheckResult(Outcome.FAILED, "no URL of a broker is given", set_url(patient))
     try:
         endpoints = endpoints_of(patient.url)
     except ValueError as error:
-        return Seen(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
     answers = []
     for scheme, host, port in endpoints:
         if scheme == IN_PROCESS:
@@ -154,24 +154,26 @@ def check_port(patient: Patient) -> Seen:
         except OSError as error:
             answers.append(f"{host}:{number}: {error.strerror or error}")
     is_here = all(host in HERE for _, host, _ in endpoints)
-    return Seen(Outcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
+    return CheckResult(Outcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
 
 
-def check_login(patient: Patient) -> Seen:
+def check_login(patient: Patient) -> CheckResult:
     """The broker lets us in."""
     assert patient.url is not None
     try:
         patient.connection = connect(patient.url, timeout=patient.timeout)
     except LoginRefusedError as error:
-        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
     except TlsError as error:
-        return Seen(Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls")
+        return CheckResult(
+            Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
+        )
     except (BrokerError, ValueError) as error:
-        return Seen(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
     return ok(patient.connection.capabilities.broker)
 
 
-def check_destination(patient: Patient) -> Seen:
+def check_destination(patient: Patient) -> CheckResult:
     """The user may consume from it; a selector sees to it that no message is taken."""
     connection, destination = patient.connection, patient.destination
     assert connection is not None
@@ -184,14 +186,16 @@ def check_destination(patient: Patient) -> Seen:
     except NoDestinationError as error:
         make = CREATE_QUEUE.get(connection.capabilities.dialect)
         if make is None or destination.kind.is_topic:
-            return Seen(Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN)
-        return Seen(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
+            return CheckResult(
+                Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN
+            )
+        return CheckResult(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
     except BrokerError as error:
-        return Seen(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
     return ok(f"{destination} may be consumed from; no message was taken")
 
 
-def check_replies(patient: Patient) -> Seen:
+def check_replies(patient: Patient) -> CheckResult:
     """A message to the fixed reply queue reaches who selects it, whatever replies of others lie there."""
     connection, replies = patient.connection, patient.replies
     assert connection is not None
@@ -204,27 +208,29 @@ def check_replies(patient: Patient) -> Seen:
         connection.wait_connected(patient.timeout)
         _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
     except (BrokerError, FutureTimeoutError) as error:
-        return Seen(Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", set_url(patient))
+        return CheckResult(
+            Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", set_url(patient)
+        )
     except Empty:
         text = (
             f"{replies} has so many messages that nobody takes that a reply is not found behind them; purge it, and "
             "give requests a timeToLive, with which replies expire"
         )
-        return Seen(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
+        return CheckResult(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
     return ok(f"a message to {replies} reached who selects it")
 
 
-def check_round_trip(patient: Patient) -> Seen:
+def check_round_trip(patient: Patient) -> CheckResult:
     """A message to a temporary queue comes back."""
     assert patient.connection is not None
     try:
         patient.connection.wait_connected(patient.timeout)  # some brokers end it where they refuse something
         patient.echo = _echo(patient.connection, patient.timeout)
     except BrokerError as error:
-        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
     except (FutureTimeoutError, Empty):
         text = f"a message to a temporary queue did not come back within {patient.timeout:g} s"
-        return Seen(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
+        return CheckResult(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
     sent, back, _ = patient.echo
     return ok(f"{(back - sent) * 1000:.1f} ms to a temporary queue and back")
 
@@ -252,7 +258,7 @@ def _sent_to_ourselves(
         destination=destination,
         correlation_id=name,
         delivery_mode=DeliveryMode.NON_PERSISTENT,
-        expiration=round((time.time() + EXPIRES + timeout) * 1000),
+        expiration=round((time.time() + CLOCK_TOLERANCE_SECONDS + timeout) * 1000),
     )
     with connection.consume(
         destination,
@@ -267,7 +273,7 @@ def _sent_to_ourselves(
         return sent, time.time(), found
 
 
-def check_clock(patient: Patient) -> Seen:
+def check_clock(patient: Patient) -> CheckResult:
     """The clocks of broker and machine agree."""
     assert patient.echo is not None
     sent, back, message = patient.echo
@@ -276,16 +282,18 @@ def check_clock(patient: Patient) -> Seen:
     skew = message.timestamp / 1000 - (sent + back) / 2
     text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     beyond = abs(skew) - (back - sent) / 2
-    if beyond <= SKEW_NOTED:
+    if beyond <= SKEW_NOTE_SECONDS:
         return ok(text)
-    outcome = Outcome.FAILED if beyond > SKEW_FAILED else Outcome.NOTE
-    return Seen(outcome, f"{text}: requests with a time to live may expire early or late", "timedatectl set-ntp true")
+    outcome = Outcome.FAILED if beyond > SKEW_FAILURE_SECONDS else Outcome.NOTE
+    return CheckResult(
+        outcome, f"{text}: requests with a time to live may expire early or late", "timedatectl set-ntp true"
+    )
 
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 OLDEST_JAVA: Final = 17
 JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-ROOM: Final = 256 << 20
+MIN_FREE_OCTETS: Final = 256 << 20
 """Octets that a disk has free at least, where captures are to be written."""
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -303,51 +311,53 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 """The extras, and the modules that each brings."""
 
 
-def check_python(patient: Patient) -> Seen:
+def check_python(patient: Patient) -> CheckResult:
     """The release is one that this is made for."""
     version, found = sys.version_info[:2], sys.version.partition(" ")[0]
     if OLDEST <= version <= NEWEST:
         return ok(f"{found}, {sys.executable}")
     wanted = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
-    return Seen(Outcome.FAILED, f"{found}; it has to be {wanted}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv")
+    return CheckResult(
+        Outcome.FAILED, f"{found}; it has to be {wanted}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv"
+    )
 
 
-def check_extras(patient: Patient) -> Seen:
+def check_extras(patient: Patient) -> CheckResult:
     """What the URL of the broker needs is installed; other extras that are not are a note."""
     missing = [name for name, modules in EXTRAS.items() if not all(map(find_spec, modules))]
     needed = [name for name in missing if any(WAYS[each].extra == name for each in schemes_of(patient))]
     if needed:
         listed = ",".join(needed)
-        return Seen(
+        return CheckResult(
             Outcome.FAILED, f"the URL of the broker needs the extra {listed}", f"pip install 'soapjms[{listed}]'"
         )
     if missing:
         text = f"not installed, and not needed so far: {', '.join(missing)}"
-        return Seen(Outcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
+        return CheckResult(Outcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
     return ok(", ".join(EXTRAS))
 
 
-def check_java(patient: Patient) -> Seen:
+def check_java(patient: Patient) -> CheckResult:
     """There is a Java for Spark; nothing else needs one."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     install = "apt-get install openjdk-17-jre-headless"
     if java is None:
         where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH"
-        return Seen(Outcome.NOTE, f"{where}: `soapjms replay` runs with --local only", install)
+        return CheckResult(Outcome.NOTE, f"{where}: `soapjms replay` runs with --local only", install)
     try:
         command = [java, "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603  # theirs
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Seen(Outcome.NOTE, f"{java} does not run: {error}", install)
+        return CheckResult(Outcome.NOTE, f"{java} does not run: {error}", install)
     version = JAVA_VERSION.search(said)
     if version is None or int(version[1]) < OLDEST_JAVA:
         shown = said.partition("\n")[0]
-        return Seen(Outcome.NOTE, f"{java} is too old for Spark, which needs {OLDEST_JAVA}: {shown}", install)
+        return CheckResult(Outcome.NOTE, f"{java} is too old for Spark, which needs {OLDEST_JAVA}: {shown}", install)
     return ok(f"{version[1]}, {java}")
 
 
-def check_folder(patient: Patient) -> Seen:
+def check_folder(patient: Patient) -> CheckResult:
     """Captures can be written there."""
     folder = patient.folder
     there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
@@ -356,11 +366,11 @@ def check_folder(patient: Patient) -> Seen:
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"soapjms")
     except OSError as error:
-        return Seen(
+        return CheckResult(
             Outcome.FAILED,
             f"{there} cannot be written to: {error.strerror}",
             f"mkdir -p {quoted} && chmod u+rwx {quoted}",
         )
     free = shutil.disk_usage(there).free
     text = f"{folder}, {free >> 20} MiB free"
-    return ok(text) if free >= ROOM else Seen(Outcome.NOTE, text, f"df -h {shlex.quote(str(there))}")
+    return ok(text) if free >= MIN_FREE_OCTETS else CheckResult(Outcome.NOTE, text, f"df -h {shlex.quote(str(there))}")

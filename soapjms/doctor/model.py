@@ -50,7 +50,7 @@ class Finding:
         return None if self.command is None else f"see {self.page}; type: {self.command}"
 
 
-class Seen(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check saw: an outcome with its text, and what mends it."""
 
     outcome: Outcome
@@ -59,14 +59,14 @@ class Seen(NamedTuple):
     page: str | None = None
 
 
-def ok(text: str) -> Seen:
+def ok(text: str) -> CheckResult:
     """Say that all is well."""
-    return Seen(Outcome.OK, text)
+    return CheckResult(Outcome.OK, text)
 
 
-def skipped(text: str) -> Seen:
+def skipped(text: str) -> CheckResult:
     """Say why something was not tried."""
-    return Seen(Outcome.SKIPPED, text)
+    return CheckResult(Outcome.SKIPPED, text)
 
 
 @dataclass(slots=True)

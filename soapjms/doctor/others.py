@@ -15,7 +15,7 @@ from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Message, MessageType
 from soapjms.doctor.checks import WAYS, schemes_of, set_url
-from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
+from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
 
 WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
 """Selectors of ActiveMQ Classic for messages over AMQP that it keeps whole, and that it makes messages of JMS of."""
@@ -39,7 +39,7 @@ OPTION: Final = "temporaryQueues=topics"
 DELETED_PAGE: Final = "docs/interop.md#cxf-and-temporary-queues-on-artemis"
 
 
-def check_others(patient: Patient) -> Seen:
+def check_others(patient: Patient) -> CheckResult:
     """Who speaks another protocol can read our messages, and answer to our temporary queues."""
     connection = patient.connection
     assert connection is not None
@@ -48,7 +48,7 @@ def check_others(patient: Patient) -> Seen:
         case "activemq":
             return _look_at_connector(connection, patient.timeout)
         case "artemis" if patient.replies is None and not _has_topics(patient):
-            return Seen(Outcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
+            return CheckResult(Outcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
     return skipped("nothing is known to be in the way of clients over other protocols")
 
 
@@ -58,13 +58,13 @@ def _has_topics(patient: Patient) -> bool:
     return all(OPTION in urlsplit(each).query.split("&") for each in urls)
 
 
-def _look_at_connector(connection: Connection, timeout: float) -> Seen:
+def _look_at_connector(connection: Connection, timeout: float) -> CheckResult:
     try:
         is_whole = _is_whole(connection, timeout)
     except (BrokerError, FutureTimeoutError, Empty) as error:
         return skipped(f"it was not seen what the AMQP connector makes of messages: {str(error) or 'nothing came'}")
     if is_whole:
-        return Seen(Outcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
+        return CheckResult(Outcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
     return ok("the broker's AMQP connector makes messages of JMS of ours")
 
 

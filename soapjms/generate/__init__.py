@@ -19,11 +19,20 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-from soapjms.capture.log import DEFAULT_ROTATION
-from soapjms.generate.calls import Call, Caller
+from soapjms.capture.log import DEFAULT_ROTATION_OCTETS
+from soapjms.generate.calls import Caller, GeneratedCall
 from soapjms.generate.files import FORMS, LogWriter, writer
 from soapjms.generate.table import VIOLATIONS
-from soapjms.generate.traffic import SECOND, START, Chances, Line, Totals, Traffic, calls, labels
+from soapjms.generate.traffic import (
+    SECOND_MICROSECONDS,
+    START,
+    Chances,
+    Totals,
+    TrafficLine,
+    TrafficQueue,
+    calls,
+    labels,
+)
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, Profile
 
@@ -64,7 +73,7 @@ def generate(
     skew: float = 0.0,
     pace: float = PACE,
     disorder: float = DISORDER,
-    rotation: int = DEFAULT_ROTATION,
+    rotation: int = DEFAULT_ROTATION_OCTETS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Generated:
     """Write logs into `out`/logs, the labels into `out`/labels.jsonl and what a replay finds into `out`/expected.json.
@@ -97,20 +106,22 @@ def generate(
     totals, random = Totals(), Random(seed)  # noqa: S311  # nothing secret is drawn
     caller = Caller(random, edition, [f"orders.{n:03}" for n in range(queues)], skew)
     made = _reported(calls(caller, random, chances, messages, pace), progress)
-    _write(_lines(made, totals, Traffic(random, disorder), folder / "labels.jsonl"), log, totals)
+    _write(_lines(made, totals, TrafficQueue(random, disorder), folder / "labels.jsonl"), log, totals)
     members = {"producer": "soapjms generate", "profile": edition.name, "seed": seed, **totals.members()}
     (folder / "expected.json").write_text(json.dumps(members, indent=2) + "\n", "utf-8")
     return Generated(files=tuple(log.files), members=members)
 
 
-def _write(lines: Iterator[Line], log: LogWriter, totals: Totals) -> None:
+def _write(lines: Iterator[TrafficLine], log: LogWriter, totals: Totals) -> None:
     for line in lines:
         log.add(line)
         totals.records += 1
     log.close()
 
 
-def _lines(made: Iterator[Call], totals: Totals, traffic: Traffic, labelled: Path) -> Iterator[Line]:
+def _lines(
+    made: Iterator[GeneratedCall], totals: Totals, traffic: TrafficQueue, labelled: Path
+) -> Iterator[TrafficLine]:
     """Give out the lines of the log, and write the labels of each call."""
     with labelled.open("w", encoding="utf-8", newline="\n") as said:
         for call in made:
@@ -120,7 +131,7 @@ def _lines(made: Iterator[Call], totals: Totals, traffic: Traffic, labelled: Pat
     yield from traffic.rest()
 
 
-def _reported(made: Iterator[Call], progress: Callable[[int], None]) -> Iterator[Call]:
+def _reported(made: Iterator[GeneratedCall], progress: Callable[[int], None]) -> Iterator[GeneratedCall]:
     done = told = 0
     for call in made:
         done += len(call.messages)
@@ -143,8 +154,10 @@ def _check(*, messages: int, queues: int, skew: float, pace: float, disorder: fl
         raise UsageError(f"a rotation of {rotation} octets; at least 1")
     if not 0 <= skew <= 1 or (skew and queues == 1):
         raise UsageError(f"a skew of {skew}; it is a share, 0 to 1, and there have to be two queues")
-    if not 0 < pace <= SECOND or not 0 <= disorder <= 3600:
-        raise UsageError(f"a pace of {pace} and a disorder of {disorder}; above 0 to {SECOND}, and 0 to 3600 seconds")
+    if not 0 < pace <= SECOND_MICROSECONDS or not 0 <= disorder <= 3600:
+        raise UsageError(
+            f"a pace of {pace} and a disorder of {disorder}; above 0 to {SECOND_MICROSECONDS}, and 0 to 3600 seconds"
+        )
 
 
 def _rates(edition: Profile, broken: float, rates: Mapping[str, float]) -> dict[str, float]:

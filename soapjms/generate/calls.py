@@ -13,7 +13,7 @@ from functools import lru_cache
 from random import Random
 from typing import Final
 
-from soapjms.generate.shapes import Answer, Packaging, Shape
+from soapjms.generate.shapes import AnswerKind, ExchangeShape, Packaging
 from soapjms.generate.violations import Members, Violation
 from soapjms.protocol import names
 from soapjms.protocol.envelope import build_fault, serialize
@@ -40,7 +40,7 @@ ACTION: Final = "urn:example:{}"
 
 
 @dataclass(slots=True)
-class Call:
+class GeneratedCall:
     """The messages of one exchange.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call:
     """
 
     number: int
-    shape: Shape
+    shape: ExchangeShape
     profile: Profile
     sent: int
     request: Members
@@ -93,14 +93,14 @@ class Caller:
         self._skew = skew
         self._count = 0
 
-    def call(self, shape: Shape, sent: int, violation: Violation | None = None) -> Call:
+    def call(self, shape: ExchangeShape, sent: int, violation: Violation | None = None) -> GeneratedCall:
         """Make the messages of one exchange; a violation changes the request before it is answered."""
         self._count += 1
         request = self._request(shape, sent)
         if violation is not None:
             violation.request(request)
-        call = Call(self._count, shape, self._profile, sent, request, violation=violation)
-        if shape.answer not in (Answer.MISSING, Answer.NONE):
+        call = GeneratedCall(self._count, shape, self._profile, sent, request, violation=violation)
+        if shape.answer not in (AnswerKind.MISSING, AnswerKind.NONE):
             call.response = self._response(call)
             if violation is not None:
                 violation.response(call.response, request)
@@ -108,7 +108,7 @@ class Caller:
                 call.earlier = _sent_before(request)
         return call
 
-    def _request(self, shape: Shape, sent: int) -> Members:
+    def _request(self, shape: ExchangeShape, sent: int) -> Members:
         random, number = self._random, self._count
         queue = self._queue()
         operation = OPERATIONS[number % len(OPERATIONS)]
@@ -116,7 +116,7 @@ class Caller:
         message_id = f"ID:{host}-{35000 + number % 7}-{sent // 10**9}-1:{number}"
         timestamp = sent // 1000
         jms: Members = {"message_id": message_id}
-        if shape.answer is not Answer.NONE:
+        if shape.answer is not AnswerKind.NONE:
             if shape.stack.correlates or shape.retried:
                 jms["correlation_id"] = f"{random.getrandbits(128):032x}"
             jms["reply_to"] = _reply_to(shape, host, number)
@@ -154,16 +154,16 @@ class Caller:
         rest = self._queues[1:] if self._skew else self._queues
         return rest[int(self._random.random() * len(rest))]
 
-    def _response(self, call: Call) -> Members:
+    def _response(self, call: GeneratedCall) -> Members:
         request, shape = call.request, call.shape
         asked, host = request["jms"], HOSTS[(call.number + 1) % len(HOSTS)]
         operation = OPERATIONS[call.number % len(OPERATIONS)]
-        is_served = shape.answer in (Answer.SERVED, Answer.LATE)
+        is_served = shape.answer in (AnswerKind.SERVED, AnswerKind.LATE)
         properties: Members = {}
         if names.REQUEST_URI in request["properties"]:
             properties[names.REQUEST_URI] = request["properties"][names.REQUEST_URI]
         properties[names.BINDING_VERSION] = names.BINDING_VERSION_VALUE
-        packaging = shape.packaging if shape.answer is Answer.SERVED else Packaging.PLAIN
+        packaging = shape.packaging if shape.answer is AnswerKind.SERVED else Packaging.PLAIN
         action = ACTION.format(operation)
         properties[names.CONTENT_TYPE] = content_type(shape, None, packaging)
         properties[names.IS_FAULT] = not is_served
@@ -198,7 +198,9 @@ class Caller:
             found = asked.get("correlation_id") or found
         return found
 
-    def _body(self, shape: Shape, operation: str, action: str, packaging: Packaging | None = None) -> bytes | str:
+    def _body(
+        self, shape: ExchangeShape, operation: str, action: str, packaging: Packaging | None = None
+    ) -> bytes | str:
         random = self._random
         chance = random.random()
         items = int(chance * 6) if chance < 0.99 else 80
@@ -228,7 +230,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;")
 
 
-def _reply_to(shape: Shape, host: str, number: int) -> Members:
+def _reply_to(shape: ExchangeShape, host: str, number: int) -> Members:
     if shape.variant == "topic" and number % 3 == 0:
         return {"kind": "topic", "name": f"answers.{host}"}
     if number % 4 == 0:
@@ -241,7 +243,7 @@ def uri_of(variant: str, queue: str) -> str:
     return f"jms:jndi:dynamicQueues/{queue}" if variant == "jndi" else f"jms:{variant}:{queue}"
 
 
-def content_type(shape: Shape, action: str | None, packaging: Packaging | None = None) -> str:
+def content_type(shape: ExchangeShape, action: str | None, packaging: Packaging | None = None) -> str:
     """Return the content type of a message; SOAP 1.2 states the action of a request."""
     kind = shape.version.media_type
     if (packaging or shape.packaging) is Packaging.ATTACHMENTS:
@@ -271,7 +273,7 @@ def multipart(kind: str, document: str) -> str:
     )
 
 
-def fault_body(profile: Profile, shape: Shape) -> bytes | str:
+def fault_body(profile: Profile, shape: ExchangeShape) -> bytes | str:
     """Return the body of a fault: of the application, or of the binding with a subcode."""
     subcode = shape.answer if isinstance(shape.answer, Subcode) else None
     octets = _fault(profile.name, shape.version, subcode)

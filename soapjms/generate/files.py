@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from soapjms.capture.log import CaptureLog
-from soapjms.generate.traffic import Line
+from soapjms.generate.traffic import TrafficLine
 from soapjms.protocol.errors import UsageError
 
 FORMS: Final = ("jsonl", "gzip", "parquet")
@@ -23,7 +23,7 @@ class LogWriter(Protocol):
 
     files: list[Path]
 
-    def add(self, line: Line) -> None:
+    def add(self, line: TrafficLine) -> None:
         """Take a line."""
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class JsonLines:
         self._log = CaptureLog(folder, rotation=rotation, compress=compress, clock=lambda: begun)
         self.files = self._log.files
 
-    def add(self, line: Line) -> None:
+    def add(self, line: TrafficLine) -> None:
         """Take a line."""
         if self._log.add(line.to_json().encode() + b"\n"):
             self._log.flush()

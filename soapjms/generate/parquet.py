@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.capture.log import file_name
-from soapjms.generate.traffic import Line
+from soapjms.generate.traffic import TrafficLine
 from soapjms.generate.violations import Members
 from soapjms.protocol.record import VERSION
 from soapjms.replay.parquet import DESTINATION, RECORDS
 
-ROWS: Final = 10_000
+ROW_GROUP_ROWS: Final = 10_000
 """In a row group."""
 
 
@@ -31,13 +31,13 @@ class ParquetRows:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._rotation, self._begun = folder, rotation, begun
         self.files: list[Path] = []
-        self._lines: list[Line] = []
+        self._lines: list[TrafficLine] = []
         self._part: _Part | None = None
 
-    def add(self, line: Line) -> None:
+    def add(self, line: TrafficLine) -> None:
         """Take a line."""
         self._lines.append(line)
-        if len(self._lines) >= ROWS:
+        if len(self._lines) >= ROW_GROUP_ROWS:
             self._flush()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class _Part:
         """Octets so far."""
         return self._file.tell()
 
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[TrafficLine]) -> None:
         """Write lines as one row group."""
         self._writer.write_batch(batch_of(lines))
 
@@ -80,7 +80,7 @@ class _Part:
         self._file.close()
 
 
-def batch_of(lines: Sequence[Line]) -> pa.RecordBatch:
+def batch_of(lines: Sequence[TrafficLine]) -> pa.RecordBatch:
     """Turn lines into rows of `RECORDS`."""
     messages = [line.message for line in lines]
     members = [message.members for message in messages]

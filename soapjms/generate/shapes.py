@@ -24,7 +24,7 @@ class Packaging(StrEnum):
     ATTACHMENTS = "SOAP with attachments"
 
 
-class Answer(StrEnum):
+class AnswerKind(StrEnum):
     """What becomes of a request, where it is not a fault of the binding."""
 
     SERVED = "served"
@@ -34,7 +34,7 @@ class Answer(StrEnum):
     NONE = "one-way"
 
 
-class Seen(StrEnum):
+class CaptureSides(StrEnum):
     """Who captured the messages of an exchange."""
 
     TAP = "tap"
@@ -89,9 +89,15 @@ MESSAGE_TYPES: Final = Shares({"bytes": 0.6, "text": 0.4})
 PACKAGINGS: Final = Shares({Packaging.PLAIN: 0.95, Packaging.ATTACHMENTS: 0.05})
 VARIANTS: Final = Shares({"queue": 0.85, "topic": 0.07, "jndi": 0.08})
 ANSWERS: Final = Shares(
-    {Answer.SERVED: 0.83, Answer.FAULT: 0.02, Answer.MISSING: 0.004, Answer.LATE: 0.003, Answer.NONE: 0.143}
+    {
+        AnswerKind.SERVED: 0.83,
+        AnswerKind.FAULT: 0.02,
+        AnswerKind.MISSING: 0.004,
+        AnswerKind.LATE: 0.003,
+        AnswerKind.NONE: 0.143,
+    }
 )
-SEEN: Final = Shares({Seen.TAP: 0.7, Seen.NODES: 0.15, Seen.ALL: 0.1, Seen.STOMP: 0.05})
+SEEN: Final = Shares({CaptureSides.TAP: 0.7, CaptureSides.NODES: 0.15, CaptureSides.ALL: 0.1, CaptureSides.STOMP: 0.05})
 PRIORITIES: Final = Shares({4: 0.9, 0: 0.02, 7: 0.05, 9: 0.03})
 DELIVERY_MODES: Final = Shares({2: 0.9, 1: 0.1})
 LIFETIMES: Final = Shares({0: 0.7, 30_000: 0.15, 60_000: 0.1, 3_600_000: 0.05})
@@ -99,7 +105,7 @@ LIFETIMES: Final = Shares({0: 0.7, 30_000: 0.15, 60_000: 0.1, 3_600_000: 0.05})
 
 
 @dataclass(slots=True)
-class Shape:
+class ExchangeShape:
     """One exchange to come.
 
     Attributes:
@@ -113,8 +119,8 @@ class Shape:
     message_type: str
     packaging: Packaging
     variant: str
-    answer: Answer | Subcode
-    seen: Seen
+    answer: AnswerKind | Subcode
+    seen: CaptureSides
     priority: int
     delivery_mode: int
     lifetime: int
@@ -127,13 +133,13 @@ class Shape:
         return self.stack.quotes_action and self.version is SoapVersion.SOAP_11
 
 
-RETRIED: Final = 0.003
-REDELIVERED: Final = 0.005
+RETRY_SHARE: Final = 0.003
+REDELIVERY_SHARE: Final = 0.005
 
 
-def draw(random: Random, wanted: Mapping[str, Any]) -> Shape:
+def draw(random: Random, wanted: Mapping[str, Any]) -> ExchangeShape:
     """Draw the looks of an exchange; some may be wanted."""
-    shape = Shape(
+    shape = ExchangeShape(
         STACKS.draw(random),
         VERSIONS.draw(random),
         MESSAGE_TYPES.draw(random),
@@ -144,8 +150,8 @@ def draw(random: Random, wanted: Mapping[str, Any]) -> Shape:
         PRIORITIES.draw(random),
         DELIVERY_MODES.draw(random),
         LIFETIMES.draw(random),
-        random.random() < RETRIED,
-        random.random() < REDELIVERED,
+        random.random() < RETRY_SHARE,
+        random.random() < REDELIVERY_SHARE,
     )
     for name, value in wanted.items():
         setattr(shape, name, value)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from soapjms.generate.calls import ACTION, BOUNDARY
-from soapjms.generate.shapes import PLAIN_STACK, Answer, Packaging, Seen
+from soapjms.generate.shapes import PLAIN_STACK, AnswerKind, CaptureSides, Packaging
 from soapjms.generate.violations import CR, PLAIN, REC, Change, Members, Violation, refusable, served, soap
 from soapjms.protocol import names
 from soapjms.protocol.names import CR_NAMESPACE, REC_NAMESPACE, SoapVersion, Subcode
@@ -166,7 +166,7 @@ UTF_16 = "text/xml; charset=utf-16"
 
 S = Subcode
 SWA = {"packaging": Packaging.ATTACHMENTS}
-ALONE = {"packaging": Packaging.PLAIN, "seen": Seen.NODES, "answer": Answer.NONE}
+ALONE = {"packaging": Packaging.PLAIN, "seen": CaptureSides.NODES, "answer": AnswerKind.NONE}
 
 PROPERTY_ROWS: Final = (
     *refusable(
@@ -307,13 +307,13 @@ BODY_ROWS: Final = (
     Violation(
         name="unreadable-octets",
         on_request=("Protocol-2014",),
-        wants={**soap("1.1"), "answer": Answer.FAULT},
+        wants={**soap("1.1"), "answer": AnswerKind.FAULT},
         request=in_turn(with_properties(contentType="text/xml"), with_body(in_latin1)),
     ),
     Violation(
         name="multipart-start",
         on_request=("Protocol-2029",),
-        wants={**soap("1.1", "text", **SWA), "answer": Answer.FAULT},
+        wants={**soap("1.1", "text", **SWA), "answer": AnswerKind.FAULT},
         request=with_text(lambda body: "\r\n" + body),
     ),
     *refusable(
@@ -343,7 +343,7 @@ BODY_ROWS: Final = (
     Violation(
         name="no-xml",
         on_request=("Protocol-2030",),
-        wants={**served(), "answer": Answer.FAULT},
+        wants={**served(), "answer": AnswerKind.FAULT},
         request=with_text(lambda body: "%PDF-1.7"),
     ),
     *refusable(
@@ -401,7 +401,7 @@ HEADER_ROWS: Final = (
     Violation(
         name="no-reply-to",
         on_request=("Protocol-2050",),
-        wants={**PLAIN, "answer": Answer.MISSING},
+        wants={**PLAIN, "answer": AnswerKind.MISSING},
         request=with_headers(reply_to=None),
     ),
     Violation(
@@ -482,7 +482,7 @@ ANSWER_ROWS: Final = (
     Violation(
         name="fault-not-flagged",
         on_response=("Local-2.2.3-isFault", "Local-2.2.3-isFaultStated"),
-        wants={**PLAIN, "answer": Answer.FAULT},
+        wants={**PLAIN, "answer": AnswerKind.FAULT},
         response=of_response(with_properties(isFault=None)),
     ),
     Violation(

@@ -22,8 +22,8 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from soapjms.generate.calls import Call, Caller
-from soapjms.generate.shapes import Answer, Seen, draw
+from soapjms.generate.calls import Caller, GeneratedCall
+from soapjms.generate.shapes import AnswerKind, CaptureSides, draw
 from soapjms.generate.table import VIOLATIONS
 from soapjms.generate.violations import Members, Violation
 from soapjms.protocol.assertions import ASSERTIONS, Level, Outcome
@@ -31,16 +31,16 @@ from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import Profile, profile
 from soapjms.protocol.record import Direction, Node
 
-SECOND: Final = 1_000_000
+SECOND_MICROSECONDS: Final = 1_000_000
 """Microseconds, as all times in here."""
-LATENCY: Final = 0.08 * SECOND
-SERVICE_CLOCK: Final = -4_000
+LATENCY: Final = 0.08 * SECOND_MICROSECONDS
+SERVICE_CLOCK_MICROSECONDS: Final = -4_000
 """The service's clock is behind: it captures some requests before their client does."""
-ON_THE_WAY: Final = 3_000
-WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND
+TRANSIT_MICROSECONDS: Final = 3_000
+WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND_MICROSECONDS
 
 
-class Written:
+class WrittenMessage:
     """A message as all its captures have it.
 
     Attributes:
@@ -71,13 +71,13 @@ class Written:
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class Line(NamedTuple):
+class TrafficLine(NamedTuple):
     """One capture of a message: when, who captured it, what it is, where that was known."""
 
     time: int
     node: Node
     direction: Direction | None
-    message: Written
+    message: WrittenMessage
 
     def to_json(self) -> str:
         """Write it as a line of a log, without its end."""
@@ -96,54 +96,54 @@ class _View(NamedTuple):
 
 _CLIENT: Final = _View(0, Node.REQUESTING)
 _TAP: Final = _View(1_000, Node.TAP, knows_direction=False)
-_SERVICE: Final = _View(ON_THE_WAY + SERVICE_CLOCK, Node.RESPONDING)
+_SERVICE: Final = _View(TRANSIT_MICROSECONDS + SERVICE_CLOCK_MICROSECONDS, Node.RESPONDING)
 _STOMP_CLIENT: Final = _View(0, Node.REQUESTING, over_stomp=True)
 
 VIEWS: Final = {
-    Seen.TAP: (_TAP,),
-    Seen.NODES: (_CLIENT, _SERVICE),
-    Seen.ALL: (_CLIENT, _TAP, _SERVICE),
-    Seen.STOMP: (_STOMP_CLIENT, _SERVICE),
+    CaptureSides.TAP: (_TAP,),
+    CaptureSides.NODES: (_CLIENT, _SERVICE),
+    CaptureSides.ALL: (_CLIENT, _TAP, _SERVICE),
+    CaptureSides.STOMP: (_STOMP_CLIENT, _SERVICE),
 }
 ONE_WAY_NODES: Final = {Node.REQUESTING: Node.SENDING, Node.RESPONDING: Node.RECEIVING, Node.TAP: Node.TAP}
 
 
-def lines(call: Call, random: Random) -> Iterator[Line]:
+def lines(call: GeneratedCall, random: Random) -> Iterator[TrafficLine]:
     """Give out all captures of a call's messages."""
     shape = call.shape
-    one_way = shape.answer is Answer.NONE
-    views = VIEWS[Seen.NODES if one_way and shape.seen is Seen.STOMP else shape.seen]
+    one_way = shape.answer is AnswerKind.NONE
+    views = VIEWS[CaptureSides.NODES if one_way and shape.seen is CaptureSides.STOMP else shape.seen]
     direction = Direction.ONE_WAY if one_way else Direction.REQUEST
     if call.earlier is not None:
-        early = call.sent - int((5 + 20 * random.random()) * SECOND)
-        yield from _captured(call.earlier, early, direction, [_TAP if shape.seen is Seen.TAP else _CLIENT])
+        early = call.sent - int((5 + 20 * random.random()) * SECOND_MICROSECONDS)
+        yield from _captured(call.earlier, early, direction, [_TAP if shape.seen is CaptureSides.TAP else _CLIENT])
     yield from _captured(call.request, call.sent, direction, views)
     answered = call.sent + int(2_000 + random.expovariate(1 / LATENCY))
     if shape.redelivered and _SERVICE in views:
-        again = call.sent + int((1 + 4 * random.random()) * SECOND)
+        again = call.sent + int((1 + 4 * random.random()) * SECOND_MICROSECONDS)
         answered += again - call.sent
         message = {**call.request, "jms": {**call.request["jms"], "redelivered": True}}
         yield from _captured(message, again, direction, [_SERVICE])
     if call.response is not None:
-        if shape.answer is Answer.LATE:
-            answered += int(WINDOW) + 60 * SECOND
+        if shape.answer is AnswerKind.LATE:
+            answered += int(WINDOW) + 60 * SECOND_MICROSECONDS
         yield from _captured(call.response, answered, Direction.RESPONSE, _of_response(views))
 
 
 def _of_response(views: tuple[_View, ...]) -> list[_View]:
     """Of a response the client knows the id."""
-    return [each._replace(delay=ON_THE_WAY - each.delay, over_stomp=False) for each in views]
+    return [each._replace(delay=TRANSIT_MICROSECONDS - each.delay, over_stomp=False) for each in views]
 
 
 def _captured(
     message: Members, time: int, direction: Direction, views: tuple[_View, ...] | list[_View]
-) -> Iterator[Line]:
-    written = Written(message)
+) -> Iterator[TrafficLine]:
+    written = WrittenMessage(message)
     for view in views:
         node = ONE_WAY_NODES[view.node] if direction is Direction.ONE_WAY else view.node
         known = direction if view.knows_direction else None
         hidden = view.over_stomp and "correlation_id" in message["jms"]
-        yield Line(time + view.delay, node, known, Written(_over_stomp(message)) if hidden else written)
+        yield TrafficLine(time + view.delay, node, known, WrittenMessage(_over_stomp(message)) if hidden else written)
 
 
 def _over_stomp(message: Members) -> Members:
@@ -157,7 +157,7 @@ def _over_stomp(message: Members) -> Members:
 
 def format_microseconds(time: int) -> str:
     """Write a time in microseconds since 1970 as RFC 3339."""
-    seconds, rest = divmod(time, SECOND)
+    seconds, rest = divmod(time, SECOND_MICROSECONDS)
     return f"{_second(seconds)}.{rest:06}Z"
 
 
@@ -168,7 +168,7 @@ def _second(seconds: int) -> str:
 
 START: Final = datetime(2026, 1, 5, 8, tzinfo=UTC)
 MESSAGES_OF_A_CALL: Final = 1.85
-EARLIEST: Final = 30 * SECOND
+EARLIEST: Final = 30 * SECOND_MICROSECONDS
 """How long before a call a line of it may stand: that of the request that it repeats."""
 
 
@@ -185,23 +185,23 @@ class Chances:
         return self._rows[place] if place < len(self._rows) else None
 
 
-def calls(caller: Caller, random: Random, chances: Chances, messages: int, pace: float) -> Iterator[Call]:
+def calls(caller: Caller, random: Random, chances: Chances, messages: int, pace: float) -> Iterator[GeneratedCall]:
     """Make calls that have so many messages together, at a pace in messages a second."""
-    sent, left = int(START.timestamp()) * SECOND, messages
+    sent, left = int(START.timestamp()) * SECOND_MICROSECONDS, messages
     while left > 0:
         violation = chances.draw(random) if left > 1 else None
-        wanted: dict[str, Any] = {"answer": Answer.NONE} if left == 1 else {}
+        wanted: dict[str, Any] = {"answer": AnswerKind.NONE} if left == 1 else {}
         if violation is not None:
             wanted = {"redelivered": False, **violation.wants}
         if violation is not None or left < 3:
             wanted["retried"] = False
         call = caller.call(draw(random, wanted), sent, violation)
         left -= len(call.messages)
-        sent += int(random.expovariate(pace / MESSAGES_OF_A_CALL / SECOND)) + 1
+        sent += int(random.expovariate(pace / MESSAGES_OF_A_CALL / SECOND_MICROSECONDS)) + 1
         yield call
 
 
-class Traffic:
+class TrafficQueue:
     """Lines that are still to be written, in the order in which they will be.
 
     Args:
@@ -210,11 +210,11 @@ class Traffic:
 
     def __init__(self, random: Random, disorder: float) -> None:
         self._random = random
-        self._disorder = disorder * SECOND
-        self._waiting: list[tuple[int, int, Line]] = []
+        self._disorder = disorder * SECOND_MICROSECONDS
+        self._waiting: list[tuple[int, int, TrafficLine]] = []
         self._count = 0
 
-    def add(self, call: Call) -> Iterator[Line]:
+    def add(self, call: GeneratedCall) -> Iterator[TrafficLine]:
         """Take in a call, and give out what is written before it."""
         for line in lines(call, self._random):
             self._count += 1
@@ -223,7 +223,7 @@ class Traffic:
         while self._waiting and self._waiting[0][0] < call.sent - EARLIEST:
             yield heappop(self._waiting)[2]
 
-    def rest(self) -> Iterator[Line]:
+    def rest(self) -> Iterator[TrafficLine]:
         """Give out what is left."""
         while self._waiting:
             yield heappop(self._waiting)[2]
@@ -251,15 +251,15 @@ class Totals:
     violations: Counter[str] = field(default_factory=Counter)
     assertions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, call: Call) -> None:
+    def add(self, call: GeneratedCall) -> None:
         """Count the messages of a call."""
-        answered = call.response is not None and call.shape.answer is not Answer.LATE
+        answered = call.response is not None and call.shape.answer is not AnswerKind.LATE
         self.messages += len(call.messages)
         self.exchanges += answered
-        self.one_way += call.shape.answer is Answer.NONE
-        self.missing += call.shape.answer in (Answer.MISSING, Answer.LATE)
+        self.one_way += call.shape.answer is AnswerKind.NONE
+        self.missing += call.shape.answer in (AnswerKind.MISSING, AnswerKind.LATE)
         self.missing += call.earlier is not None
-        self.without_request += call.shape.answer is Answer.LATE
+        self.without_request += call.shape.answer is AnswerKind.LATE
 
     def members(self) -> dict[str, Any]:
         """Return what expected.json says of them."""
@@ -278,7 +278,7 @@ class Totals:
         }
 
 
-def labels(call: Call, totals: Totals) -> list[str]:
+def labels(call: GeneratedCall, totals: Totals) -> list[str]:
     """Return the labels of a call as lines, none of one that keeps all rules and is answered; count them."""
     found: list[dict[str, Any]] = []
     if call.violation is not None:
@@ -287,12 +287,12 @@ def labels(call: Call, totals: Totals) -> list[str]:
         found.append({"exchange_id": call.id, "violation": call.violation.name, "broken": broken})
     if call.earlier is not None:
         found.append({"exchange_id": call.earlier["jms"]["message_id"], "event": MISSING})
-    if call.shape.answer in (Answer.MISSING, Answer.LATE):
+    if call.shape.answer in (AnswerKind.MISSING, AnswerKind.LATE):
         found.append({"exchange_id": call.id, "event": MISSING})
     return [json.dumps(each, ensure_ascii=False) for each in found]
 
 
-def _broken(call: Call, carrier: str, assertion: str, totals: Totals) -> dict[str, str]:
+def _broken(call: GeneratedCall, carrier: str, assertion: str, totals: Totals) -> dict[str, str]:
     verdict = verdict_of(call.profile.name, assertion)
     totals.assertions[assertion, verdict] += 1
     message_id = call.message(carrier)["jms"]["message_id"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from soapjms.generate.shapes import Answer, Packaging, Seen
+from soapjms.generate.shapes import AnswerKind, CaptureSides, Packaging
 from soapjms.protocol.names import EDITIONS, Profile, SoapVersion, Subcode
 
 Members: TypeAlias = dict[str, Any]
@@ -54,8 +54,8 @@ class Violation:
 
 # What exchanges have to look like
 
-SERVED: Final = Answer.SERVED
-PLAIN: Final = {"packaging": Packaging.PLAIN, "seen": Seen.NODES}
+SERVED: Final = AnswerKind.SERVED
+PLAIN: Final = {"packaging": Packaging.PLAIN, "seen": CaptureSides.NODES}
 REC: Final = ("rec-2012",)
 CR: Final = ("cr-2009",)
 

@@ -105,7 +105,7 @@ _EBCDIC_PAGES: Final = (
 _EBCDIC: Final = "ebcdic"
 
 _PUNCTUATION: Final = {ord(each): None for each in "-_.:()+ "}
-_LONGEST_LABEL: Final = 60
+_MAX_LABEL_CHARACTERS: Final = 60
 
 
 def _names() -> dict[str, str]:
@@ -126,7 +126,7 @@ _NAMES: Final[Mapping[str, str]] = _names()
 
 def _squeezed(label: str) -> str:
     """Return a label in lower case without punctuation: how aliases are compared."""
-    return label[:_LONGEST_LABEL].lower().translate(_PUNCTUATION)
+    return label[:_MAX_LABEL_CHARACTERS].lower().translate(_PUNCTUATION)
 
 
 def encoding_name(label: str) -> str:
@@ -166,7 +166,7 @@ def decode(octets: bytes, label: str) -> str:
     name = _meant(label)
     if name is not None and not name.startswith(_EBCDIC):
         return octets.decode(name)
-    shown = repr(label[:_LONGEST_LABEL])
+    shown = repr(label[:_MAX_LABEL_CHARACTERS])
     if is_ebcdic(label):
         raise ValueError(f"the encoding {shown} is EBCDIC, which is refused: send UTF-8 or UTF-16")
     raise ValueError(f"the encoding {shown} is unknown; a name of the IANA registry, such as UTF-8, is accepted")
@@ -206,7 +206,7 @@ _PARAMETER: Final = re.compile(
     rf';{_SPACE}(?:({_WORD}){_SPACE}={_SPACE}(?:"((?:[^"\\]|\\.)*)"|([^ \t\r\n;"]+)){_SPACE})?', re.DOTALL
 )
 _COMMENT_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|\\.|[()]|[^"\\()]+|\\', re.DOTALL)
-_SHOWN: Final = 80
+_SHOWN_CHARACTERS: Final = 80
 
 
 @lru_cache(maxsize=1024)
@@ -223,13 +223,13 @@ def parse_content_type(text: str) -> ContentType:
             return ContentType("", {}, problem)
     found = _MEDIA_TYPE.match(text)
     if found is None:
-        return ContentType("", {}, f"{text[:_SHOWN]!r} has no type/subtype")
+        return ContentType("", {}, f"{text[:_SHOWN_CHARACTERS]!r} has no type/subtype")
     position, parameters, number = found.end(), dict[str, str](), 0
     has_gap = False
     while position < len(text):
         parameter = _PARAMETER.match(text, position)
         if parameter is None:
-            rest = text[position : position + _SHOWN]
+            rest = text[position : position + _SHOWN_CHARACTERS]
             return ContentType(found[1].lower(), parameters, f"{rest!r} is no parameter (;name=value)")
         has_gap |= parameter[1] is None
         if parameter[1]:
@@ -258,7 +258,7 @@ def _without_comments(text: str) -> tuple[str, str | None]:
             kept.append(" ")
         elif not depth:
             kept.append(piece[0])
-    return "".join(kept), f"a comment in {text[:_SHOWN]!r} has no end" if depth else None
+    return "".join(kept), f"a comment in {text[:_SHOWN_CHARACTERS]!r} has no end" if depth else None
 
 
 # Character encoding
@@ -318,7 +318,7 @@ FIRST_OCTETS_SAY: Final[Mapping[str, str]] = {
 }
 _DECLARATION: Final = re.compile(r"""\ufeff?<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][A-Za-z0-9._\-]*)["']""")
 _DECLARATION_BEGINS: Final = re.compile(r"\ufeff?<\?xml\s")
-_LONGEST_DECLARATION: Final = 1024
+_MAX_DECLARATION_CHARACTERS: Final = 1024
 
 
 _PLAIN: Final = re.compile(rb"<(?![?\x00])")
@@ -339,15 +339,15 @@ def detect_encoding(octets: bytes) -> Encoding:
 
 
 def _encoding(family: str, codec: str, marked: bool, octets: bytes) -> Encoding:
-    head = octets[: 4 * _LONGEST_DECLARATION].decode("latin-1" if family == "ascii" else codec, "replace")
-    head = head[:_LONGEST_DECLARATION]
+    head = octets[: 4 * _MAX_DECLARATION_CHARACTERS].decode("latin-1" if family == "ascii" else codec, "replace")
+    head = head[:_MAX_DECLARATION_CHARACTERS]
     cut = _DECLARATION_BEGINS.match(head) is not None and ">" not in head
     return Encoding(family, codec, marked, declared_encoding(head), cut)
 
 
 def declared_encoding(text: str) -> str | None:
     """Return the encoding that an XML declaration names, None if it names none."""
-    found = _DECLARATION.match(text[:_LONGEST_DECLARATION])
+    found = _DECLARATION.match(text[:_MAX_DECLARATION_CHARACTERS])
     return found[1] if found else None
 
 
@@ -394,7 +394,7 @@ def document_encoding(octets: bytes, charset: str | None = None) -> str:
     if (problem := contradiction(seen)) is not None:
         raise ValueError(problem)
     if seen.cut:
-        raise ValueError(f"the XML declaration does not end within {_LONGEST_DECLARATION} characters")
+        raise ValueError(f"the XML declaration does not end within {_MAX_DECLARATION_CHARACTERS} characters")
     return seen.codec if seen.is_unicode else seen.declared or charset or "utf-8"
 
 
@@ -450,7 +450,7 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
 ANY_RATIO: Final = MIB
 """Octets that a body may grow to whatever its ratio: of a small one it says nothing."""
 
-_WINDOW: Final = 16 * 1024
+_INFLATE_OCTETS: Final = 16 * 1024
 
 
 def gunzip(octets: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -472,12 +472,12 @@ def gunzip(octets: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> bytes
         while not machine.eof:
             if not rest:
                 raise ValueError("the gzip body is cut short")
-            unpacked.append(_inflate(machine, rest[:_WINDOW], most - size, members))
+            unpacked.append(_inflate(machine, rest[:_INFLATE_OCTETS], most - size, members))
             size += len(unpacked[-1])
             if size > most:
                 limit = "unpacked" if most == limits.unpacked else "ratio"
                 raise limits.excess(limit, f"the gzip body of {len(octets)} octets grows beyond {most} octets")
-            rest = rest[min(_WINDOW, len(rest)) - len(machine.unused_data) :]
+            rest = rest[min(_INFLATE_OCTETS, len(rest)) - len(machine.unused_data) :]
     return b"".join(unpacked)
 
 

@@ -352,7 +352,7 @@ def header_of(root: etree._Element) -> etree._Element:
 TRUE: Final = frozenset({"1", "true"})
 """What mustUnderstand says yes with; SOAP 1.1 has only the first, and whoever writes the other there means it too."""
 
-MOST_NAMED: Final = 20
+MAX_NAMED_BLOCKS: Final = 20
 """Blocks that a fault names: a message may have a hundred thousand."""
 
 
@@ -426,8 +426,8 @@ def must_understand_fault(version: SoapVersion, blocks: Sequence[etree._Element]
 
     Spec: SOAP 1.1 4.4.1; SOAP 1.2 Part 1 5.4.8.
     """
-    listed = blocks[:MOST_NAMED]
-    seen = ", ".join(named(block.tag) for block in listed) + (", …" if len(blocks) > MOST_NAMED else "")
+    listed = blocks[:MAX_NAMED_BLOCKS]
+    seen = ", ".join(named(block.tag) for block in listed) + (", …" if len(blocks) > MAX_NAMED_BLOCKS else "")
     root = build_fault(
         version, f"header blocks that are not understood, and must be: {seen}", blame=Blame.MUST_UNDERSTAND
     )

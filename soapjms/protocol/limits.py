@@ -19,7 +19,7 @@ from brokers.message import MAX_MESSAGE_OCTETS
 from soapjms.protocol.errors import UsageError
 
 MIB: Final = 1024 * 1024
-DEEPEST: Final = 2000
+MAX_XML_DEPTH: Final = 2000
 """Levels of elements that the parser can be trusted with; libxml2 itself ends at 2048."""
 
 
@@ -65,8 +65,8 @@ class Limits:
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"the limit {each.name} is {value!r}; it is a positive integer")
-        if self.depth > DEEPEST:
-            raise UsageError(f"the limit depth is {self.depth}; it is at most {DEEPEST}")
+        if self.depth > MAX_XML_DEPTH:
+            raise UsageError(f"the limit depth is {self.depth}; it is at most {MAX_XML_DEPTH}")
 
     def excess(self, limit: str, what: str) -> LimitExceededError:
         """Make the refusal of something that goes beyond a limit.

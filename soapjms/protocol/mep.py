@@ -94,7 +94,7 @@ FAILURES: Final[Mapping[Input, FailureReason]] = {
 """The failure reason that each input which leads to Fail sets."""
 
 
-class Machine:
+class StateMachine:
     """The state of one exchange at one node: a place in the table of its role.
 
     Attributes:

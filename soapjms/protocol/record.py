@@ -98,7 +98,7 @@ def check_depth(value: Any, left: int = MAX_DEPTH) -> None:
 NESTING: Final = frozenset({dict, list})
 
 
-class Kind(NamedTuple):
+class MemberKind(NamedTuple):
     """A JSON type that a member must have, and how to say so; of integers those that fit 64 bits."""
 
     wanted: str
@@ -109,11 +109,11 @@ class Kind(NamedTuple):
         return type(value) is self.type and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
 
 
-OBJECT: Final = Kind("an object", dict)
-LIST: Final = Kind("a list", list)
-TEXT: Final = Kind("a string", str)
-FLAG: Final = Kind("true or false", bool)
-INTEGER: Final = Kind("an integer of at most 64 bits", int)
+OBJECT: Final = MemberKind("an object", dict)
+LIST: Final = MemberKind("a list", list)
+TEXT: Final = MemberKind("a string", str)
+FLAG: Final = MemberKind("true or false", bool)
+INTEGER: Final = MemberKind("an integer of at most 64 bits", int)
 
 
 def shown(value: object) -> str:
@@ -122,7 +122,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def member(members: Mapping[str, Any], name: str, kind: Kind, default: Any, place: str = "") -> Any:
+def member(members: Mapping[str, Any], name: str, kind: MemberKind, default: Any, place: str = "") -> Any:
     """Return a member of the given kind; absent and null give the default.
 
     Raises:
@@ -153,7 +153,7 @@ def choice(choices: type[E], members: Mapping[str, Any], name: str, place: str =
         raise InvalidRecordError(f"member {place}{name} is {shown(value)}; accepted are: {known}") from None
 
 
-def of_kind(kind: Kind, value: Any) -> Any:
+def of_kind(kind: MemberKind, value: Any) -> Any:
     """Return a value that must be of the given kind.
 
     Raises:

@@ -18,15 +18,15 @@ from brokers.message import Destination, Message, MessageType, Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.built import message_properties, written_body
 from soapjms.protocol.envelope import Envelope, Fault, read_envelope
 from soapjms.protocol.errors import InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.mep import Input, Machine, State
+from soapjms.protocol.mep import Input, State, StateMachine
+from soapjms.protocol.message_parts import message_properties, written_body
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role
 from soapjms.protocol.properties import Carrier, Effective, request_uri
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
@@ -203,7 +203,7 @@ class RequestingNode:
     def __init__(self, endpoint: Endpoint, mep: Mep = Mep.REQUEST_RESPONSE, others: Properties = NO_OTHERS) -> None:
         self.endpoint = endpoint
         self._others = others
-        self.machine = Machine(Role.REQUESTING if mep is Mep.REQUEST_RESPONSE else Role.SENDING)
+        self.machine = StateMachine(Role.REQUESTING if mep is Mep.REQUEST_RESPONSE else Role.SENDING)
         self.request: Message | None = None
         self.deadline: int | None = None
 

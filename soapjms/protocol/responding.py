@@ -26,15 +26,15 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.built import message_properties, written_body
 from soapjms.protocol.envelope import Blame, Envelope, build_fault, read_envelope, read_fault
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import Excess
-from soapjms.protocol.mep import Input, Machine
+from soapjms.protocol.mep import Input, StateMachine
+from soapjms.protocol.message_parts import message_properties, written_body
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction
 
 NO_OTHERS: Final = Properties()
@@ -123,7 +123,7 @@ class RespondingNode:
     def __init__(self, setting: Setting, default_version: SoapVersion = SoapVersion.SOAP_11) -> None:
         self.setting = setting
         self.default_version = default_version
-        self.machine = Machine(Role.RESPONDING)
+        self.machine = StateMachine(Role.RESPONDING)
         self.is_fault = False
         self._reading: Reading | None = None
         self._encoding: str | None = None
@@ -146,7 +146,7 @@ class RespondingNode:
         message = reading.message
         one_way = message.reply_to is None
         if one_way:
-            self.machine = Machine(Role.RECEIVING)
+            self.machine = StateMachine(Role.RECEIVING)
         self.machine.step(Input.REQUEST_ARRIVED)
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
         self._reading = reading

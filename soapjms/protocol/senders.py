@@ -18,7 +18,7 @@ from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import Effective
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.values import Value
@@ -32,7 +32,7 @@ VARIANTS: Final[Mapping[DestinationKind, str]] = {DestinationKind.QUEUE: "queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class SenderProfiles:
     """What the senders to one address are known to have been given.
 
     Attributes:
@@ -47,7 +47,7 @@ class Sender:
     source: str
     properties: Effective
 
-    def differs_from(self, other: Sender) -> list[str]:
+    def differs_from(self, other: SenderProfiles) -> list[str]:
         """Name the properties that have other values, or values from elsewhere, than those of another sender."""
         mine, others = self.properties, other.properties
         every = dict.fromkeys([*mine, *others, *mine.overridden, *others.overridden])
@@ -62,7 +62,7 @@ def _said(properties: Effective, name: str) -> tuple[object, object]:
 class Senders:
     """All senders that something is known of, in the order given."""
 
-    all: tuple[Sender, ...] = ()
+    all: tuple[SenderProfiles, ...] = ()
     _at: Mapping[Place, list[int]] = field(default_factory=dict)
 
     def find(self, message: Reading | None) -> int | None:
@@ -104,7 +104,7 @@ def senders_of(
         UsageError: a WSDL without a SOAP/JMS port; one address with different properties; an environment for nobody.
     """
     at: dict[Place, list[int]] = {}
-    found: list[Sender] = []
+    found: list[SenderProfiles] = []
     for each in (single for some in given for single in _singles(some)):
         uri, properties = read_uri(each, environment)
         sender = _sender(each, uri, properties)
@@ -138,9 +138,9 @@ def _singles(given: str | JmsUri | Port | Description) -> list[str | JmsUri | Po
     return [each for each in given.ports if each.profile is not None] or [given.port()]
 
 
-def _sender(given: str | JmsUri | Port, uri: JmsUri, properties: Effective) -> Sender:
+def _sender(given: str | JmsUri | Port, uri: JmsUri, properties: Effective) -> SenderProfiles:
     target = properties.stated("targetService")
-    return Sender(
+    return SenderProfiles(
         address=without_user_info(uri.base),
         target_service=None if target is None else str(target),
         source=f"{given.service.name}/{given.name}" if isinstance(given, Port) else "URI",

@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.redaction import visible
 
-LONGEST_SHOWN: Final = 300
+MAX_SHOWN_CHARACTERS: Final = 300
 
 
 def shown(value: object) -> str:
@@ -20,4 +20,4 @@ def named(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "…"

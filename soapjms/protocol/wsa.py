@@ -19,7 +19,7 @@ from soapjms.protocol.envelope import Blame, Envelope, blocks_for, build_fault
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 
-MAX_ADDRESS: Final = 2048
+MAX_ADDRESS_CHARACTERS: Final = 2048
 """Characters of an action, id or address."""
 
 MAX_RELATIONS: Final = 20
@@ -276,8 +276,8 @@ def _made(edition: Edition, found: Mapping[str, list[etree._Element]]) -> Addres
 
 def _text(name: str, element: etree._Element) -> str:
     text = (element.text or "").strip()
-    if not text or len(element) or len(text) > MAX_ADDRESS:
-        why = f"{name} is no address of 1 to {MAX_ADDRESS} characters: {named(text) or '(empty)'}"
+    if not text or len(element) or len(text) > MAX_ADDRESS_CHARACTERS:
+        why = f"{name} is no address of 1 to {MAX_ADDRESS_CHARACTERS} characters: {named(text) or '(empty)'}"
         raise _WrongError(name, "InvalidAddress", why)
     return text
 

@@ -27,7 +27,7 @@ _MARKUP: Final = re.compile(  # what may hold the characters of a document type 
 )
 
 
-LARGE: Final = 1 << 16
+LARGE_DOCUMENT_OCTETS: Final = 1 << 16
 """Octets of a document that may take all the memory that there is."""
 
 NO_MEMORY: Final = "there is not memory enough to parse {} octets of XML"
@@ -92,7 +92,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         raise DocumentTypeError
     if len(octets) > limits.harmless:
         check_markup(octets, limits)
-    if len(octets) >= LARGE:
+    if len(octets) >= LARGE_DOCUMENT_OCTETS:
         _be_ready_for_errors()
     try:
         root = etree.fromstring(octets, _parser())

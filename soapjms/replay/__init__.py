@@ -31,10 +31,10 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError, importing_spark
-from soapjms.replay.inputs import Rejected, expand, is_elsewhere
+from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere
 from soapjms.replay.output import staging
-from soapjms.replay.summary import Summary, Tally, note_others, summarise
-from soapjms.replay.terms import Choice, Job, Progress, Terms, nothing_to_read
+from soapjms.replay.summary import RunTally, Summary, note_others, summarise
+from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 
@@ -98,7 +98,7 @@ def replay(
     return summary
 
 
-Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[Tally, list[Rejected]]]
+Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[RunTally, list[RejectedRow]]]
 
 
 def make_terms(
@@ -107,7 +107,7 @@ def make_terms(
     properties: Mapping[str, Value],
     variants: str | Iterable[str],
     window: timedelta,
-) -> Terms:
+) -> ReplayTerms:
     """Make what a run judges by of what it was told; see `replay`.
 
     Raises:
@@ -118,7 +118,7 @@ def make_terms(
         raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
     edition, choice = _profile(profile, given)
     setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
-    return Terms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
+    return ReplayTerms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
 
 
 def _variants(given: str | Iterable[str]) -> frozenset[str]:
@@ -131,7 +131,7 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
+def _job(logs: Iterable[LogArgument], target: Path, terms: ReplayTerms) -> Job:
     arguments = [os.fspath(each) for each in logs]
     elsewhere = [each for each in arguments if is_elsewhere(each)]
     found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
@@ -146,14 +146,14 @@ def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
     )
 
 
-def _note_files(job: Job, tally: Tally) -> None:
+def _note_files(job: Job, tally: RunTally) -> None:
     note_others(tally, job.others)
     for log in job.logs:
         if log.marked:
             tally.note(*MARKED)
 
 
-def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Choice | None]:
+def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, ProfileChoice | None]:
     """Return the profile and what chose it; of one that the logs are to show the default, for the time being."""
     if name != AUTO:
         try:
@@ -165,7 +165,7 @@ def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Cho
         raise UsageError(
             f"the WSDLs follow {' and '.join(each.name for each in editions)}; say by which to judge, or leave one out"
         )
-    return (editions[0], Choice.WSDL) if editions else (DEFAULT_PROFILE, Choice.OPEN)
+    return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
 
 
 def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:

@@ -38,15 +38,15 @@ from brokers.message import (
 )
 from soapjms.protocol.record import Direction, Node, Record
 
-MOST_HELD: Final = 32 << 20
+MAX_HELD_OCTETS: Final = 32 << 20
 """Octets of records that wait to be bundled."""
-MOST_IN_MEMORY: Final = 64 << 20
+MAX_SORTED_OCTETS: Final = 64 << 20
 """Octets of the bundles of one bucket that are put in order in memory."""
 
 CODEC: Final = "zstd"
 """Makes a tenth of the octets of captured messages, in less time than Java takes to copy the rest."""
-LEVEL: Final = 1
-SIZE: Final = 8
+COMPRESSION_LEVEL: Final = 1
+SIZE_OCTETS: Final = 8
 """Octets before what is compressed, which say how much it was."""
 
 Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
@@ -60,13 +60,13 @@ def bucket_of(key: str, buckets: int) -> int:
 
 def compressed(octets: bytes) -> bytes:
     """Make fewer octets of octets."""
-    packed: bytes = pa.Codec(CODEC, LEVEL).compress(octets, asbytes=True)
-    return len(octets).to_bytes(SIZE, "little") + packed
+    packed: bytes = pa.Codec(CODEC, COMPRESSION_LEVEL).compress(octets, asbytes=True)
+    return len(octets).to_bytes(SIZE_OCTETS, "little") + packed
 
 
 def inflated(octets: bytes) -> bytes:
     """Return the octets that `compressed` was given."""
-    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE:], size_of(octets), asbytes=True)
+    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE_OCTETS:], size_of(octets), asbytes=True)
     return found
 
 
@@ -82,7 +82,7 @@ def unsqueezed(octets: bytes) -> Any:
 
 def size_of(octets: bytes) -> int:
     """Return how many octets there were before they were squeezed."""
-    return int.from_bytes(octets[:SIZE], "little")
+    return int.from_bytes(octets[:SIZE_OCTETS], "little")
 
 
 class Bundle(NamedTuple):
@@ -113,7 +113,7 @@ class Bundler:
     @property
     def is_full(self) -> bool:
         """It is time to take out what was gathered."""
-        return self._octets >= MOST_HELD
+        return self._octets >= MAX_HELD_OCTETS
 
     def add(self, entry: Entry, answers: bool, announces: str | None = None) -> None:
         """Put in a record, and the message id that it announces."""
@@ -186,7 +186,7 @@ def in_order(bundles: Iterable[bytes]) -> Iterator[Entry]:
     for bundle in coming:
         held.extend(unsqueezed(bundle))
         octets += size_of(bundle)
-        if octets > MOST_IN_MEMORY:
+        if octets > MAX_SORTED_OCTETS:
             return _in_order_on_disk(chain(held, chain.from_iterable(map(unsqueezed, coming))))
     held.sort()
     return iter(held)
@@ -207,12 +207,12 @@ T = TypeVar("T")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
-MOST: Final = 8192
+MAX_CACHED_VALUES: Final = 8192
 """Things on a page of what is remembered: traffic of weeks has some ten thousand different properties."""
-SHORT: Final = 4096
+MAX_CACHED_LENGTH: Final = 4096
 """Octets or characters of what is remembered."""
 
-PLAIN: Final = 2
+MARSHAL_VERSION: Final = 2
 """The version of marshal's form in which the same values always make the same octets."""
 
 DIRECTIONS: Final[Mapping[str | None, Direction | None]] = {None: None, **{str(each): each for each in Direction}}
@@ -257,17 +257,17 @@ def pack(record: Record) -> bytes:
 
 def pack_members(*members: Any) -> bytes:
     """Make octets of the members of a record, in the order that `pack` has."""
-    return marshal.dumps(members, PLAIN)
+    return marshal.dumps(members, MARSHAL_VERSION)
 
 
 def pack_properties(properties: Properties) -> bytes:
     """Make octets of properties."""
-    return marshal.dumps([(each.name, str(each.type), each.value) for each in properties], PLAIN)
+    return marshal.dumps([(each.name, str(each.type), each.value) for each in properties], MARSHAL_VERSION)
 
 
 def pack_destination(kind: str, name: str | None) -> bytes:
     """Make octets of a destination."""
-    return marshal.dumps((kind, name), PLAIN)
+    return marshal.dumps((kind, name), MARSHAL_VERSION)
 
 
 def _pack_destination(destination: Destination | None) -> bytes | None:
@@ -295,7 +295,7 @@ def _body_members(body: Body) -> tuple[str | None, Any]:
     return None, bytes(body) if isinstance(body, memoryview) else body
 
 
-class Memory(Generic[K, T]):
+class ValueCache(Generic[K, T]):
     """What was worked out of late for what is short.
 
     Args:
@@ -305,7 +305,7 @@ class Memory(Generic[K, T]):
             again is taken over, and the rest is forgotten with the page after.
     """
 
-    def __init__(self, work: Callable[[K], T], size: Callable[[K], int], most: int = MOST) -> None:
+    def __init__(self, work: Callable[[K], T], size: Callable[[K], int], most: int = MAX_CACHED_VALUES) -> None:
         self._work, self._size, self._most = work, size, most
         self._known: dict[K, T] = {}
         self._before: dict[K, T] = {}
@@ -317,7 +317,7 @@ class Memory(Generic[K, T]):
             found = self._before.get(given)
             if found is None:
                 found = self._work(given)
-            if self._size(given) <= SHORT:
+            if self._size(given) <= MAX_CACHED_LENGTH:
                 if len(self._known) >= self._most:
                     self._before, self._known = self._known, {}
                 self._known[given] = found
@@ -328,9 +328,9 @@ class Unpacker:
     """Makes records of octets, and remembers what many have in common. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._properties = Memory(_unpack_properties, len)
-        self._destination = Memory(_unpack_destination, len)
-        self._json: Memory[str, dict[str, Any]] = Memory(json.loads, len)
+        self._properties = ValueCache(_unpack_properties, len)
+        self._destination = ValueCache(_unpack_destination, len)
+        self._json: ValueCache[str, dict[str, Any]] = ValueCache(json.loads, len)
 
     def unpack(self, octets: bytes) -> Record:
         """Return the record that was packed."""

@@ -21,19 +21,19 @@ from brokers.message import Destination, Element, Message, Properties
 from soapjms.protocol.assertions import Outcome, Verdict, guess_dialect
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record, format_time
 
-SAMPLES: Final = 3
+MAX_SAMPLES: Final = 3
 """How many findings of each cause are kept as samples: the earliest."""
-CAUSES: Final = 25
+MAX_CAUSES: Final = 25
 """How many causes an assertion may have with one verdict before they are told apart more roughly."""
-LONGEST_REASON: Final = 600
-PLACES: Final = 200
+MAX_REASON_CHARACTERS: Final = 600
+MAX_DESTINATIONS: Final = 200
 """How many destinations are listed one by one: the first in order of the alphabet."""
-STACKS: Final = 8
+MAX_STACKS: Final = 8
 """More than there are stacks that a message may look of."""
-ANSWERS: Final = 20
+MAX_SUBCODE_PAIRS: Final = 20
 """How many pairs of expected and observed subcodes are listed for a cause: the first in order of the alphabet."""
 
 
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
         return found._replace(headers=tuple((name, value) for name, value in found.headers))
 
 
-class Found(NamedTuple):
+class FindingKey(NamedTuple):
     """What a finding counts under: the reason, the service's destination, the sender's stack, and the subcodes."""
 
     reason: str
@@ -90,31 +90,31 @@ class Cause:
     where: Counter[tuple[str, str]] = field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def take(self, found: Found, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
+    def take(self, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
         """Count one finding; its sample is made only if it may be among the earliest."""
         self.count += 1
         self.where[found.place, found.stack] += 1
         if found.expected or found.observed:
             self.answers[found.expected, found.observed] += 1
-        if len(self.samples) < SAMPLES or (time, exchange_id) <= self.samples[-1][:2]:
-            self.samples = nsmallest(SAMPLES, [*self.samples, sample()])
+        if len(self.samples) < MAX_SAMPLES or (time, exchange_id) <= self.samples[-1][:2]:
+            self.samples = nsmallest(MAX_SAMPLES, [*self.samples, sample()])
         self._keep_first()
 
     def add(self, other: Cause) -> None:
         """Add the findings of another part of the run."""
         self.count += other.count
-        self.samples = nsmallest(SAMPLES, [*self.samples, *other.samples])
+        self.samples = nsmallest(MAX_SAMPLES, [*self.samples, *other.samples])
         self.where.update(other.where)
         self.answers.update(other.answers)
         self._keep_first()
 
     def settle(self) -> None:
         """Drop what is beyond the limits on lists; what is left is the same however the run was cut."""
-        self.where = keep_first(self.where, PLACES * STACKS)
-        self.answers = keep_first(self.answers, ANSWERS)
+        self.where = keep_first(self.where, MAX_DESTINATIONS * MAX_STACKS)
+        self.answers = keep_first(self.answers, MAX_SUBCODE_PAIRS)
 
     def _keep_first(self) -> None:
-        if len(self.where) > 2 * PLACES * STACKS or len(self.answers) > 2 * ANSWERS:
+        if len(self.where) > 2 * MAX_DESTINATIONS * MAX_STACKS or len(self.answers) > 2 * MAX_SUBCODE_PAIRS:
             self.settle()
 
     def to_members(self) -> list[Any]:
@@ -145,11 +145,11 @@ def _counter(items: Iterable[list[Any]]) -> Counter[tuple[str, str]]:
 
 
 def _as_it_is(reason: str) -> str:
-    return reason[:LONGEST_REASON]
+    return reason[:MAX_REASON_CHARACTERS]
 
 
 def _without_values(reason: str) -> str:
-    return VALUE.sub("…", reason[:LONGEST_REASON])
+    return VALUE.sub("…", reason[:MAX_REASON_CHARACTERS])
 
 
 def _up_to_the_first_value(reason: str) -> str:
@@ -173,7 +173,7 @@ class Causes:
     level: int = 0
     all: dict[str, Cause] = field(default_factory=dict)
 
-    def take(self, found: Found, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
+    def take(self, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
         """Count one finding."""
         self._cause(LEVELS[self.level](found.reason)).take(found, time, exchange_id, sample)
         self._settle()
@@ -192,7 +192,7 @@ class Causes:
         return cause
 
     def _settle(self) -> None:
-        while len(self.all) > CAUSES:
+        while len(self.all) > MAX_CAUSES:
             self._compare_at(self.level + 1)
 
     def _compare_at(self, level: int) -> None:
@@ -210,7 +210,7 @@ class Findings:
     groups: dict[tuple[str, str], Causes] = field(default_factory=dict)
 
     def take(
-        self, assertion: str, verdict: str, found: Found, time: str, exchange_id: str, sample: Callable[[], Sample]
+        self, assertion: str, verdict: str, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]
     ) -> None:
         """Count one finding; see `Cause.take`."""
         self._group(assertion, verdict).take(found, time, exchange_id, sample)
@@ -252,11 +252,11 @@ class Findings:
         return self.groups.setdefault((assertion, verdict), Causes())
 
 
-HEADERS: Final = 40
+MAX_SAMPLE_HEADERS: Final = 40
 """How many headers and properties of a message a sample has."""
-LONGEST_VALUE: Final = 200
-LONGEST_BODY: Final = 600
-LONGEST_PLACE: Final = 1000
+MAX_VALUE_CHARACTERS: Final = 200
+MAX_BODY_CHARACTERS: Final = 600
+MAX_DESTINATION_CHARACTERS: Final = 1000
 """Characters of a destination's name that are kept."""
 
 NODES: Final[Mapping[Carrier, str]] = {
@@ -291,12 +291,12 @@ class Scene(NamedTuple):
         first = next(iter(messages.values())).message.destination
         if first is not None and first.kind.is_temporary:
             first = Destination(first.kind, None)  # a client has its own, and another each time that it starts
-        place = (destination_text(first) or "")[:LONGEST_PLACE]
+        place = (destination_text(first) or "")[:MAX_DESTINATION_CHARACTERS]
         return cls(exchange, place, {carrier: guess_dialect(each) or "" for carrier, each in messages.items()})
 
-    def found(self, verdict: Verdict) -> Found:
+    def found(self, verdict: Verdict) -> FindingKey:
         """Say what a verdict counts under."""
-        return Found(
+        return FindingKey(
             reason=whole(verdict.reason or ""),
             place=self.place,
             stack=self.stacks[self._carrier(verdict)],
@@ -314,7 +314,7 @@ class Scene(NamedTuple):
             exchange_id=_cut(self.exchange.id),
             message_id=_cut(record.message.message_id or ""),
             destination=_cut(destination_text(record.message.destination) or ""),
-            reason=whole(verdict.reason or "")[:LONGEST_REASON],
+            reason=whole(verdict.reason or "")[:MAX_REASON_CHARACTERS],
             expected_subcodes=", ".join(verdict.expected_subcodes),
             observed_subcode=_cut(verdict.observed_subcode or ""),
             stack=self.stacks[carrier],
@@ -342,10 +342,10 @@ def headers(record: Record) -> Iterator[tuple[str, str]]:
     message = record.message
     known = [(name, value) for name, value in _jms_headers(message) if value is not None]
     named = [*known, *((each.name, each.value) for each in message.properties)]
-    for name, value in named[:HEADERS]:
+    for name, value in named[:MAX_SAMPLE_HEADERS]:
         yield _cut(name), _cut(str(value).lower() if isinstance(value, bool) else str(value))
-    if len(named) > HEADERS:
-        yield "…", f"{len(named) - HEADERS} more"
+    if len(named) > MAX_SAMPLE_HEADERS:
+        yield "…", f"{len(named) - MAX_SAMPLE_HEADERS} more"
     if record.truncated:
         yield "…", "the body was cut when it was captured"
 
@@ -371,14 +371,16 @@ def body_excerpt(message: Message) -> tuple[str, int]:
     """
     body = message.body
     if isinstance(body, str):
-        return whole(body[:LONGEST_BODY]), max(0, len(body) - LONGEST_BODY)
+        return whole(body[:MAX_BODY_CHARACTERS]), max(0, len(body) - MAX_BODY_CHARACTERS)
     if isinstance(body, bytes | memoryview):
-        return bytes(body[:LONGEST_BODY]).decode("utf-8", "backslashreplace"), max(0, len(body) - LONGEST_BODY)
+        return bytes(body[:MAX_BODY_CHARACTERS]).decode("utf-8", "backslashreplace"), max(
+            0, len(body) - MAX_BODY_CHARACTERS
+        )
     if body is None:
         return "", 0
     named = [(each.name, each.value) for each in body] if isinstance(body, Properties) else _elements(body)
-    shown = [f"{name}: {str(value)[:LONGEST_VALUE]}" for name, value in named]
-    return whole("\n".join(shown[:HEADERS])), max(0, len(shown) - HEADERS)
+    shown = [f"{name}: {str(value)[:MAX_VALUE_CHARACTERS]}" for name, value in named]
+    return whole("\n".join(shown[:MAX_SAMPLE_HEADERS])), max(0, len(shown) - MAX_SAMPLE_HEADERS)
 
 
 def _elements(body: tuple[Element, ...]) -> list[tuple[str, object]]:
@@ -386,7 +388,7 @@ def _elements(body: tuple[Element, ...]) -> list[tuple[str, object]]:
 
 
 def _cut(text: str) -> str:
-    return whole(text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…")
+    return whole(text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…")
 
 
 def whole(text: str) -> str:

@@ -15,15 +15,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it sh
 from pyspark.sql import DataFrame, SparkSession
 
 from soapjms.protocol.uri.redact import without_user_info
-from soapjms.replay.inputs import SUFFIXES, Expanded, LogFile, Rejected, form_of, is_hidden, opened, whole
-from soapjms.replay.records import Packed, read_packed
+from soapjms.replay.inputs import SUFFIXES, ExpandedInputs, LogFile, RejectedRow, form_of, is_hidden, opened, whole
+from soapjms.replay.records import PackedRecord, read_packed
 
-MOST: Final = 512 << 20
+MAX_FILE_OCTETS: Final = 512 << 20
 """Octets of a file."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
-def find(spark: SparkSession, uris: Iterable[str], number: int) -> Expanded:
+def find(spark: SparkSession, uris: Iterable[str], number: int) -> ExpandedInputs:
     """Find the files that URIs mean: files, folders (with all that is in them) and globs.
 
     Args:
@@ -32,25 +32,28 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> Expanded:
         number: of the first file.
     """
     found: dict[str, LogFile] = {}
-    rejected: list[Rejected] = []
+    rejected: list[RejectedRow] = []
     others: dict[str, str] = {}
     for uri in uris:
         try:
             files = list(_files(spark, uri, others))
         except Py4JJavaError as error:
             why = without_user_info(str(error.java_exception)[:1000])
-            rejected.append(Rejected(without_user_info(uri), None, f"cannot be opened: {why}"))
+            rejected.append(RejectedRow(without_user_info(uri), None, f"cannot be opened: {why}"))
             continue
         if not files:
-            rejected.append(Rejected(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
+            rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
-            if size > MOST:
-                reason = f"a file of {size} octets; at most {MOST} are read from another machine: cut it into several"
-                rejected.append(Rejected(without_user_info(path), None, reason))
+            if size > MAX_FILE_OCTETS:
+                reason = (
+                    f"a file of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
+                    "cut it into several"
+                )
+                rejected.append(RejectedRow(without_user_info(path), None, reason))
             elif path not in found:
                 name = without_user_info(path)
                 found[path] = LogFile(number + len(found), name, path, size, form_of(b"", path))
-    return Expanded(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
+    return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
 def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
@@ -80,12 +83,14 @@ def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:
     return spark.read.format("binaryFile").load(paths).select("path", "content")
 
 
-def read_content(logs: Mapping[str, LogFile], path: str, octets: bytes) -> Iterator[tuple[LogFile, Packed | Rejected]]:
+def read_content(
+    logs: Mapping[str, LogFile], path: str, octets: bytes
+) -> Iterator[tuple[LogFile, PackedRecord | RejectedRow]]:
     """Read the records of one file."""
     log = logs[path]
     stream = io.BytesIO(octets)
     seen = opened(stream, log.number, log.name, log.path)
-    if isinstance(seen, Rejected):
+    if isinstance(seen, RejectedRow):
         yield log, seen
         return
     stream.seek(0)

@@ -1,6 +1,6 @@
 """Which files a run reads, what they are, and the parts that they are read in.
 
-What cannot be opened is a `Rejected`, never an exception and never left out.
+What cannot be opened is a `RejectedRow`, never an exception and never left out.
 
 Spec: capture record, version 1.
 """
@@ -29,16 +29,16 @@ SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
 GZIP_MAGIC: Final = b"\x1f\x8b"
 PARQUET_MAGIC: Final = b"PAR1"
 MARK: Final = codecs.BOM_UTF8
-CHUNK: Final = 1 << 18
+CHUNK_OCTETS: Final = 1 << 18
 GZIP_RATIO: Final = 8
 """What capture logs grow to at the least when they are decompressed."""
-START: Final = 1 << 12
+HEAD_OCTETS: Final = 1 << 12
 """Octets at the beginning of a file that tell what it is."""
 HIDING: Final = (".", "_")
 """How names begin of what programs keep for themselves."""
 
 
-class Form(StrEnum):
+class LogForm(StrEnum):
     """The forms of a capture log."""
 
     LINES = "JSON Lines"
@@ -63,14 +63,14 @@ class LogFile(NamedTuple):
     name: str
     path: str
     size: int
-    form: Form
+    form: LogForm
     marked: bool = False
     groups: tuple[tuple[int, int], ...] = ()
 
     @property
     def gzipped(self) -> bool:
         """It is compressed as a whole, so that it cannot be read in parts."""
-        return self.form is Form.GZIP
+        return self.form is LogForm.GZIP
 
 
 class Split(NamedTuple):
@@ -93,10 +93,10 @@ class Split(NamedTuple):
     @property
     def is_counted_anew(self) -> bool:
         """Its lines count from its start, as nobody knows how many are before it."""
-        return self.log.form is Form.LINES and (self.start > 0 or self.end is not None)
+        return self.log.form is LogForm.LINES and (self.start > 0 or self.end is not None)
 
 
-class Rejected(NamedTuple):
+class RejectedRow(NamedTuple):
     """Something that could not be read, as a row of rejected/.
 
     `line` is None where it is the whole file. In `raw`, octets that are not UTF-8 show as backslash escapes.
@@ -108,7 +108,7 @@ class Rejected(NamedTuple):
     raw: str | None = None
 
 
-class Expanded(NamedTuple):
+class ExpandedInputs(NamedTuple):
     """What arguments mean.
 
     Attributes:
@@ -118,7 +118,7 @@ class Expanded(NamedTuple):
     """
 
     logs: list[LogFile]
-    rejected: list[Rejected]
+    rejected: list[RejectedRow]
     others: list[str]
 
 
@@ -133,7 +133,7 @@ def is_elsewhere(argument: str) -> bool:
     return URI.match(argument) is not None
 
 
-def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> Expanded:
+def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> ExpandedInputs:
     """Find the files that arguments mean: files, folders (their .jsonl, .jsonl.gz and .parquet) and globs.
 
     Folders are searched with all that is in them. A file that is meant twice is read once. Anything that cannot be
@@ -144,32 +144,32 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None
         leave_out: a folder whose files are no input: the output of this run.
     """
     found: dict[str, LogFile] = {}
-    rejected: list[Rejected] = []
+    rejected: list[RejectedRow] = []
     others: dict[str, str] = {}
     for each in logs:
         argument = os.fspath(each)
         before = len(rejected)
         names = _names(argument, leave_out, rejected, others)
         if not names and len(rejected) == before:
-            rejected.append(Rejected(shown(argument), None, _why_nothing(argument)))
+            rejected.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
         for name in names:
             path = os.path.realpath(name)
             if path in found:
                 continue
             log = _open(len(found), name, path)
-            if isinstance(log, Rejected):
+            if isinstance(log, RejectedRow):
                 rejected.append(log)
             else:
                 found[path] = log
-    return Expanded(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
+    return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
-def _open(number: int, name: str, path: str) -> LogFile | Rejected:
+def _open(number: int, name: str, path: str) -> LogFile | RejectedRow:
     try:
         with open_file(path) as stream:
             return opened(stream, number, shown(name), path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        return Rejected(shown(name), None, why_closed(error))
+        return RejectedRow(shown(name), None, why_closed(error))
 
 
 def open_file(path: str) -> BinaryIO:
@@ -188,30 +188,30 @@ def why_closed(error: OSError | ValueError) -> str:
     return f"cannot be opened: {getattr(error, 'strerror', None) or error}"
 
 
-def form_of(start: bytes, name: str) -> Form:
+def form_of(start: bytes, name: str) -> LogForm:
     """Say what form a log has, by its first octets, else by its name."""
     if start.startswith(PARQUET_MAGIC) or name.endswith(".parquet"):
-        return Form.PARQUET
-    return Form.GZIP if start.startswith(GZIP_MAGIC) or name.endswith(".gz") else Form.LINES
+        return LogForm.PARQUET
+    return LogForm.GZIP if start.startswith(GZIP_MAGIC) or name.endswith(".gz") else LogForm.LINES
 
 
-def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rejected:
+def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | RejectedRow:
     """Look at the beginning of a log, of Parquet at its end, to see what it is."""
-    start = stream.read(START)
+    start = stream.read(HEAD_OCTETS)
     size = stream.seek(0, os.SEEK_END)
     form = form_of(start, name)
-    if form is Form.PARQUET:
+    if form is LogForm.PARQUET:
         try:
             found = parquet.ParquetFile(stream)
         except (pa.ArrowException, OSError) as error:
-            return Rejected(name, None, f"cannot be read as Parquet: {error}")
+            return RejectedRow(name, None, f"cannot be read as Parquet: {error}")
         problem = schema_problem(found.schema_arrow)
         if problem is not None:
-            return Rejected(name, None, problem)
+            return RejectedRow(name, None, problem)
         groups = (found.metadata.row_group(number) for number in range(found.metadata.num_row_groups))
         rows = tuple((each.num_rows, each.total_byte_size) for each in groups)
         return LogFile(number, name, path, size, form, groups=rows)
-    marked = (_first_inflated(start) if form is Form.GZIP else start).startswith(MARK)
+    marked = (_first_inflated(start) if form is LogForm.GZIP else start).startswith(MARK)
     return LogFile(number, name, path, size, form, marked)
 
 
@@ -228,7 +228,7 @@ def shown(name: str) -> str:
     return without_user_info(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
-def _names(argument: str, leave_out: Path | None, rejected: list[Rejected], others: dict[str, str]) -> list[str]:
+def _names(argument: str, leave_out: Path | None, rejected: list[RejectedRow], others: dict[str, str]) -> list[str]:
     """Find the files that an argument means; add what is rejected at once, and what is beside the logs in folders."""
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
@@ -243,7 +243,7 @@ def _names(argument: str, leave_out: Path | None, rejected: list[Rejected], othe
     return found
 
 
-class Below(NamedTuple):
+class FolderContents(NamedTuple):
     """What is in a folder and in all folders in it.
 
     Attributes:
@@ -253,11 +253,11 @@ class Below(NamedTuple):
     """
 
     logs: list[Path]
-    refused: list[Rejected]
+    refused: list[RejectedRow]
     others: list[Path]
 
 
-def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Below:
+def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> FolderContents:
     """Find what is in a folder and in all folders in it, those behind links too.
 
     No folder is searched twice, so links may lead in circles. Where a log has several names, one that is no link, and
@@ -267,7 +267,7 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Below:
         folder: where to search.
         leave_out: says of a path that it is none of ours.
     """
-    refused: list[Rejected] = []
+    refused: list[RejectedRow] = []
     logs: dict[str, Path] = {}
     others: list[Path] = []
     for at, names in _folders(folder, refused):
@@ -278,7 +278,7 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Below:
                     logs.setdefault(os.path.realpath(path), path)
             elif not (is_hidden((*inside, path.name)) or leave_out(path)):
                 others.append(path)
-    return Below(sorted(logs.values()), refused, others)
+    return FolderContents(sorted(logs.values()), refused, others)
 
 
 def is_hidden(names: Iterable[str]) -> bool:
@@ -286,11 +286,11 @@ def is_hidden(names: Iterable[str]) -> bool:
     return any(name.startswith(HIDING) for name in names)
 
 
-def _folders(folder: str | Path, refused: list[Rejected]) -> Iterator[tuple[Path, list[str]]]:
+def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[Path, list[str]]]:
     """Walk a folder, then what the links in it lead to, and so on: each folder, with the names of its files, once."""
 
     def refuse(error: OSError) -> None:
-        refused.append(Rejected(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
+        refused.append(RejectedRow(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
 
     seen: set[str] = set()
     tops = [os.fspath(folder)]
@@ -325,7 +325,7 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
     """
     parts: list[Split] = []
     for log in logs:
-        if log.form is Form.PARQUET:
+        if log.form is LogForm.PARQUET:
             parts.extend(_row_groups(log, size))
         elif log.gzipped or log.size <= size:
             parts.append(whole(log))
@@ -343,7 +343,7 @@ def whole(log: LogFile) -> Split:
 
 def _octets(log: LogFile) -> int:
     """Return about how much there is to read when it is unpacked."""
-    if log.form is Form.PARQUET:
+    if log.form is LogForm.PARQUET:
         return sum(octets for _, octets in log.groups) or GZIP_RATIO * log.size
     return GZIP_RATIO * log.size if log.gzipped else log.size
 
@@ -365,7 +365,7 @@ def count_lines(split: Split) -> int:
             stream.seek(split.start)
             left = (split.end if split.end is not None else split.log.size) - split.start
             lines = 0
-            while left > 0 and (octets := stream.read(min(CHUNK, left))):
+            while left > 0 and (octets := stream.read(min(CHUNK_OCTETS, left))):
                 lines += octets.count(b"\n")
                 left -= len(octets)
             return lines

@@ -16,16 +16,16 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Record
 from soapjms.replay.bundles import Unpacker
-from soapjms.replay.inputs import Rejected, shown, whole
-from soapjms.replay.judging import judge_all
+from soapjms.replay.inputs import RejectedRow, shown, whole
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS
-from soapjms.replay.records import Packed, read_packed
-from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.records import PackedRecord, read_packed
+from soapjms.replay.summary import REJECTS_SHOWN, RunTally
 from soapjms.replay.terms import SHOWN, Job, Progress, place
+from soapjms.replay.verdicts import judge_all
 
-BATCH: Final = 2000
-REPORT_EVERY: Final = 2_000
+BATCH_ROWS: Final = 2000
+REPORT_RECORDS: Final = 2_000
 
 TABLES: Final = """
 CREATE TABLE staged (key TEXT, by_alias INTEGER, announces TEXT, time INTEGER, file INTEGER, line INTEGER, packed BLOB);
@@ -41,7 +41,7 @@ ORDER BY place, time, file, line
 """
 
 
-def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejected]]:
+def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[RejectedRow]]:
     """Judge a job's logs and write verdicts/ and rejected/ under `result`.
 
     Returns:
@@ -52,8 +52,8 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
     """
     if job.elsewhere:
         raise UsageError(f"{shown(job.elsewhere[0])} is read by Spark only; without it name files of this machine")
-    tally = Tally()
-    first: list[Rejected] = []
+    tally = RunTally()
+    first: list[RejectedRow] = []
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
     with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:
@@ -69,7 +69,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
     return tally, first
 
 
-def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterator[Rejected]:
+def _read(job: Job, sorter: _Sorter, progress: Progress, tally: RunTally) -> Iterator[RejectedRow]:
     """Put all records into the sorter, count which edition they show, and give out what could not be read."""
     yield from job.rejected
     unpack = Unpacker().unpack
@@ -78,11 +78,11 @@ def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterat
         what = f"reading {log.name} ({number} of {len(job.logs)})"
         progress(Phase(what, octets, total))
         for found in read_packed(whole(log)):
-            if isinstance(found, Rejected):
+            if isinstance(found, RejectedRow):
                 yield found
             else:
                 sorter.add(found)
-                if sorter.count % REPORT_EVERY == 0:
+                if sorter.count % REPORT_RECORDS == 0:
                     progress(Phase(f"{what}: {sorter.count} records", octets, total))
                 if job.terms.is_open and (edition := job.terms.edition_shown(unpack(found.row.packed))) is not None:
                     tally.count(SHOWN, edition)
@@ -91,7 +91,7 @@ def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterat
 
 def _counted(records: Iterable[tuple[str, Record]], total: int, progress: Progress) -> Iterator[tuple[str, Record]]:
     for number, each in enumerate(records):
-        if number % REPORT_EVERY == 0:
+        if number % REPORT_RECORDS == 0:
             progress(Phase(f"judging: {number} of {total} records", number, total))
         yield each
 
@@ -105,12 +105,12 @@ class _Sorter:
         self._waiting: list[tuple[Any, ...]] = []
         self.count = 0
 
-    def add(self, found: Packed) -> None:
+    def add(self, found: PackedRecord) -> None:
         """Take in one record."""
         self.count += 1
         key, time, packed = found.row
         self._waiting.append((*key, time, found.file, found.line, packed))
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= BATCH_ROWS:
             self._flush()
 
     def sorted(self) -> Iterator[tuple[str, Record]]:

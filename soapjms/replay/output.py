@@ -26,7 +26,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.replay.parquet import to_batch
 from soapjms.replay.summary import PRODUCER
 
-BATCH: Final = 2000
+BATCH_ROWS: Final = 2000
 PART: Final = "part-00000.parquet"
 """The file of rows that one process writes."""
 
@@ -79,7 +79,7 @@ class Rows:
     def write(self, row: tuple[Any, ...]) -> None:
         """Write one row, its values in the order of the columns."""
         self._waiting.append(row)
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= BATCH_ROWS:
             self._flush()
 
     def _flush(self) -> None:

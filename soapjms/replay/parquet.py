@@ -41,7 +41,7 @@ from soapjms.replay.bundles import (
     DIRECTIONS,
     KINDS,
     NODES,
-    Memory,
+    ValueCache,
     microseconds,
     pack,
     pack_destination,
@@ -275,8 +275,8 @@ SIMPLE: Final = frozenset({"bytes", "text"})
 EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
 """The times that Python knows, in microseconds since 1970."""
-LONGEST_REASON: Final = 1000
-SHOWN_OF_ROW: Final = 1 << 16
+MAX_REASON_CHARACTERS: Final = 1000
+MAX_ROW_CHARACTERS: Final = 1 << 16
 
 
 class PackedRow(NamedTuple):
@@ -331,16 +331,16 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return column.cast(field.type, safe=field.name != "time")  # times of nanoseconds lose what is beyond ours
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = f"column {field.name} is of type {column.type}; {field.type} is required: {error}"
-        raise InvalidRecordError(reason[:LONGEST_REASON]) from None
+        raise InvalidRecordError(reason[:MAX_REASON_CHARACTERS]) from None
 
 
 class Packer:
     """Packs rows. Remembers the properties and destinations of those before, which most messages repeat."""
 
     def __init__(self) -> None:
-        self._properties = Memory(_packed_properties, _characters)
-        self._meta = Memory(_packed_meta, _characters)
-        self._destination = Memory(_packed_destination, _characters)
+        self._properties = ValueCache(_packed_properties, _characters)
+        self._meta = ValueCache(_packed_meta, _characters)
+        self._destination = ValueCache(_packed_destination, _characters)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
         """Pack the rows of a batch of `RECORDS`."""
@@ -398,7 +398,7 @@ class Packer:
             check_text(record)
         except InvalidRecordError as error:
             text = json.dumps(row, default=_shown, ensure_ascii=False)
-            return RefusedRow(str(error).encode("utf-8", "backslashreplace").decode(), text[:SHOWN_OF_ROW])
+            return RefusedRow(str(error).encode("utf-8", "backslashreplace").decode(), text[:MAX_ROW_CHARACTERS])
         return packed_row(record)
 
 

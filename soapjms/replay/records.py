@@ -1,6 +1,6 @@
 """Reading capture logs: their records, numbered, one by one; a damaged part takes nothing of the others with it.
 
-One reader for every engine. What cannot be read is a `Rejected`, with its file and line, never an exception and
+One reader for every engine. What cannot be read is a `RejectedRow`, with its file and line, never an exception and
 never left out: a line that is no record, octets that are not UTF-8, a gzip member that is torn. Of Parquet the
 number of a row counts as its line.
 
@@ -26,23 +26,23 @@ from pyarrow import parquet
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import Record, from_json
 from soapjms.replay.bundles import Unpacker
-from soapjms.replay.inputs import CHUNK, MARK, Form, LogFile, Rejected, Split
+from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
 from soapjms.replay.parquet import PackedRow, Packer, RefusedRow, as_records, check_text, packed_row
 
 GZIP_BITS: Final = 31
 """The window bits that have zlib read gzip."""
-GZIP_CHUNK: Final = 1 << 16
+GZIP_CHUNK_OCTETS: Final = 1 << 16
 """Octets of a file that are read at a time, and of content that are unpacked at a time."""
-HELD: Final = 1 << 20
+MAX_HELD_OCTETS: Final = 1 << 20
 """Octets of content up to which a member is given out only when it was seen whole; `CaptureLog` writes smaller ones."""
-PROBE: Final = 1 << 7
+PROBE_OCTETS: Final = 1 << 7
 """Octets at the beginning of what may be a member that have to be sound."""
-LOOK: Final = 1 << 12
+FIRST_READ_OCTETS: Final = 1 << 12
 """Octets that are read first of a member, and to find one: a torn one is often small, and the next near."""
-AGAIN: Final = 4
-SPARE: Final = 16 << 20
-"""Octets that may be gone through again to find members behind damage: these, and `AGAIN` for each of the file."""
-RATIO: Final = 32
+REREAD_FACTOR: Final = 4
+SPARE_REREAD_OCTETS: Final = 16 << 20
+"""Octets that may be read again to find members behind damage: these, and `REREAD_FACTOR` for each of the file."""
+REREAD_RATIO: Final = 32
 """Octets of content that count as one gone through again: more than a capture log has, and a bomb has a thousand."""
 
 HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
@@ -54,7 +54,7 @@ ANOTHER: Final = "the gzip stream breaks off here: another begins before it ends
 SPENT: Final = "; too much is damaged to look for what may follow"
 
 
-class Piece(NamedTuple):
+class GzipPiece(NamedTuple):
     """Some of what a gzip file holds.
 
     Attributes:
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
     problem: str | None = None
 
 
-def pieces(stream: BinaryIO, end: int | None = None) -> Iterator[Piece]:
+def pieces(stream: BinaryIO, end: int | None = None) -> Iterator[GzipPiece]:
     """Read the members of a gzip file from where a stream is; behind a torn one go on with the next.
 
     Of a torn member what comes before the damage is given out. Nothing tells where it was to end, so that the next may
@@ -103,56 +103,56 @@ class _Walk:
         if position == 0:  # of nothing no gzip is made
             return 0
         self._stream.seek(position)
-        while octets := self._stream.read(GZIP_CHUNK):
+        while octets := self._stream.read(GZIP_CHUNK_OCTETS):
             left = octets.lstrip(b"\0")
             if left:
                 return position + len(octets) - len(left)
             position += len(octets)
         return None
 
-    def member(self, start: int) -> Iterator[Piece]:
+    def member(self, start: int) -> Iterator[GzipPiece]:
         """Read one member; the last piece says where it ends, or why it has no end."""
         held: list[bytes] = []
-        size, position, rest, step = 0, start, b"", LOOK
+        size, position, rest, step = 0, start, b"", FIRST_READ_OCTETS
         before = inflater = zlib.decompressobj(GZIP_BITS)
         self._stream.seek(start)
         while rest := rest or self._stream.read(step):
             before = inflater.copy()
             try:
-                octets = inflater.decompress(rest, GZIP_CHUNK)
+                octets = inflater.decompress(rest, GZIP_CHUNK_OCTETS)
             except zlib.error:
                 break
             size += len(octets)
             held.append(octets)
             if inflater.eof:
-                yield Piece(b"".join(held), self._stream.tell() - len(inflater.unused_data))
+                yield GzipPiece(b"".join(held), self._stream.tell() - len(inflater.unused_data))
                 return
             position += len(rest) - len(inflater.unconsumed_tail)
-            rest, step = inflater.unconsumed_tail, min(2 * step, GZIP_CHUNK)
-            if size > HELD:
-                yield Piece(b"".join(held))
+            rest, step = inflater.unconsumed_tail, min(2 * step, GZIP_CHUNK_OCTETS)
+            if size > MAX_HELD_OCTETS:
+                yield GzipPiece(b"".join(held))
                 held.clear()
         else:
             before = inflater
         seen = position + len(rest)
         following = self._next(start)
         if following is not None:
-            self._again += max(0, seen - following) + size // RATIO
-        if size <= HELD:
+            self._again += max(0, seen - following) + size // REREAD_RATIO
+        if size <= MAX_HELD_OCTETS:
             yield from self._torn(zlib.decompressobj(GZIP_BITS), start, following)
         else:
-            yield Piece(b"".join(held))
+            yield GzipPiece(b"".join(held))
             yield from self._torn(before, position, following)
 
-    def _torn(self, inflater: Any, position: int, following: int | None) -> Iterator[Piece]:
+    def _torn(self, inflater: Any, position: int, following: int | None) -> Iterator[GzipPiece]:
         """Give out what a torn member holds from a position up to the damage, or to where the next begins."""
-        step, problem = GZIP_CHUNK, ENDS if following is None else ANOTHER
+        step, problem = GZIP_CHUNK_OCTETS, ENDS if following is None else ANOTHER
         while True:
             self._stream.seek(position)
             piece = self._stream.read(step if following is None else max(0, min(step, following - position)))
             attempt = inflater.copy()
             try:
-                octets = attempt.decompress(piece, GZIP_CHUNK)
+                octets = attempt.decompress(piece, GZIP_CHUNK_OCTETS)
             except zlib.error as error:  # nothing is given out of a piece with damage in it: go nearer to it
                 step = len(piece) // 2
                 if step:
@@ -163,13 +163,13 @@ class _Walk:
             if not (piece or octets):
                 break
             inflater, position = attempt, position + len(piece) - len(attempt.unconsumed_tail)
-            yield Piece(octets)
-        yield Piece(b"", following, problem + SPENT if following is None and self._is_spent else problem)
+            yield GzipPiece(octets)
+        yield GzipPiece(b"", following, problem + SPENT if following is None and self._is_spent else problem)
 
     @property
     def _is_spent(self) -> bool:
         """So much was gone through again that no member is looked for any more."""
-        return self._again > SPARE + AGAIN * self._size
+        return self._again > SPARE_REREAD_OCTETS + REREAD_FACTOR * self._size
 
     def _next(self, start: int) -> int | None:
         """Find the member that follows the one at a position, which is torn; None for none."""
@@ -184,7 +184,7 @@ class _Walk:
     def _find(self, position: int) -> int | None:
         """Find what looks as a member begins, from a position on."""
         self._stream.seek(position)
-        size, window = LOOK, b""
+        size, window = FIRST_READ_OCTETS, b""
         self._again += size
         while octets := self._stream.read(size):
             window += octets
@@ -193,20 +193,20 @@ class _Walk:
                 return position + found.start()
             position += max(0, len(window) - HEADER_LENGTH + 1)
             window = window[1 - HEADER_LENGTH :]
-            size = GZIP_CHUNK
+            size = GZIP_CHUNK_OCTETS
         return None
 
     def _is_sound(self, position: int) -> bool:
         """Say whether what looks as a member begins can be unpacked, its first octets at least."""
         self._stream.seek(position)
         try:
-            zlib.decompressobj(GZIP_BITS).decompress(self._stream.read(PROBE), GZIP_CHUNK)
+            zlib.decompressobj(GZIP_BITS).decompress(self._stream.read(PROBE_OCTETS), GZIP_CHUNK_OCTETS)
         except zlib.error:
             return False
         return True
 
 
-class Inflated(io.RawIOBase):
+class GzipStream(io.RawIOBase):
     """The content of a gzip file as a stream, which ends at each damage: then `problem` says why.
 
     Attributes:
@@ -242,18 +242,18 @@ class Inflated(io.RawIOBase):
         return count
 
 
-MAX_LINE: Final = 128 << 20
+MAX_LINE_OCTETS: Final = 128 << 20
 """Octets; a longer line is no record but an attack or a damaged file."""
 SHOWN_OF_LONG_LINE: Final = 1 << 16
 SPARE_LINES: Final = 100_000
 OCTETS_OF_LINE: Final = 16
 """Lines of a log that may be blank or no records: `SPARE_LINES`, and one for each of so many octets of its file, as it
 is stored. 32 KiB of gzip hold 32 million."""
-ROWS: Final = 1000
+MAX_HELD_ROWS: Final = 1000
 """Of Parquet, that are held at a time."""
 
 
-class Captured(NamedTuple):
+class CapturedRecord(NamedTuple):
     """A record, and where it stood."""
 
     file: int
@@ -261,7 +261,7 @@ class Captured(NamedTuple):
     record: Record
 
 
-class Packed(NamedTuple):
+class PackedRecord(NamedTuple):
     """A record as engines move it, and where it stood."""
 
     file: int
@@ -272,14 +272,18 @@ class Packed(NamedTuple):
 # Records
 
 
-def read(split: Split) -> Iterator[Captured | Rejected]:
+def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
     """Read the records of one part of a log. Blank lines are no records and are passed over."""
     unpack = Unpacker().unpack
     for found in _read(split):
-        yield found if not isinstance(found, Packed) else Captured(found.file, found.line, unpack(found.row.packed))
+        yield (
+            found
+            if not isinstance(found, PackedRecord)
+            else CapturedRecord(found.file, found.line, unpack(found.row.packed))
+        )
 
 
-def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[Packed | Rejected]:
+def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[PackedRecord | RejectedRow]:
     """Read the records of one part of a log as engines move them.
 
     Args:
@@ -287,10 +291,14 @@ def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[Packed
         stream: its octets, if it is no file of this machine.
     """
     for found in _read(split, stream):
-        yield found if not isinstance(found, Captured) else Packed(found.file, found.line, packed_row(found.record))
+        yield (
+            found
+            if not isinstance(found, CapturedRecord)
+            else PackedRecord(found.file, found.line, packed_row(found.record))
+        )
 
 
-def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[Captured | Packed | Rejected]:
+def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[CapturedRecord | PackedRecord | RejectedRow]:
     log = split.log
     reader = READERS[log.form]
     try:
@@ -300,13 +308,13 @@ def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[Captured | P
         with open(log.path, "rb") as stream:
             yield from reader(split, stream)
     except OSError as error:
-        yield Rejected(log.name, None, f"cannot be read: {error.strerror or error}")
+        yield RejectedRow(log.name, None, f"cannot be read: {error.strerror or error}")
 
 
 # Lines
 
 
-def _read_plain(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
+def _read_plain(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
     number, spare = _go_to_first_line(split, stream), _spare(split.log)
     position = stream.tell()
     while split.end is None or position < split.end:
@@ -314,7 +322,7 @@ def _read_plain(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]
         if not line.length:
             return
         found = _parsed(split.log, number, line, at_start=position == 0)
-        spare -= not isinstance(found, Captured)
+        spare -= not isinstance(found, CapturedRecord)
         if spare < 0:
             yield _no_log(split.log, number)
             return
@@ -328,8 +336,8 @@ def _spare(log: LogFile) -> int:
     return SPARE_LINES + log.size // OCTETS_OF_LINE
 
 
-def _no_log(log: LogFile, number: int) -> Rejected:
-    return Rejected(
+def _no_log(log: LogFile, number: int) -> RejectedRow:
+    return RejectedRow(
         log.name, number, f"more than {_spare(log)} lines are blank or no records; those from here on are not read"
     )
 
@@ -341,7 +349,7 @@ def _go_to_first_line(split: Split, stream: BinaryIO) -> int:
     stream.seek(split.start - 1)
     if stream.read(1) == b"\n":
         return split.first_line
-    while (octets := stream.readline(CHUNK)) and not octets.endswith(b"\n"):
+    while (octets := stream.readline(CHUNK_OCTETS)) and not octets.endswith(b"\n"):
         pass
     return split.first_line + 1
 
@@ -353,19 +361,19 @@ class _Line(NamedTuple):
 
 
 def _next_line(stream: BinaryIO) -> _Line:
-    octets = rest = stream.readline(MAX_LINE)
+    octets = rest = stream.readline(MAX_LINE_OCTETS)
     length = len(octets)
     while rest and not rest.endswith(b"\n"):
-        rest = stream.readline(CHUNK)
+        rest = stream.readline(CHUNK_OCTETS)
         length += len(rest)
     return _Line(octets, length, rest.endswith(b"\n"))
 
 
-def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Captured | Rejected | None:
+def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> CapturedRecord | RejectedRow | None:
     """Read the record of a line, None of one that is blank."""
-    if line.length > MAX_LINE:
-        reason = f"a line of {line.length} octets; at most {MAX_LINE} are read"
-        return Rejected(log.name, number, reason, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
+    if line.length > MAX_LINE_OCTETS:
+        reason = f"a line of {line.length} octets; at most {MAX_LINE_OCTETS} are read"
+        return RejectedRow(log.name, number, reason, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
     octets = line.octets.rstrip(b"\r\n")
     if at_start:
         octets = octets.removeprefix(MARK)
@@ -377,31 +385,31 @@ def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Captur
         if "\\u" in text:  # only an escape can bring in half of a pair: the octets were UTF-8
             check_text(record)
     except UnicodeDecodeError as error:
-        return Rejected(log.name, number, f"not UTF-8: {error.reason} at octet {error.start}", _shown(octets))
+        return RejectedRow(log.name, number, f"not UTF-8: {error.reason} at octet {error.start}", _shown(octets))
     except InvalidRecordError as error:
-        return Rejected(log.name, number, _shown(str(error).encode("utf-8", "backslashreplace")), text)
-    return Captured(log.number, number, record)
+        return RejectedRow(log.name, number, _shown(str(error).encode("utf-8", "backslashreplace")), text)
+    return CapturedRecord(log.number, number, record)
 
 
 def _shown(octets: bytes) -> str:
     return octets.decode("utf-8", "backslashreplace")
 
 
-def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
+def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
     """Read what a gzip file gives; reject the line that a torn member broke in, and go on with the next member."""
     stream.seek(split.start)
-    log, inflated, spare = split.log, Inflated(stream, split.end), _spare(split.log)
-    lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK))
+    log, inflated, spare = split.log, GzipStream(stream, split.end), _spare(split.log)
+    lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK_OCTETS))
     for number in count(split.first_line):
         line = _next_line(lines)
         if inflated.problem is not None and not line.ended:
-            yield Rejected(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
+            yield RejectedRow(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
             inflated.problem = None
             continue
         if not line.length:
             return
         found = _parsed(log, number, line, at_start=number == 1)
-        spare -= not isinstance(found, Captured)
+        spare -= not isinstance(found, CapturedRecord)
         if spare < 0:
             yield _no_log(log, number)
             return
@@ -418,26 +426,26 @@ def _packer() -> Packer:
     return Packer()
 
 
-def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[Packed | Rejected]:
+def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | RejectedRow]:
     log, packer = split.log, _packer()
     line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
     try:
         found = parquet.ParquetFile(stream)
         for group in groups:  # one by one: of several at a time, nothing is left if the last one is damaged
-            for batch in found.iter_batches(ROWS, [group]):
+            for batch in found.iter_batches(MAX_HELD_ROWS, [group]):
                 for row in packer.rows(as_records(batch)):
                     yield _of_row(log, line, row)
                     line += 1
     except (pa.ArrowException, InvalidRecordError) as error:
-        yield Rejected(log.name, line, f"cannot be read from here on: {error}")
+        yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
 
 
-def _of_row(log: LogFile, line: int, row: PackedRow | RefusedRow) -> Packed | Rejected:
-    return Packed(log.number, line, row) if isinstance(row, PackedRow) else Rejected(log.name, line, *row)
+def _of_row(log: LogFile, line: int, row: PackedRow | RefusedRow) -> PackedRecord | RejectedRow:
+    return PackedRecord(log.number, line, row) if isinstance(row, PackedRow) else RejectedRow(log.name, line, *row)
 
 
-READERS: Final[Mapping[Form, Callable[[Split, BinaryIO], Iterator[Captured | Packed | Rejected]]]] = {
-    Form.LINES: _read_plain,
-    Form.GZIP: _read_gzipped,
-    Form.PARQUET: _read_parquet,
+READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | PackedRecord | RejectedRow]]]] = {
+    LogForm.LINES: _read_plain,
+    LogForm.GZIP: _read_gzipped,
+    LogForm.PARQUET: _read_parquet,
 }

@@ -33,19 +33,19 @@ from soapjms.protocol.record import Record
 from soapjms.replay import hadoop
 from soapjms.replay.bundles import Bundler, Unpacker, in_order, pack_aliases, rekeyed, used_aliases
 from soapjms.replay.errors import SparkFailedError
-from soapjms.replay.inputs import LogFile, Rejected, Split, count_lines, splits, whole
-from soapjms.replay.judging import judge_all
+from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
 from soapjms.replay.output import PART, Rows, write_text
 from soapjms.replay.parquet import REJECTED, VERDICTS, to_batch
-from soapjms.replay.records import Packed, read_packed
+from soapjms.replay.records import PackedRecord, read_packed
 from soapjms.replay.spark_session import session, was_interrupted, watched
-from soapjms.replay.summary import REJECTS_SHOWN, Tally, note_others
-from soapjms.replay.terms import SHOWN, Job, Progress, Terms, nothing_to_read, place
+from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
+from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read, place
+from soapjms.replay.verdicts import judge_all
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
 
-LONGEST_ERROR: Final = 4000
+MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
     "Spark's Java ended in the middle of it; very large messages take more memory than it has by default: "
     "--conf spark.driver.memory=4g gives it 4 GiB"
@@ -72,7 +72,7 @@ def failing_as_ours() -> Iterator[None]:
             raise KeyboardInterrupt from None
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkFailedError(JAVA_ENDED) from error
-        raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
+        raise SparkFailedError(f"the Spark job failed: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
 
 
 @contextmanager
@@ -90,16 +90,16 @@ def write(rows: DataFrame, folder: Path) -> None:
     rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
 
 
-def first_rejected(refused: DataFrame) -> list[Rejected]:
+def first_rejected(refused: DataFrame) -> list[RejectedRow]:
     """Return the first of the rows of rejected/."""
     ordered = refused.orderBy("file", F.col("line").asc_nulls_first(), "reason")
-    return [Rejected(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
+    return [RejectedRow(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
 
 
 # Judging
 
 
-def judge(together: DataFrame, terms: Terms, records: Records, folder: Path) -> Tally:
+def judge(together: DataFrame, terms: ReplayTerms, records: Records, folder: Path) -> RunTally:
     """Pair and judge, write the verdicts as Parquet, and return the counts.
 
     Args:
@@ -113,9 +113,9 @@ def judge(together: DataFrame, terms: Terms, records: Records, folder: Path) -> 
     if not parts:  # there was nothing to judge
         with Rows(folder / PART, VERDICTS):
             pass
-    tally = Tally()
+    tally = RunTally()
     for part in parts:  # by their names: on a file system of several machines a listing may be an old one
-        tally.add(Tally.from_json(_counts_of(folder, part).read_text("utf-8")))
+        tally.add(RunTally.from_json(_counts_of(folder, part).read_text("utf-8")))
     for left in folder.glob(".*"):  # the counts, and what tasks that were killed had begun
         left.unlink(missing_ok=True)
     return tally
@@ -125,7 +125,7 @@ def _counts_of(folder: Path, part: int) -> Path:
     return folder / f".part-{part:05}.counts"
 
 
-def judged(together: DataFrame, terms: Terms, records: Records, folder: Path) -> DataFrame:
+def judged(together: DataFrame, terms: ReplayTerms, records: Records, folder: Path) -> DataFrame:
     """Pair and judge; see `judge`. A task writes its verdicts into a file and its counts into one, and gives a row.
 
     The verdicts of a task do not come back through Java, which would keep them to have them read twice.
@@ -134,8 +134,8 @@ def judged(together: DataFrame, terms: Terms, records: Records, folder: Path) ->
     return together.mapInArrow(task, from_arrow_schema(JUDGED))
 
 
-def _judge_part(batches: Batches, terms: Terms, records: Records, folder: str) -> Batches:
-    tally, part = Tally(), _number_of_task()
+def _judge_part(batches: Batches, terms: ReplayTerms, records: Records, folder: str) -> Batches:
+    tally, part = RunTally(), _number_of_task()
     path = Path(folder, f"part-{part:05}.parquet")
     with Rows(path, VERDICTS) as rows:
         for row in judge_all(records(batches), terms, tally):
@@ -165,21 +165,21 @@ def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
         yield to_batch(waiting, schema)
 
 
-SPLIT: Final = 32 << 20
+SPLIT_OCTETS: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
-JUDGED_AT_ONCE: Final = 16 << 20
+MAX_JUDGED_OCTETS: Final = 16 << 20
 """Octets of logs that one task judges, at most; it holds a bucket of them at a time. Many tasks end close together."""
-SMALLEST_SPLIT: Final = 4 << 20
+MIN_SPLIT_OCTETS: Final = 4 << 20
 """Of a log that is small for the cores there are."""
 TASKS_OF_CORE: Final = 8
 """Of those that read, and of those that judge, at least, if they have something to do."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
-MOST_ALIASES: Final = 100_000
+MAX_ALIASES: Final = 100_000
 """Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
 
-BUCKET: Final = 2 << 20
+BUCKET_OCTETS: Final = 2 << 20
 """Octets of logs for each bucket: so many of its records a task holds and sorts at a time."""
-MOST_BUCKETS: Final = 2048
+MAX_BUCKETS: Final = 2048
 BUCKETS_OF_TASK: Final = 8
 """How many buckets each judging task has at least, so that all have about the same to do."""
 
@@ -205,7 +205,7 @@ COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lin
 
 def run(
     job: Job, result: Path, progress: Progress, *, master: str | None = None, conf: Mapping[str, str] | None = None
-) -> tuple[Tally, list[Rejected]]:
+) -> tuple[RunTally, list[RejectedRow]]:
     """Judge a job's logs and write verdicts/ and rejected/ under `result`.
 
     Args:
@@ -240,7 +240,7 @@ def run(
 
 def _run(
     job: Job, far: list[LogFile], result: Path, progress: Progress, spark: SparkSession
-) -> tuple[Tally, list[Rejected]]:
+) -> tuple[RunTally, list[RejectedRow]]:
     progress(f"reading {len(job.logs) + len(far)} files")
     parts = splits(job.logs, _split_size(spark, job.logs))
     buckets = _buckets(spark, [*job.logs, *far])
@@ -262,29 +262,29 @@ def _run(
 
 def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose the size of the parts that logs are read in."""
-    return _part_size(spark, sum(whole(log).octets for log in logs), SPLIT)
+    return _part_size(spark, sum(whole(log).octets for log in logs), SPLIT_OCTETS)
 
 
 def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose how many tasks judge."""
     octets = sum(whole(log).octets for log in logs)
-    return -(-octets // _part_size(spark, octets, JUDGED_AT_ONCE)) or 1
+    return -(-octets // _part_size(spark, octets, MAX_JUDGED_OCTETS)) or 1
 
 
 def _part_size(spark: SparkSession, octets: int, most: int) -> int:
     """Choose how much one task does: several have to be done on each core, so that all cores end together."""
-    return int(min(most, max(SMALLEST_SPLIT, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism))))
+    return int(min(most, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism))))
 
 
 def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose how many buckets the keys fall into."""
     octets, tasks = sum(whole(log).octets for log in logs), int(spark.conf.get(SHUFFLE) or 0)
-    return max(BUCKETS_OF_TASK * tasks, min(MOST_BUCKETS, octets // BUCKET))
+    return max(BUCKETS_OF_TASK * tasks, min(MAX_BUCKETS, octets // BUCKET_OCTETS))
 
 
-def _census(found: DataFrame) -> tuple[Tally, set[int]]:
+def _census(found: DataFrame) -> tuple[RunTally, set[int]]:
     """Count what could not be read and which editions show; return the logs in which something could not be read."""
-    tally = Tally()
+    tally = RunTally()
     broken: set[int] = set()
     for row in census(found).toLocalIterator():
         if row.rejected:
@@ -295,7 +295,7 @@ def _census(found: DataFrame) -> tuple[Tally, set[int]]:
     return tally, broken
 
 
-def _write_rejected(refused: DataFrame | None, more: tuple[Rejected, ...], folder: Path) -> list[Rejected]:
+def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], folder: Path) -> list[RejectedRow]:
     """Write rejected/, of rows on the workers if there are any, and of some that are here; return the first of all."""
     if refused is not None:
         write(refused, folder)
@@ -309,12 +309,12 @@ def _write_rejected(refused: DataFrame | None, more: tuple[Rejected, ...], folde
 # From DataFrame to DataFrame
 
 
-def staged(spark: SparkSession, parts: list[Split], terms: Terms, buckets: int) -> DataFrame:
+def staged(spark: SparkSession, parts: list[Split], terms: ReplayTerms, buckets: int) -> DataFrame:
     """Read everything: records in bundles, and what could not be read, with its reason."""
     return _each(spark, parts, partial(_read_part, terms=terms, buckets=buckets), STAGED)
 
 
-def fetched(spark: SparkSession, logs: list[LogFile], terms: Terms, buckets: int) -> DataFrame:
+def fetched(spark: SparkSession, logs: list[LogFile], terms: ReplayTerms, buckets: int) -> DataFrame:
     """Read all of the files of other machines, as `staged` does."""
     task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms, buckets=buckets)
     return hadoop.contents(spark, logs).mapInArrow(task, from_arrow_schema(STAGED))
@@ -372,7 +372,7 @@ def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataF
     bundles = found.where("bundle IS NOT NULL")
     if not number:
         return bundles.select(BUNDLES.names)
-    if number <= MOST_ALIASES:
+    if number <= MAX_ALIASES:
         used = F.broadcast(used)
     answers = bundles.where("answers").select(BUNDLES.names).join(used.drop("number"), "bucket", "left")
     moved = answers.mapInArrow(partial(_rekeyed, buckets=buckets), from_arrow_schema(BUNDLES))
@@ -388,9 +388,9 @@ def together(rows: DataFrame, tasks: int | None = None) -> DataFrame:
 def _each(
     spark: SparkSession, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> DataFrame:
-    """Do some work on each part, in tasks of `SPLIT` octets at most, and give the rows that come out."""
+    """Do some work on each part, in tasks of `SPLIT_OCTETS` octets at most, and give the rows that come out."""
     octets = sum(part.octets for part in parts)
-    tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT)))
+    tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT_OCTETS)))
     task = partial(_work_on, parts=parts, work=work, schema=schema)
     return spark.range(0, len(parts), 1, tasks).mapInArrow(task, from_arrow_schema(schema))
 
@@ -409,23 +409,23 @@ def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
     return [(part.log.number, part.start, count_lines(part))]
 
 
-def _read_part(part: Split, terms: Terms, buckets: int) -> Iterator[tuple[Any, ...]]:
+def _read_part(part: Split, terms: ReplayTerms, buckets: int) -> Iterator[tuple[Any, ...]]:
     return _staged_rows(((part.log, part.start, found) for found in read_packed(part)), terms, buckets)
 
 
-def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: Terms, buckets: int) -> Batches:
+def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: ReplayTerms, buckets: int) -> Batches:
     found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in _rows(batches))
     return to_batches(_staged_rows(((log, 0, each) for log, each in found), terms, buckets), STAGED)
 
 
 def _staged_rows(
-    read: Iterable[tuple[LogFile, int, Packed | Rejected]], terms: Terms, buckets: int
+    read: Iterable[tuple[LogFile, int, PackedRecord | RejectedRow]], terms: ReplayTerms, buckets: int
 ) -> Iterator[tuple[Any, ...]]:
     """Make the rows of what was read, each with its log and part."""
     bundler, unpack = Bundler(buckets), Unpacker().unpack
     shown: Counter[tuple[int, str]] = Counter()
     for log, start, found in read:
-        if isinstance(found, Rejected):
+        if isinstance(found, RejectedRow):
             yield *found, log.number, start, *(None,) * 6
             continue
         row = found.row

@@ -32,10 +32,10 @@ from soapjms.replay.terms import Progress
 
 log = logging.getLogger("soapjms.replay")
 
-LOOK: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Seconds between two looks."""
 
-LEAVE: Final = 2.0
+JOIN_SECONDS: Final = 2.0
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
         progress(text)
 
     def look() -> None:
-        while not stop.wait(LOOK):
+        while not stop.wait(POLL_SECONDS):
             try:
                 done, total = tasks(spark)
             except (Py4JError, OSError):  # Spark is ending, which is told otherwise
@@ -63,7 +63,7 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
         yield tell
     finally:
         stop.set()
-        thread.join(LEAVE)
+        thread.join(JOIN_SECONDS)
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:

@@ -21,19 +21,19 @@ from typing import Any, Final, TypeAlias
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
-from soapjms.protocol.senders import Sender
+from soapjms.protocol.senders import SenderProfiles
 from soapjms.replay.bundles import EPOCH, MICROSECOND
-from soapjms.replay.findings import PLACES, Findings, Scene
-from soapjms.replay.inputs import SUFFIXES, Rejected
-from soapjms.replay.terms import SHOWN, Choice, Late, Terms
+from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
+from soapjms.replay.inputs import SUFFIXES, RejectedRow
+from soapjms.replay.terms import SHOWN, LateRecord, ProfileChoice, ReplayTerms
 
-SPANS: Final = 400
+MAX_SPANS: Final = 400
 """How many spans with something in them are kept apart."""
 
 _SECONDS: Final = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 10800, 43200)
 _DAYS: Final = (1, 7, 28, 364, 3640, 36400)
 WIDTHS: Final = (*(timedelta(seconds=each) for each in _SECONDS), *(timedelta(days=each) for each in _DAYS))
-"""How wide a span may be. Each divides the next; all the years of a calendar fit into `SPANS` of the last."""
+"""How wide a span may be. Each divides the next; all the years of a calendar fit into `MAX_SPANS` of the last."""
 RATIOS: Final = tuple(wide // narrow for narrow, wide in pairwise(WIDTHS))
 
 MESSAGES: Final = "messages"
@@ -110,7 +110,7 @@ class Timeline:
         if span is None:
             span = self.spans[number] = Counter()
         span[what] += 1
-        if len(self.spans) > SPANS:
+        if len(self.spans) > MAX_SPANS:
             self._settle()
 
     def add(self, other: Timeline) -> None:
@@ -124,7 +124,7 @@ class Timeline:
         self.last = max((each for each in (self.last, other.last) if each is not None), default=None)
 
     def _settle(self) -> None:
-        while len(self.spans) > SPANS:
+        while len(self.spans) > MAX_SPANS:
             self._widen_to(self.level + 1)
 
     def _widen_to(self, level: int) -> None:
@@ -176,7 +176,7 @@ Place: TypeAlias = Counter[tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class Tally:
+class RunTally:
     """Counts of one part of a run; parts add up in any order.
 
     Attributes:
@@ -233,10 +233,10 @@ class Tally:
 
     def _keep_first_places(self) -> None:
         # Of those kept, all is counted: what falls out once has so many before it that it never comes back.
-        if len(self.places) > 2 * PLACES:
-            self.places = {place: self.places[place] for place in nsmallest(PLACES, self.places)}
+        if len(self.places) > 2 * MAX_DESTINATIONS:
+            self.places = {place: self.places[place] for place in nsmallest(MAX_DESTINATIONS, self.places)}
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunTally) -> None:
         """Add another part's counts."""
         self.counts.update(other.counts)
         for code, text in other.notes.items():
@@ -260,7 +260,7 @@ class Tally:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Tally:
+    def from_json(cls, text: str) -> RunTally:
         """Read what `to_json` wrote."""
         members = json.loads(text)
         return cls(
@@ -282,7 +282,7 @@ def places_from_members(members: Iterable[Any]) -> dict[str, Place]:
     return {name: Counter({tuple(path): number for *path, number in seen}) for name, seen in members}
 
 
-def note_others(tally: Tally, names: Iterable[str]) -> None:
+def note_others(tally: RunTally, names: Iterable[str]) -> None:
     """Note the files in folders that are called otherwise than logs, and so were left alone."""
     for name in names:
         text = f"a file in a folder is no log by its name ({', '.join(SUFFIXES)}) and was not read: {name}, for one"
@@ -306,8 +306,8 @@ class Summary:
     findings: Findings
     timeline: Timeline
     places: Mapping[str, Place]
-    rejects: tuple[Rejected, ...]
-    late: tuple[Late, ...] = ()
+    rejects: tuple[RejectedRow, ...]
+    late: tuple[LateRecord, ...] = ()
 
     @property
     def exit_status(self) -> int:
@@ -319,7 +319,7 @@ class Summary:
         return json.dumps(self.members, ensure_ascii=False, indent=2) + "\n"
 
 
-def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summary:
+def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerms) -> Summary:
     """Make the summary of a whole run from the sum of its parts.
 
     Args:
@@ -356,7 +356,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summar
         members=members,
         findings=tally.findings.settled(),
         timeline=tally.timeline,
-        places={name: tally.places[name] for name in nsmallest(PLACES, tally.places)},
+        places={name: tally.places[name] for name in nsmallest(MAX_DESTINATIONS, tally.places)},
         rejects=tuple(each._replace(raw=None) for each in rejects),
     )
 
@@ -370,7 +370,7 @@ NOTHING: Final = "nothingToJudge"
 REACTIONS: Final = ("agree", "disagree", "unanswered")
 
 
-def _chosen(counts: Counter[tuple[str, ...]], terms: Terms) -> dict[str, Any] | None:
+def _chosen(counts: Counter[tuple[str, ...]], terms: ReplayTerms) -> dict[str, Any] | None:
     """Say what chose the profile, and how many faults in the logs are of each edition; None if the user chose it."""
     if terms.choice is None:
         return None
@@ -378,10 +378,10 @@ def _chosen(counts: Counter[tuple[str, ...]], terms: Terms) -> dict[str, Any] | 
     return {"by": str(terms.choice), "text": CHOSEN[terms.choice], "faults": faults}
 
 
-CHOSEN: Final[Mapping[Choice, str]] = {
-    Choice.WSDL: "the edition of the WSDL",
-    Choice.FAULTS: "the edition that most faults in the logs are of",
-    Choice.DEFAULT: "the default, as no more faults in the logs are of one edition than of the other",
+CHOSEN: Final[Mapping[ProfileChoice, str]] = {
+    ProfileChoice.WSDL: "the edition of the WSDL",
+    ProfileChoice.FAULTS: "the edition that most faults in the logs are of",
+    ProfileChoice.DEFAULT: "the default, as no more faults in the logs are of one edition than of the other",
 }
 
 
@@ -406,13 +406,13 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
     return listed
 
 
-def _stacks(tally: Tally) -> Iterator[dict[str, Any]]:
+def _stacks(tally: RunTally) -> Iterator[dict[str, Any]]:
     """Say for each destination and sending node what stack it looks of; all further destinations are one, called null.
 
     A guess from habits; what has the marks of no known stack is in the number of messages only.
     """
     rest = Counter({(path[1], path[2]): number for path, number in tally.counts.items() if path[0] == "stack"})
-    for place in nsmallest(PLACES, tally.places):
+    for place in nsmallest(MAX_DESTINATIONS, tally.places):
         seen = Counter({(path[1], path[2]): n for path, n in tally.places[place].items() if path[0] == "stack"})
         yield from _stacks_of(place, seen)
         rest -= seen
@@ -446,7 +446,7 @@ def _milliseconds(taken: timedelta | None) -> float | None:
 QUANTILES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-def _sender(sender: Sender, messages: int) -> dict[str, Any]:
+def _sender(sender: SenderProfiles, messages: int) -> dict[str, Any]:
     return {
         "address": sender.address,
         "targetService": sender.target_service,

@@ -13,17 +13,17 @@ from typing import Final, NamedTuple, TypeAlias
 
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITION_OF_NAMESPACE, EDITIONS
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.senders import Senders
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.inputs import LogFile, Rejected
+from soapjms.replay.inputs import LogFile, RejectedRow
 
 SHOWN: Final = "edition"
 """The first word of the counts of records that show an edition; its name is the second."""
 
 
-class Choice(StrEnum):
+class ProfileChoice(StrEnum):
     """What chose the profile of a run that was to find out itself."""
 
     OPEN = "nothing yet"
@@ -33,7 +33,7 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ReplayTerms:
     """How to pair and judge.
 
     Attributes:
@@ -46,12 +46,12 @@ class Terms:
     setting: Setting
     window: timedelta
     senders: Senders
-    choice: Choice | None = None
+    choice: ProfileChoice | None = None
 
     @property
     def is_open(self) -> bool:
         """The logs are to show the profile."""
-        return self.choice is Choice.OPEN
+        return self.choice is ProfileChoice.OPEN
 
     def edition_shown(self, record: Record) -> str | None:
         """Name the edition that a record shows, None if it shows none or the profile is known.
@@ -65,7 +65,7 @@ class Terms:
         fault = Reading.of(record, DEFAULT_PROFILE, self.setting.limits).fault
         return None if fault is None or fault.namespace is None else EDITION_OF_NAMESPACE[fault.namespace].name
 
-    def decided(self, counts: Mapping[tuple[str, ...], int]) -> Terms:
+    def decided(self, counts: Mapping[tuple[str, ...], int]) -> ReplayTerms:
         """Choose the profile, if that is open: the edition that more records show; the default if there is none.
 
         Args:
@@ -75,9 +75,9 @@ class Terms:
             return self
         seen = {name: counts.get((SHOWN, name), 0) for name in EDITIONS}
         if len(set(seen.values())) == 1:
-            return replace(self, choice=Choice.DEFAULT)
+            return replace(self, choice=ProfileChoice.DEFAULT)
         edition = EDITIONS[max(seen, key=seen.__getitem__)]
-        return replace(self, setting=replace(self.setting, profile=edition), choice=Choice.FAULTS)
+        return replace(self, setting=replace(self.setting, profile=edition), choice=ProfileChoice.FAULTS)
 
 
 Progress: TypeAlias = Callable[[str], None]
@@ -98,12 +98,12 @@ class Job:
 
     logs: tuple[LogFile, ...]
     elsewhere: tuple[str, ...] = ()
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedRow, ...]
     others: tuple[str, ...] = ()
-    terms: Terms
+    terms: ReplayTerms
 
 
-class Late(NamedTuple):
+class LateRecord(NamedTuple):
     """A record that came when its time was over already: where it stands, and when it was captured."""
 
     file: str
@@ -111,11 +111,11 @@ class Late(NamedTuple):
     time: str
 
 
-def place(found: Rejected) -> tuple[str, int, str]:
+def place(found: RejectedRow) -> tuple[str, int, str]:
     """Order what was rejected by file and line, whole files first."""
     return found.file, -1 if found.line is None else found.line, found.reason
 
 
-def nothing_to_read(refused: Iterable[Rejected]) -> NoInputError:
+def nothing_to_read(refused: Iterable[RejectedRow]) -> NoInputError:
     """Make the error that says of each argument why there is nothing to read."""
     return NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))

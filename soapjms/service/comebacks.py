@@ -23,19 +23,19 @@ from soapjms.service.work import Work
 
 log = logging.getLogger("soapjms.dispatcher")
 
-RECENT: Final = 30.0
+RECONNECT_SECONDS: Final = 30.0
 """Seconds after the connection was made again in which a client that is gone may not be back yet."""
 
-PATIENCE: Final = 40.0
+RETRY_SECONDS: Final = 40.0
 """Seconds for which an answer is tried again: ActiveMQ's failover transport tries every 30 s at least, by default."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 1.0
 """Seconds between two tries; each pause is twice as long as the one before."""
 
-MOST: Final = 1000
+MAX_ANSWERS: Final = 1000
 """Answers that wait at a time."""
 
-MOST_OCTETS: Final = 64 << 20
+MAX_ANSWERS_OCTETS: Final = 64 << 20
 """Octets that their bodies have together."""
 
 SEND_TIMEOUT: Final = 1.0
@@ -44,7 +44,7 @@ CONFIRM_TIMEOUT: Final = 30.0
 """Seconds that the broker has to say whether it took an answer; then that is not known."""
 
 
-class Waiting(NamedTuple):
+class WaitingAnswer(NamedTuple):
     """An answer that waits: what it belongs to, until when, and the seconds to its next try."""
 
     work: Work
@@ -67,7 +67,7 @@ class Comebacks:
         self._on_end = on_end
         self._lock = Lock()
         self._generation, self._made_again = connection.generation, -inf
-        self._waiting: dict[int, Waiting] = {}  # by the id of the work
+        self._waiting: dict[int, WaitingAnswer] = {}  # by the id of the work
         self._octets = 0
         self._is_closed = False
         self._deadlines = Deadlines("soapjms-comebacks")
@@ -87,11 +87,11 @@ class Comebacks:
         size = _size(work)
         with self._lock:
             self._note_connected()
-            if monotonic() > self._made_again + RECENT:
+            if monotonic() > self._made_again + RECONNECT_SECONDS:
                 return False
-            if self._is_closed or len(self._waiting) >= MOST or self._octets + size > MOST_OCTETS:
+            if self._is_closed or len(self._waiting) >= MAX_ANSWERS or self._octets + size > MAX_ANSWERS_OCTETS:
                 return False
-            waiting = Waiting(work, monotonic() + PATIENCE, FIRST_PAUSE)
+            waiting = WaitingAnswer(work, monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS)
             try:
                 self._plan(waiting)
             except RuntimeError:  # there is no thread to be had
@@ -113,11 +113,11 @@ class Comebacks:
         for each in left:
             self._end(each.work, DestinationGoneError("its client was not back when the dispatcher was closed"))
 
-    def _plan(self, waiting: Waiting) -> None:
+    def _plan(self, waiting: WaitingAnswer) -> None:
         """Plan the next try, with the lock held: what has ended, or ends by `close`, is not tried again."""
         self._deadlines.call_at(monotonic() + waiting.pause, partial(self._try, waiting))
 
-    def _try(self, waiting: Waiting) -> None:
+    def _try(self, waiting: WaitingAnswer) -> None:
         with self._lock:
             if id(waiting.work) not in self._waiting:
                 return
@@ -129,7 +129,7 @@ class Comebacks:
         deadline = self._deadlines.call_at(monotonic() + CONFIRM_TIMEOUT, partial(self._give_up, waiting))
         sending.add_done_callback(partial(self._heard, waiting, deadline))
 
-    def _give_up(self, waiting: Waiting) -> None:
+    def _give_up(self, waiting: WaitingAnswer) -> None:
         """End with an answer that the broker neither took nor refused; it may have it, so it is not sent once more."""
         why = f"the broker did not say within {CONFIRM_TIMEOUT:.0f} s whether it took it, so that is not known"
         self._end(waiting.work, SendFailedError(why))
@@ -147,14 +147,14 @@ class Comebacks:
             raise
         return transaction.commit()
 
-    def _heard(self, waiting: Waiting, deadline: Deadline, sending: Future[Any]) -> None:
+    def _heard(self, waiting: WaitingAnswer, deadline: Deadline, sending: Future[Any]) -> None:
         self._deadlines.forget(deadline)
         error = CancelledError() if sending.cancelled() else sending.exception()
         if error is None and isinstance(refused := sending.result(), tuple) and refused:  # of a transaction
             error = refused[0].error
         self._conclude(waiting, error)
 
-    def _conclude(self, waiting: Waiting, error: BaseException | None) -> None:
+    def _conclude(self, waiting: WaitingAnswer, error: BaseException | None) -> None:
         """End with an answer, or plan its next try; one whose connection was lost may arrive twice."""
         is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
         is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
@@ -162,7 +162,7 @@ class Comebacks:
             if id(waiting.work) not in self._waiting:  # it was given up
                 return
             if error is not None and not is_over and not is_refused and not self._is_closed:
-                self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
+                self._plan(waiting._replace(pause=min(MAX_PAUSE_SECONDS, waiting.pause * 2)))
                 return
         known = error if error is None or isinstance(error, SendFailedError) else SendFailedError(f"{error}")
         self._end(waiting.work, known)

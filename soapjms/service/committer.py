@@ -46,7 +46,7 @@ from soapjms.service.store.base import key_of
 from soapjms.service.work import Work
 from soapjms.tally import Tally
 
-REMEMBERED: Final = 10_000
+MAX_KNOWN_REQUESTS: Final = 10_000
 """Requests that are known at a time; the oldest are forgotten first."""
 
 
@@ -81,7 +81,7 @@ class Losses:
         with self._lock:
             for key in keys:
                 self._times[key] = self._times.pop(key, 0) + 1
-                if len(self._times) > REMEMBERED:
+                if len(self._times) > MAX_KNOWN_REQUESTS:
                     self._times.popitem(last=False)
 
     def times(self, request: Message) -> int:
@@ -104,7 +104,7 @@ class Losses:
 
 log = logging.getLogger("soapjms.dispatcher")
 
-MAX_GROUP: Final = 64
+MAX_GROUP_REQUESTS: Final = 64
 """Requests that may be accepted and answered in one transaction."""
 
 COMMIT_TIMEOUT: Final = 30.0
@@ -117,12 +117,12 @@ Long, as one whose memory or queue is full confirms nothing for a while, and tak
 
 UNCONFIRMED: Final = "the broker did not confirm in time"
 
-LOOK: Final = 1.0
+CONFIRM_POLL_SECONDS: Final = 1.0
 """Seconds between two looks for answers that the broker does not confirm."""
 
 TOO_LATE: Final = "the dispatcher was closed meanwhile"
 
-MAX_REASON: Final = 1000
+MAX_REASON_CHARACTERS: Final = 1000
 """Characters of a reason that a dead letter carries."""
 
 
@@ -249,7 +249,7 @@ class Committer:
         """Wait for a call; meanwhile give up on answers that the broker does not confirm."""
         while True:
             with suppress(Empty):
-                return self._calls.get(timeout=None if self.transactional else LOOK)
+                return self._calls.get(timeout=None if self.transactional else CONFIRM_POLL_SECONDS)
             for sending, sent in list(self._unconfirmed.items()):
                 if sent + CONFIRM_TIMEOUT <= monotonic():
                     sending.cancel()
@@ -258,7 +258,7 @@ class Committer:
         """Settle what is finished, as much as goes together; False if nothing is."""
         group: list[Work] = []
         with suppress(Empty):
-            while len(group) < MAX_GROUP:
+            while len(group) < MAX_GROUP_REQUESTS:
                 group.append(self._finished.get_nowait())
         if group:
             self._settle_all(group)
@@ -432,7 +432,7 @@ class Committer:
         log.error("a request was rejected: %s", reason)
         _fail(work)
         try:
-            work.delivery.reject(reason[:MAX_REASON])
+            work.delivery.reject(reason[:MAX_REASON_CHARACTERS])
         except BrokerError as late:
             self.lose([work], f"{late}")
         else:
@@ -460,7 +460,7 @@ def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
         "dead_letter_message_id": message.message_id or "",
         "dead_letter_fault": _text_of(work.response),
     }
-    added = [typed(name, value.replace("\0", "")[:MAX_REASON]) for name, value in said.items() if value]
+    added = [typed(name, value.replace("\0", "")[:MAX_REASON_CHARACTERS]) for name, value in said.items() if value]
     return replace(
         message,
         destination=dead_letters,

@@ -46,7 +46,7 @@ from soapjms.tally import Tally
 from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite
 
 
-class UnderWay:
+class OpenRequests:
     """Counts requests from their delivery until they are settled. Thread-safe.
 
     Attributes:
@@ -109,7 +109,7 @@ MAX_DELIVERIES: Final = 6
 SUPPORTED: Final = frozenset(VARIANTS)
 
 
-STALLED_AFTER: Final = 60.0
+STALLED_SECONDS: Final = 60.0
 
 START_TIMEOUT: Final = 30.0
 """Seconds for which a dispatcher that is started waits for a lost connection."""
@@ -185,7 +185,7 @@ class Dispatcher:
         recorder: Recorder | None = None,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        stalled_after: float = STALLED_AFTER,
+        stalled_after: float = STALLED_SECONDS,
     ) -> None:
         self._prefetch, wanted = at_least_one("prefetch", prefetch), at_least_one("workers", workers)
         self._connection = connection_to(connection)
@@ -201,7 +201,7 @@ class Dispatcher:
         self._stalled_after = finite(stalled_after, "stalled_after")
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
-        self._under_way = UnderWay()
+        self._under_way = OpenRequests()
         self._committer = Committer(
             connection, tally, recorder, letters, self._under_way.end, transactional=transactional
         )

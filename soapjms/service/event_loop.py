@@ -11,7 +11,7 @@ from typing import Any, Final
 from brokers.threads.thread import Thread
 from soapjms.protocol.errors import UsageError
 
-PATIENCE: Final = 1.0
+JOIN_SECONDS: Final = 1.0
 """Seconds to wait for the thread's end."""
 
 
@@ -74,7 +74,7 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     if thread is not current_thread():
-        thread.join(PATIENCE)
+        thread.join(JOIN_SECONDS)
 
 
 def refuse_in_a_loop(what: str) -> None:

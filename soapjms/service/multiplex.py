@@ -13,7 +13,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import shown
 from soapjms.reply import Prepared
 from soapjms.security import Verify
-from soapjms.service.operations import Asking, Match, Middleware, Operations, action_of
+from soapjms.service.operations import Match, Middleware, Operations, RoutableRequest, action_of
 from soapjms.service.request import Request
 
 
@@ -61,7 +61,7 @@ class Services(Operations):
             for operation, function in service.operations.items()
         }
 
-    def find(self, asked: Asking) -> Match:
+    def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for.
 
         Spec: SOAP/JMS 2.2.3 targetService.
@@ -79,7 +79,7 @@ class Services(Operations):
         """Say whether an operation of any service is registered with this SOAP action."""
         return any(each.knows_action(action) for each in self._services.values())
 
-    def _fitting(self, asked: Asking) -> Match:
+    def _fitting(self, asked: RoutableRequest) -> Match:
         action = action_of(asked)
         chosen = {name: each for name, each in self._services.items() if each.knows_action(action)} or self._services
         found = {name: each.find(asked) for name, each in chosen.items()}
@@ -92,14 +92,14 @@ class Services(Operations):
         return Match(self, None, "; ".join(f"{name}: {match.problem}" for name, match in found.items()))
 
 
-class Surrounded(Operations):
+class WrappedService(Operations):
     """A service with more middleware around it, as a dispatcher was told."""
 
     def __init__(self, service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> None:
         super().__init__(middleware=middleware, verify=verify, roles=service.roles)
         self._service = service
 
-    def find(self, asked: Asking) -> Match:
+    def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for."""
         return self._service.find(asked)
 
@@ -114,4 +114,4 @@ def surrounded(service: Operations, middleware: Iterable[Middleware], verify: Ve
         UsageError: it is no list of plain functions; `verify` is none.
     """
     more = middleware_given(middleware)
-    return Surrounded(service, more, verify) if more or verify is not None else service
+    return WrappedService(service, more, verify) if more or verify is not None else service

@@ -47,13 +47,13 @@ from soapjms.protocol.wsa import (
 )
 from soapjms.protocol.wsdl import Port
 from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
-from soapjms.security import Verify, Verifying
+from soapjms.security import Verify, VerifyMiddleware
 from soapjms.service.event_loop import Loop
 from soapjms.service.request import DEFAULT, Policy, Request
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class OperationRoute:
     """An operation, and what leads to it.
 
     Attributes:
@@ -81,14 +81,14 @@ class Routes:
     """The operations of a service. Register them before requests come."""
 
     def __init__(self) -> None:
-        self._by_element: dict[str, list[Route]] = {}
-        self._by_action: dict[str, list[Route]] = {}
+        self._by_element: dict[str, list[OperationRoute]] = {}
+        self._by_action: dict[str, list[OperationRoute]] = {}
 
-    def __iter__(self) -> Iterator[Route]:
+    def __iter__(self) -> Iterator[OperationRoute]:
         for each in self._by_element.values():
             yield from each
 
-    def add(self, route: Route) -> None:
+    def add(self, route: OperationRoute) -> None:
         """Add an operation.
 
         Raises:
@@ -105,7 +105,7 @@ class Routes:
         """Say whether an operation has this action."""
         return action in self._by_action
 
-    def find(self, element: str, action: str | None) -> Route | str:
+    def find(self, element: str, action: str | None) -> OperationRoute | str:
         """Return the operation for a request, or what is wrong with it, for people."""
         by_action = self._by_action.get(action or "")
         candidates = by_action or self._by_element.get(element, [])
@@ -137,7 +137,7 @@ log = logging.getLogger("soapjms.service")
 REQUIRED: Final = "required"
 
 
-class Asking(Protocol):
+class RoutableRequest(Protocol):
     """What says which operation a request is for: a `Request`, or what a node accepted."""
 
     @property
@@ -159,7 +159,7 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FunctionOutcome:
     """What running a function came to.
 
     Attributes:
@@ -183,7 +183,7 @@ class Match(NamedTuple):
     """
 
     service: Operations
-    route: Route | None
+    route: OperationRoute | None
     problem: str = ""
 
     @property
@@ -237,10 +237,10 @@ class Operations:
         self._addressing = _addressing(addressing)
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         if verify is not None:
-            self._middleware = (Verifying(verify, self._roles), *self._middleware)
+            self._middleware = (VerifyMiddleware(verify, self._roles), *self._middleware)
         self._loop = Loop()
 
-    def _registering(self, route: Callable[[Callable[..., Any]], Route]) -> Callable[[F], F]:
+    def _registering(self, route: Callable[[Callable[..., Any]], OperationRoute]) -> Callable[[F], F]:
         """Make the decorator."""
 
         def register(function: F) -> F:
@@ -264,10 +264,10 @@ class Operations:
         """The functions by name; of several with one name the last."""
         return {each.name: each.function for each in self._routes}
 
-    def find(self, asked: Asking) -> Match:
+    def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for; the top of this file says how."""
         found = self._routes.find(element_name(asked.envelope.content), action_of(asked))
-        return Match(self, found) if isinstance(found, Route) else Match(self, None, found)
+        return Match(self, found) if isinstance(found, OperationRoute) else Match(self, None, found)
 
     def knows_action(self, action: str | None) -> bool:
         """Say whether an operation is registered with this SOAP action."""
@@ -277,7 +277,7 @@ class Operations:
         """Run the function for what a node accepted, and return what to answer; never raises."""
         return self.perform(Request.of(accepted)).prepared
 
-    def perform(self, request: Request, match: Match | None = None) -> Outcome:
+    def perform(self, request: Request, match: Match | None = None) -> FunctionOutcome:
         """Run the function for a request; never raises.
 
         A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
@@ -293,15 +293,15 @@ class Operations:
             try:
                 made = self.process(request, match)
             except SoapFaultError as error:
-                return Outcome(Prepared.of(_told(request, fault_of(version, error))))
+                return FunctionOutcome(Prepared.of(_told(request, fault_of(version, error))))
             except InvalidAttachmentError as error:
-                return Outcome(Prepared.of(build_fault(version, str(error))))
+                return FunctionOutcome(Prepared.of(build_fault(version, str(error))))
             _told(request, made.envelope)
-            return Outcome(made, keeps_effects=True)
+            return FunctionOutcome(made, keeps_effects=True)
         except BaseException as error:
             if not isinstance(error, StoreError):  # of which the dispatcher tells: the function is run again
                 log.exception("the function for %s failed", named(element_name(request.envelope.content)))
-            return Outcome(Prepared.of(service_failed(version)), failure=error)
+            return FunctionOutcome(Prepared.of(service_failed(version)), failure=error)
 
     def process(self, request: Request, match: Match | None = None) -> Prepared:
         """Have a request answered, through the middleware; see `perform`.
@@ -355,7 +355,7 @@ def _told(request: Request, root: etree._Element) -> etree._Element:
     return root
 
 
-def action_of(asked: Asking) -> str | None:
+def action_of(asked: RoutableRequest) -> str | None:
     """Return the action that says which operation a request is for: SOAPJMS_soapAction, else that of WS-Addressing."""
     return asked.soap_action or stated_action(asked.envelope)
 

@@ -22,20 +22,20 @@ from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
 from soapjms.service.event_loop import refuse_in_a_loop
-from soapjms.service.store.base import NO_STORE, Claim, Unstored
+from soapjms.service.store.base import NO_STORE, Claim, NoStore
 
-MAX_PAUSE: Final = 60.0
+MAX_PAUSE_SECONDS: Final = 60.0
 """Seconds that a pause between two tries has at most."""
 
 
-class Then(StrEnum):
+class FailureRule(StrEnum):
     """What follows when a function failed and is not tried again. A caller who waits gets the fault in either case."""
 
     FAULT = "fault"
     DEAD_LETTER = "dead-letter"
 
 
-class Unfinished(StrEnum):
+class UnfinishedRule(StrEnum):
     """What becomes of a request that somebody began, and died before it was finished."""
 
     RERUN = "rerun"
@@ -64,28 +64,28 @@ class Policy:
 
     retries: int = 0
     pause: float = 0.5
-    then: Then | str = Then.FAULT
-    unfinished: Unfinished | str = Unfinished.RERUN
+    then: FailureRule | str = FailureRule.FAULT
+    unfinished: UnfinishedRule | str = UnfinishedRule.RERUN
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
             raise UsageError(f"retries is {self.retries!r}; it is an integer, at least 0")
         if not isinstance(self.pause, int | float) or not isfinite(self.pause) or self.pause < 0:
             raise UsageError(f"pause is {self.pause!r}; it is a number of seconds, at least 0")
-        for name, value, kind in (("then", self.then, Then), ("unfinished", self.unfinished, Unfinished)):
+        for name, value, kind in (("then", self.then, FailureRule), ("unfinished", self.unfinished, UnfinishedRule)):
             if value not in list(kind):
                 raise UsageError(f"{name} is {value!r}; it is one of: {', '.join(kind)}")
 
     def pause_after(self, tries: int) -> float:
         """Say how many seconds to wait after the nth try."""
-        return min(MAX_PAUSE, self.pause * 2.0 ** min(tries - 1, 32))
+        return min(MAX_PAUSE_SECONDS, self.pause * 2.0 ** min(tries - 1, 32))
 
 
 DEFAULT: Final = Policy()
 
 
 @dataclass(slots=True, eq=False)
-class Stored:
+class StoredAnswer:
     """The answer that a store has for a request: what `verify` and middleware lead to instead of the function.
 
     Attributes:
@@ -144,7 +144,7 @@ class Request:
     named: Callable[[], bytes | None] = field(default=lambda: None, repr=False, compare=False)
     accepted: RequestAccepted = field(repr=False, compare=False)
     claim: Claim = field(repr=False, compare=False)
-    stored: Stored | None = field(default=None, repr=False, compare=False)
+    stored: StoredAnswer | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, accepted: RequestAccepted, *, claim: Claim | None = None, **delivered: Any) -> Self:
@@ -162,7 +162,7 @@ class Request:
             tolerated=accepted.tolerated,
             understood=frozenset() if addressing is None else addressing.understood,
             accepted=accepted,
-            claim=claim or Unstored(NO_STORE).begin(),
+            claim=claim or NoStore(NO_STORE).begin(),
             **delivered,
         )
 

@@ -10,7 +10,7 @@ from lxml import etree
 
 from soapjms.protocol.errors import UsageError
 from soapjms.security import Verify
-from soapjms.service.operations import Middleware, Operations, Route
+from soapjms.service.operations import Middleware, OperationRoute, Operations
 from soapjms.service.request import DEFAULT, Policy
 
 if TYPE_CHECKING:
@@ -106,5 +106,5 @@ class Service(Operations):
             raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
         chosen = self._chosen(policy)
         return self._registering(
-            lambda function: Route(name, name, action, function, function, chosen, reply_action=reply_action)
+            lambda function: OperationRoute(name, name, action, function, function, chosen, reply_action=reply_action)
         )

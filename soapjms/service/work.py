@@ -21,7 +21,7 @@ from soapjms.service.operations import Match
 FIRST_PAUSE_SECONDS: Final = 0.02
 """Before the first of several further tries."""
 
-LONGEST_PAUSE_SECONDS: Final = 10.0
+MAX_PAUSE_SECONDS: Final = 10.0
 """Before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
 
 NOT_NAMED: Final = b""
@@ -102,7 +102,7 @@ class Work:
         """Forget the response that was made, which is not to be sent; wait twice as long as the time before."""
         self.node = RespondingNode(setting)
         self.node.receive(self.accepted.message)
-        self.pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, self.pause * 2))
+        self.pause = min(MAX_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, self.pause * 2))
 
     # The end
 

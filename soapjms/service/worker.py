@@ -26,26 +26,35 @@ from soapjms.observing import Outcome as Ending
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.reply import Prepared, service_failed
 from soapjms.service.addressing import Conversation, conversation, refused
 from soapjms.service.committer import Committer
-from soapjms.service.operations import Operations, Outcome
-from soapjms.service.request import Request, Stored, Then, Unfinished
-from soapjms.service.store.base import NO_KEY, NO_STORE, UNCOUNTED, Answered, Claim, Store, Unstored, UnstoredClaim
+from soapjms.service.operations import FunctionOutcome, Operations
+from soapjms.service.request import FailureRule, Request, StoredAnswer, UnfinishedRule
+from soapjms.service.store.base import (
+    NO_KEY,
+    NO_STORE,
+    UNCOUNTED_DELIVERIES,
+    Claim,
+    FinishedBefore,
+    NoStore,
+    NoStoreClaim,
+    Store,
+)
 from soapjms.service.work import NOT_NAMED, Work
 
 log = logging.getLogger("soapjms.dispatcher")
 
-FIRST_NAP: Final = 0.02
-LONGEST_NAP: Final = 0.5
+FIRST_NAP_SECONDS: Final = 0.02
+MAX_NAP_SECONDS: Final = 0.5
 """Seconds between two looks at a request that somebody else works on, or a store that fails: at first, and at most."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
-LARGE: Final = 1 << 20
+LARGE_BODY_OCTETS: Final = 1 << 20
 """Octets of a body from which on a request is noted in the store before the body is read.
 
 Noting a request and taking the note back are two transactions: about a thirtieth of the time that parsing a body of
@@ -137,7 +146,7 @@ class Worker:
             log.info("a request was skipped, as it expired at %s", message.expiration)
             work.finish(None, skipped=Ending.EXPIRED)
             return True
-        if message.size >= LARGE or was_delivered_before(delivery):
+        if message.size >= LARGE_BODY_OCTETS or was_delivered_before(delivery):
             told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
             work.key = NOT_NAMED if self._store is None else self._losses.key(message)
             if self._store is not None and work.key is not None:
@@ -160,7 +169,7 @@ class Worker:
             if before is None:
                 return False
             deliveries = max(before + 1, told)
-            if deliveries > self._max_deliveries and before != UNCOUNTED:
+            if deliveries > self._max_deliveries and before != UNCOUNTED_DELIVERIES:
                 self._bury_unread(work, deliveries, uncopied=before > self._max_deliveries)
                 work.on_settled = partial(store.depart, key)
                 return True
@@ -291,7 +300,7 @@ class Worker:
     @contextmanager
     def _alone(self, kind: Lock) -> Iterator[bool]:
         """Be the only thread that is at what somebody may have died of or with; False because of `closing`."""
-        while not (has_turn := kind.acquire(timeout=LONGEST_NAP)):
+        while not (has_turn := kind.acquire(timeout=MAX_NAP_SECONDS)):
             if self.closing.is_set():
                 break
         try:
@@ -300,15 +309,15 @@ class Worker:
             if has_turn:
                 kind.release()
 
-    def _begin(self, work: Work) -> Claim | Answered | None:
+    def _begin(self, work: Work) -> Claim | FinishedBefore | None:
         """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
         store, key = self._store_for(work)
-        found: Claim | Answered | None = self._when_stored(partial(store.begin, key))
+        found: Claim | FinishedBefore | None = self._when_stored(partial(store.begin, key))
         return found
 
     def _when_stored(self, ask: Callable[[], Any]) -> Any:
         """Ask the store until it can be written and says something; None because of `closing`."""
-        nap, waited = FIRST_NAP, False
+        nap, waited = FIRST_NAP_SECONDS, False
         while True:
             try:
                 found = ask()
@@ -321,15 +330,15 @@ class Worker:
                 self._note_store_error(error)
             if self.closing.wait(nap):
                 return None
-            nap = min(LONGEST_NAP, nap * 2)
+            nap = min(MAX_NAP_SECONDS, nap * 2)
 
     def _store_for(self, work: Work) -> tuple[Store, bytes]:
         if self._store is None:
-            return Unstored(NO_STORE), b""
+            return NoStore(NO_STORE), b""
         key = self._key_of(work)
         if key is None:
             self._tally.add("without key")
-            return Unstored(NO_KEY), b""
+            return NoStore(NO_KEY), b""
         return self._store, key
 
     def _key_of(self, work: Work) -> bytes | None:
@@ -338,7 +347,7 @@ class Worker:
             work.key = self._losses.key(work.delivery.message)
         return work.key
 
-    def _answer_again(self, work: Work, found: Answered) -> bool:
+    def _answer_again(self, work: Work, found: FinishedBefore) -> bool:
         """Answer a request that was finished before, with what it was answered then; its function is not run.
 
         Who verifies and whatever else is around the function is asked first, and may refuse. False if that was not to
@@ -419,13 +428,13 @@ class Worker:
             self._note_copy()
             return _finish(work, claim, None)
         told = work.delivery.delivery_count or 1
-        if not isinstance(claim, UnstoredClaim):  # as `_read_noted` has it: the broker counts what nobody had begun
+        if not isinstance(claim, NoStoreClaim):  # as `_read_noted` has it: the broker counts what nobody had begun
             told = min(told, 2)
         delivered = max(told, claim.deaths + 1)
         if work.tries == 1 and delivered > self._max_deliveries:
             self._tally.add("poison")
             return _bury(work, claim, POISONOUS.format(delivered - 1))
-        if claim.deaths and work.match.policy.unfinished == Unfinished.FAULT:
+        if claim.deaths and work.match.policy.unfinished == UnfinishedRule.FAULT:
             self._tally.add("not run again")
             if work.accepted.one_way:  # nobody would hear of it
                 return _bury(work, claim, NOT_RUN_AGAIN)
@@ -443,15 +452,15 @@ class Worker:
             claim.abandon(failed=True)
             return False
         self._tally.add("failed")
-        if policy.then == Then.DEAD_LETTER or work.accepted.one_way:
+        if policy.then == FailureRule.DEAD_LETTER or work.accepted.one_way:
             return _bury(work, claim, f"its function failed {tries} times, at last with {failure!r}")
         return _finish(work, claim, work.fault(None))
 
-    def _request(self, work: Work, claim: Claim, stored: Stored | None = None) -> Request:
+    def _request(self, work: Work, claim: Claim, stored: StoredAnswer | None = None) -> Request:
         told = work.delivery.delivery_count
         return Request.of(
             work.accepted,
-            delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
+            delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
             redelivered=was_delivered_before(work.delivery) or claim.deaths > 0 or stored is not None,
             claim=claim,
             addressing=None if work.conversation is None else work.conversation.addressing,
@@ -476,7 +485,7 @@ def _bury(work: Work, claim: Claim, reason: str) -> bool:
 
 def _leave_unfinished(work: Work, claim: Claim) -> None:
     """Let go of a request that was begun and could not be finished; by policy it is as if somebody had died of it."""
-    if work.match.policy.unfinished == Unfinished.FAULT:
+    if work.match.policy.unfinished == UnfinishedRule.FAULT:
         claim.deaths += 1
     claim.abandon()
 
@@ -491,14 +500,14 @@ def was_delivered_before(delivery: Delivery) -> bool:
     return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
 
 
-def _stored(work: Work, response: Message | None) -> Stored:
+def _stored(work: Work, response: Message | None) -> StoredAnswer:
     """Return the answer that the store has as middleware gets it."""
     setting = work.node.setting
     found = None if response is None else Reading(response, setting.profile, setting.limits).envelope
-    return Stored(Prepared.of(wrap(None, work.accepted.envelope.version) if found is None else found.root))
+    return StoredAnswer(Prepared.of(wrap(None, work.accepted.envelope.version) if found is None else found.root))
 
 
-def _response_of(work: Work, outcome: Outcome) -> tuple[Message | None, BaseException | None]:
+def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, BaseException | None]:
     """Make the response, or say what failed: the function, or sending the attachments that it returned."""
     if outcome.failure is not None or work.accepted.one_way:
         return None, outcome.failure

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
-from brokers.listeners.room import Held, Room
+from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
 from soapjms.observing import Health
 from soapjms.protocol.errors import UsageError
@@ -109,7 +109,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answers = answers
         self.room = Room(bounded(MAX_PAGE_CONNECTIONS, 1, "connections to the page"), "connections to the page")
-        self.held: dict[socket.socket, Held] = {}
+        self.held: dict[socket.socket, ClientShare] = {}
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

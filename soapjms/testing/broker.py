@@ -30,8 +30,8 @@ from brokers.schemes import SCHEMES, connect
 from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.text import shown
 
-POLL: Final = 0.1
-LOG_LINES: Final = 30
+POLL_SECONDS: Final = 0.1
+SHOWN_LOG_LINES: Final = 30
 
 
 class BrokerNotAvailableError(SoapJmsError):
@@ -57,14 +57,14 @@ def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Calla
             return
         except BrokerError as error:
             has_ended = not is_running()  # asked before the log is read, which then is whole
-            named, told = without_login(url), "\n".join(log().splitlines()[-LOG_LINES:])
+            named, told = without_login(url), "\n".join(log().splitlines()[-SHOWN_LOG_LINES:])
             if has_ended:
                 raise BrokerNotAvailableError(f"the broker for {named} ended before it was ready\n{told}") from error
             if time.monotonic() > deadline:
                 raise BrokerNotAvailableError(
                     f"the broker at {named} was not ready after {timeout:g} s: {error}\n{told}"
                 ) from error
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
 BROKER: Final = "broker:({})?persistent=false&useJmx=false&schedulerSupport=false"
@@ -74,7 +74,7 @@ MAIN: Final = "org.apache.activemq.console.Main"
 PORTS: Final = range(10_000, 20_000)
 """Below what systems give to clients, and to whoever asks for any port: nobody has them before they are listened at."""
 
-ATTEMPTS: Final = 20
+MAX_START_ATTEMPTS: Final = 20
 START_TIMEOUT: Final = 90.0
 END_TIMEOUT: Final = 10.0
 """Seconds that it has to end by itself."""
@@ -104,10 +104,10 @@ def activemq(folder: str) -> Iterator[str]:
 
 def _free_port() -> int:
     """Return a port that nobody has now; who takes it before the broker does makes that say so."""
-    for each in SystemRandom().sample(PORTS, ATTEMPTS):
+    for each in SystemRandom().sample(PORTS, MAX_START_ATTEMPTS):
         with suppress(OSError), socket.create_server(("127.0.0.1", each)):  # somebody has it
             return each
-    raise BrokerNotAvailableError(f"of {ATTEMPTS} ports from {PORTS.start} on none is free")
+    raise BrokerNotAvailableError(f"of {MAX_START_ATTEMPTS} ports from {PORTS.start} on none is free")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

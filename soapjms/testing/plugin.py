@@ -35,7 +35,7 @@ INI: Final = "soapjms_broker"
 MESSAGES_SHOWN: Final = 20
 
 
-class Choice(NamedTuple):
+class BrokerChoice(NamedTuple):
     """Which broker the tests use, and who said so."""
 
     broker: str
@@ -83,7 +83,7 @@ def _traffic_shown(path: Path) -> list[str]:
     return [f"{first}, see {path}", *(f"  {record_shown(each)}" for each in passed[-MESSAGES_SHOWN:])]
 
 
-CHOICE: Final = pytest.StashKey[Choice]()
+CHOICE: Final = pytest.StashKey[BrokerChoice]()
 KIT: Final = pytest.StashKey[Kit]()
 
 
@@ -108,10 +108,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Find out which broker is wanted, so that a mistake is told before anything runs."""
     said = [
-        Choice(config.getoption(OPTION) or "", OPTION),
-        Choice(os.environ.get(VARIABLE, ""), VARIABLE),
-        Choice(config.getini(INI), INI),
-        Choice(EMBEDDED, f"the default; see {OPTION}"),
+        BrokerChoice(config.getoption(OPTION) or "", OPTION),
+        BrokerChoice(os.environ.get(VARIABLE, ""), VARIABLE),
+        BrokerChoice(config.getini(INI), INI),
+        BrokerChoice(EMBEDDED, f"the default; see {OPTION}"),
     ]
     choice = next(each for each in said if each.broker)
     try:
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except UsageError as error:
         raise pytest.UsageError(f"{choice.origin}: {error}") from None
     broker, why = decided(choice.broker)
-    config.stash[CHOICE] = Choice(broker, f"{choice.origin}: {why}" if why else choice.origin)
+    config.stash[CHOICE] = BrokerChoice(broker, f"{choice.origin}: {why}" if why else choice.origin)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

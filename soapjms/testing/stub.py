@@ -32,10 +32,10 @@ from soapjms.protocol.wsdl import Port
 from soapjms.protocol.xml import parse
 from soapjms.reply import Answer, Reply
 from soapjms.service.dispatcher import Dispatcher
-from soapjms.service.operations import Match, Operation, Operations, Outcome
+from soapjms.service.operations import FunctionOutcome, Match, Operation, Operations
 from soapjms.service.request import Request
 from soapjms.service.service import Service
-from soapjms.testing.traffic import PATIENCE, Followed, Traffic, UnderWay, message_shown
+from soapjms.testing.traffic import SETTLE_SECONDS, SettlementObservation, SettlementObserver, Traffic, message_shown
 
 Where: TypeAlias = Callable[[Request], object]
 Function: TypeAlias = Callable[[Request], Answer]
@@ -247,7 +247,7 @@ class UnmetExpectationsError(AssertionError):
     """A stub did not get what it expected, or got something else; the text lists both, with the messages."""
 
 
-class Problem(NamedTuple):
+class RequestProblem(NamedTuple):
     """A request that fails the test, and why."""
 
     why: str
@@ -284,14 +284,14 @@ class StubService:
         strict: bool = False,
         names: Names | None = None,
         recorder: Recorder | None = None,
-        patience: float = PATIENCE,
+        patience: float = SETTLE_SECONDS,
     ) -> None:
         self.uri = uri
         self._patience = patience
         self._expected = Expectations()
         self._sequence: Sequence | None = None
         self._requests: list[Request] = []
-        self._problems: list[Problem] = []
+        self._problems: list[RequestProblem] = []
         self._changed = Condition()
         self._closing = Event()
         self._under_way = _Watch(self._note)
@@ -307,7 +307,7 @@ class StubService:
             observer=[self._under_way, *([recorder.under_way] if isinstance(recorder, Traffic) else [])],
         )
         self._under_way.setting = self._dispatcher.setting
-        self._pausing = recorder.under_way.pausing if isinstance(recorder, Traffic) else UnderWay().pausing
+        self._pausing = recorder.under_way.pausing if isinstance(recorder, Traffic) else SettlementObserver().pausing
         self._dispatcher.start()
 
     def expect(self, name: str, where: Where | None = None) -> Expectation:
@@ -402,7 +402,7 @@ class StubService:
 
     def _note(self, why: str, message: Message) -> None:
         with self._changed:
-            self._problems.append(Problem(why, message))
+            self._problems.append(RequestProblem(why, message))
             self._changed.notify_all()
 
     def _answer(self, request: Request) -> Answer:
@@ -442,7 +442,7 @@ class _Answers(Operations):
         self._answer_any = answer
         self._note_empty = empty
 
-    def perform(self, request: Request, match: Match | None = None) -> Outcome:
+    def perform(self, request: Request, match: Match | None = None) -> FunctionOutcome:
         """Have the stub answer, by the rules that hold for every service."""
         header = request.envelope.header
         blocks = () if header is None else header.iterchildren(etree.Element)
@@ -454,7 +454,7 @@ class _Answers(Operations):
         return service.perform(request)
 
 
-class _Watch(UnderWay):
+class _Watch(SettlementObserver):
     """Notes requests that end without having reached the stub, as they break a rule, or are expired."""
 
     def __init__(self, note: Callable[[str, Message], None]) -> None:
@@ -468,7 +468,7 @@ class _Watch(UnderWay):
         return _Watched(self, begun)
 
 
-class _Watched(Followed):
+class _Watched(SettlementObservation):
     """One request at a stub."""
 
     def __init__(self, watch: _Watch, begun: Begun) -> None:

@@ -25,14 +25,14 @@ from soapjms.protocol.record import Record, from_json
 from soapjms.protocol.uri import visible
 from soapjms.validation import edition
 
-PATIENCE: Final = 5.0
+SETTLE_SECONDS: Final = 5.0
 """Seconds to wait for what has to happen soon."""
 
-MOST_BLANK: Final = 100_000
+MAX_BLANK_LINES: Final = 100_000
 """Blank lines of a log; a small file may hold millions when it is unpacked."""
 
 
-class UnderWay(Observer):
+class SettlementObserver(Observer):
     """Knows whether dispatchers have settled all that they got: give it to each as its observer. Thread-safe."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class UnderWay(Observer):
     def begun(self, begun: Begun) -> Observation:
         """Count a request until it is answered, and recorded."""
         self.add(1)
-        return Followed(self, begun)
+        return SettlementObservation(self, begun)
 
     def add(self, number: int) -> None:
         """Count more, or less."""
@@ -59,16 +59,16 @@ class UnderWay(Observer):
         finally:
             self.add(1)
 
-    def wait(self, timeout: float = PATIENCE) -> bool:
+    def wait(self, timeout: float = SETTLE_SECONDS) -> bool:
         """Wait until nothing is under way; say whether that came within `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._number == 0, timeout)
 
 
-class Followed(Observation):
+class SettlementObservation(Observation):
     """A request that is under way."""
 
-    def __init__(self, under_way: UnderWay, begun: Begun) -> None:
+    def __init__(self, under_way: SettlementObserver, begun: Begun) -> None:
         self._under_way = under_way
         self.begun = begun
 
@@ -89,7 +89,7 @@ class Traffic(Recorder):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
-        self.under_way = UnderWay()
+        self.under_way = SettlementObserver()
 
     def records(self) -> list[Record]:
         """Return what passed so far, once all requests are settled or after 5 seconds.
@@ -125,8 +125,8 @@ def read_log(path: Path) -> list[Record]:
             for number, line in enumerate(map(bytes.strip, lines), 1):
                 if line:
                     found.append(_record(line, path, number))
-                elif number - len(found) > MOST_BLANK:
-                    raise InvalidRecordError(f"{path}, line {number}: more than {MOST_BLANK} lines are blank")
+                elif number - len(found) > MAX_BLANK_LINES:
+                    raise InvalidRecordError(f"{path}, line {number}: more than {MAX_BLANK_LINES} lines are blank")
         except (EOFError, zlib.error) as error:
             raise InvalidRecordError(f"{path}: {error}") from None
     return found
@@ -139,8 +139,8 @@ def _record(line: bytes, path: Path, number: int) -> Record:
         raise InvalidRecordError(f"{path}, line {number}: {error}") from None
 
 
-LONGEST_BODY: Final = 2000
-LONGEST_VALUE: Final = 300
+MAX_BODY_CHARACTERS: Final = 2000
+MAX_VALUE_CHARACTERS: Final = 300
 """Characters that are shown."""
 
 HEADERS: Final = {
@@ -171,24 +171,24 @@ def record_shown(record: Record) -> str:
         str(record.direction or "message"),
         f"to {visible(str(message.destination))}",
     ]
-    return " ".join([*words, body if len(body) <= LONGEST_VALUE else f"{body[:LONGEST_VALUE]}…"])
+    return " ".join([*words, body if len(body) <= MAX_VALUE_CHARACTERS else f"{body[:MAX_VALUE_CHARACTERS]}…"])
 
 
 def _value(value: object) -> str:
     text = visible(str(value))
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(text)} characters)"
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}… ({len(text)} characters)"
 
 
 def _body_lines(body: Body) -> list[str]:
     if body is None:
         return ["(no body)"]
     if isinstance(body, bytes | memoryview):
-        text = bytes(body[: 4 * LONGEST_BODY]).decode("utf-8", "backslashreplace")
+        text = bytes(body[: 4 * MAX_BODY_CHARACTERS]).decode("utf-8", "backslashreplace")
     else:
         text = body if isinstance(body, str) else repr(body)
     size = len(body)
-    shown = [visible(line) for line in text[:LONGEST_BODY].splitlines()] or ["(an empty body)"]
-    return shown if len(text) <= LONGEST_BODY else [*shown, f"… (the body has {size} in all)"]
+    shown = [visible(line) for line in text[:MAX_BODY_CHARACTERS].splitlines()] or ["(an empty body)"]
+    return shown if len(text) <= MAX_BODY_CHARACTERS else [*shown, f"… (the body has {size} in all)"]
 
 
 MESSAGES_SHOWN: Final = 3

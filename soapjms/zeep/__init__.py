@@ -13,7 +13,7 @@ except ImportError as _error:
 
 from soapjms.zeep.client import AsyncClient, Client, JmsTransport
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTimeoutError, JmsTransportError
-from soapjms.zeep.signing import Signing
+from soapjms.zeep.signer import Signing
 
 __all__ = [
     "ArgumentsError",

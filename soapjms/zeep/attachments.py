@@ -26,7 +26,7 @@ ARGUMENT = "_attachments"
 """The keyword argument of an operation that lists attachments, beside zeep's own `_soapheaders`."""
 
 
-class Enclosed:
+class Enclosures:
     """What goes along with one request.
 
     Args:

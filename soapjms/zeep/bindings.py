@@ -27,12 +27,12 @@ from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason, SoapVersion
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
-from soapjms.zeep.attachments import ARGUMENT, Enclosed, apart, packed
+from soapjms.zeep.attachments import ARGUMENT, Enclosures, apart, packed
 from soapjms.zeep.bare import is_bare, sendable, value_in
-from soapjms.zeep.checking import keep_empty, misfit
-from soapjms.zeep.clients import Endpoints, Outgoing
+from soapjms.zeep.checks import keep_empty, misfit
+from soapjms.zeep.clients import ClientEndpoints, OutgoingRequest
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
-from soapjms.zeep.ports import PORT, Standing, address_of, place_of
+from soapjms.zeep.ports import PORT, BindingPlace, address_of, place_of
 
 OK, ACCEPTED, FAULT = 200, 202, 500
 
@@ -88,7 +88,7 @@ class JmsBinding:
     """What both SOAP versions have over JMS; it goes before a SOAP binding of zeep."""
 
     version: SoapVersion
-    standing: Standing
+    standing: BindingPlace
     _places: dict[tuple[Any, Any], str | Port]
 
     @classmethod
@@ -115,7 +115,7 @@ class JmsBinding:
         finally:
             soap.set("transport", transport or "")
         made.transport = transport
-        made.standing, made._places = Standing(str(definitions.location or "WSDL"), xmlelement), {}
+        made.standing, made._places = BindingPlace(str(definitions.location or "WSDL"), xmlelement), {}
         return made
 
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
@@ -160,13 +160,13 @@ class JmsBinding:
         return super(JmsBinding, made)._create(operation, args, kwargs, client=client, options=options)  # type: ignore[misc]
 
     def _outgoing(
-        self, endpoints: Endpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
-    ) -> Outgoing:
+        self, endpoints: ClientEndpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
+    ) -> OutgoingRequest:
         to = endpoints.client_of(self.place_of(options))
         operation = self.get(name)  # type: ignore[attr-defined]
         given = dict(kwargs)
         retry_of = given.pop(RETRY_ARGUMENT, None)
-        enclosed = Enclosed(given.pop(ARGUMENT, None) or ())
+        enclosed = Enclosures(given.pop(ARGUMENT, None) or ())
         envelope, headers = self._created(client, options, operation, enclosed.marked(args), enclosed.marked(given))
         enclosed.fill_in(envelope, spelled_out=bool(client.wsse))
         found = misfit(envelope, operation.input) if client.settings.strict else None
@@ -186,7 +186,7 @@ class JmsBinding:
             envelope, headers = each.apply(envelope, headers)
         enclosed.include(envelope)
         action = _action(headers, operation, stated=stated)
-        return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name, retry_of)
+        return OutgoingRequest(to, envelope, action, enclosed.attachments, one_way, operation.name, retry_of)
 
     def _created(
         self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any
@@ -262,16 +262,16 @@ BINDING_CLASSES: Final = (JmsSoap11Binding, JmsSoap12Binding)
 
 
 def _is_jms(binding: etree._Element) -> bool:
-    return Standing("", binding).is_jms
+    return BindingPlace("", binding).is_jms
 
 
-def _endpoints(client: Any) -> Endpoints:
+def _endpoints(client: Any) -> ClientEndpoints:
     """Return the transport of a client.
 
     Raises:
         UsageError: it is another one: the document was read for SOAP over JMS, and is used without.
     """
-    if not isinstance(client.transport, Endpoints):
+    if not isinstance(client.transport, ClientEndpoints):
         kind = type(client.transport).__name__
         raise UsageError(f"the transport is a {kind}; the ports of this WSDL are called through a JmsTransport")
     return client.transport

@@ -20,11 +20,11 @@ from brokers.redaction import without_login, without_logins
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.wsdl import Folders
 from soapjms.zeep.bindings import BINDING_CLASSES
-from soapjms.zeep.clients import Endpoints
-from soapjms.zeep.loading import Loader, Loading, imports_of, octets_of
+from soapjms.zeep.clients import ClientEndpoints
+from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
 
 
-class JmsTransport(Endpoints):
+class JmsTransport(ClientEndpoints):
     """Sends the calls of a `zeep.Client` over JMS: `zeep.Client("greeter.wsdl", transport=JmsTransport(connection))`.
 
     `settings(timeout=…)`, `close` and `operation_timeout` are as zeep's own transports have them.
@@ -35,7 +35,7 @@ class JmsTransport(Endpoints):
             refused.
         allow: folders that imports may be read from, beside that of the WSDL.
         options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `replies`, `names`,
-            `middleware`, `addressing`, `recorder`, `observer`, `limits`; see `Endpoints`.
+            `middleware`, `addressing`, `recorder`, `observer`, `limits`; see `ClientEndpoints`.
 
     Attributes:
         binding_classes: the bindings that zeep is to know.
@@ -59,16 +59,16 @@ class JmsTransport(Endpoints):
         Raises:
             InvalidWsdlError: it cannot be read, or is no WSDL 1.1 or schema, or has a document type.
         """
-        loading = Loading(self.binding_classes, self.loader, self._allow, self._imports.get(url))
+        loading = DocumentLoader(self.binding_classes, self.loader, self._allow, self._imports.get(url))
         octets = loading.load(url)
         assert loading.folders is not None, "it has read something"
         for each in imports_of(octets, url):
             self._imports.setdefault(each, loading.folders)
         return octets
 
-    def loading(self) -> Loading:
+    def loading(self) -> DocumentLoader:
         """Make what loads the documents of one WSDL."""
-        return Loading(self.binding_classes, self.loader, self._allow)
+        return DocumentLoader(self.binding_classes, self.loader, self._allow)
 
 
 class _Named:
@@ -227,7 +227,7 @@ def _transport(transport: JmsTransport | None, connection: Connection | None, op
     return transport
 
 
-def read_document(wsdl: Any, loading: Loading, settings: zeep.Settings) -> Document:
+def read_document(wsdl: Any, loading: DocumentLoader, settings: zeep.Settings) -> Document:
     """Let zeep read a WSDL.
 
     Raises:

@@ -42,10 +42,10 @@ from soapjms.zeep.errors import failure
 
 T = TypeVar("T")
 
-THREADS: Final = 32
+MAX_SENDING_THREADS: Final = 32
 """How many messages of one transport are being sent at a time; others wait for their turn."""
 
-PATIENCE: Final = 0.5
+GIVE_UP_SECONDS: Final = 0.5
 """Seconds after which who sends and should have given up by itself is not waited for any more."""
 
 
@@ -75,7 +75,7 @@ class SendingThreads:
         promised: Future[T] = Future()
         self._queue(partial(self._run, send, monotonic() + seconds, promised))
         try:
-            async with asyncio.timeout(seconds + PATIENCE) as limit:
+            async with asyncio.timeout(seconds + GIVE_UP_SECONDS) as limit:
                 return await asyncio.wrap_future(promised)
         except BaseException as error:
             promised.add_done_callback(lambda done: _forget(done, forget))  # a thread may be at it
@@ -98,7 +98,7 @@ class SendingThreads:
             if self._closed:
                 raise UsageError("the transport is closed; make another")
             if self._executor is None:
-                self._executor = Pool(THREADS, "soapjms-zeep")
+                self._executor = Pool(MAX_SENDING_THREADS, "soapjms-zeep")
             self._executor.submit(run)
 
     def _run(self, send: Callable[[float], T], due: float, promised: Future[T]) -> None:
@@ -123,7 +123,7 @@ def _forget(done: Future[T], forget: Callable[[T], object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingRequest:
     """One request or one-way message, ready to be sent.
 
     Attributes:
@@ -145,7 +145,7 @@ class Outgoing:
     retry_of: CallFailedError | None = None
 
 
-class Endpoints:
+class ClientEndpoints:
     """The places that calls go to, each with a client that is made when it is first needed. Thread-safe.
 
     Args:
@@ -247,7 +247,7 @@ class Endpoints:
 
     # Calling
 
-    def call(self, outgoing: Outgoing) -> Response | None:
+    def call(self, outgoing: OutgoingRequest) -> Response | None:
         """Send something, and wait for its response; None for a one-way message, which the broker has then.
 
         Raises:
@@ -271,7 +271,7 @@ class Endpoints:
         except CallFailedError as error:
             raise failure(error) from error
 
-    async def call_async(self, outgoing: Outgoing) -> Response | None:
+    async def call_async(self, outgoing: OutgoingRequest) -> Response | None:
         """Do the same without holding up the loop. A task that is cancelled meanwhile leaves nothing behind.
 
         Raises:
@@ -290,7 +290,7 @@ class Endpoints:
         except CallFailedError as error:
             raise failure(error) from error
 
-    def _outgoing_call(self, outgoing: Outgoing) -> OutgoingCall:
+    def _outgoing_call(self, outgoing: OutgoingRequest) -> OutgoingCall:
         """Make what middleware gets."""
         return outgoing.client.outgoing(
             outgoing.envelope,
@@ -348,7 +348,7 @@ class Endpoints:
         await self.aclose()
 
 
-def _send(outgoing: Outgoing, seconds: float) -> None:
+def _send(outgoing: OutgoingRequest, seconds: float) -> None:
     outgoing.client.send(
         outgoing.envelope,
         soap_action=outgoing.soap_action,
@@ -358,7 +358,7 @@ def _send(outgoing: Outgoing, seconds: float) -> None:
     )
 
 
-def _begin(outgoing: Outgoing, seconds: float) -> Future[Response]:
+def _begin(outgoing: OutgoingRequest, seconds: float) -> Future[Response]:
     return outgoing.client.submit(
         outgoing.envelope,
         soap_action=outgoing.soap_action,

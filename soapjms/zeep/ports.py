@@ -26,7 +26,7 @@ CREATED: Final = "(create_service)"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BindingPlace:
     """Where a binding stands in a WSDL.
 
     Attributes:
@@ -62,7 +62,7 @@ def address_of(port: etree._Element) -> str | None:
     return None if location is None else location.strip()
 
 
-def place_of(standing: Standing, options: Mapping[str, Any]) -> str | Port:
+def place_of(standing: BindingPlace, options: Mapping[str, Any]) -> str | Port:
     """Return what a call goes to: a port of the WSDL, or an address of the caller's with the properties of the binding.
 
     Args:
@@ -96,7 +96,7 @@ def place_of(standing: Standing, options: Mapping[str, Any]) -> str | Port:
     )
 
 
-def _port_of(standing: Standing, element: etree._Element) -> Port:
+def _port_of(standing: BindingPlace, element: etree._Element) -> Port:
     document = Document(standing.file, element.getroottree().getroot())
     binding = standing.described()
     bindings = {document.qname(element, "binding"): (binding, ())}

@@ -36,7 +36,7 @@ def note_thread(into: SimpleQueue[int]) -> None:
 
 def test_tasks_run_in_order_and_never_on_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing that blocks one thread does everything, in the order in which it was handed in."""
-    monkeypatch.setattr(module, "TICK", 10 * PATIENCE)  # else what a busy machine holds up counts as blocked
+    monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)  # else what a busy machine holds up counts as blocked
     crew, done = Crew("orderly"), SimpleQueue[tuple[int, int]]()
     for number in range(200):
         crew.submit(lambda number=number: done.put((number, threading.get_ident())))
@@ -70,7 +70,7 @@ def test_a_slow_task_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     while not crew._stuck:
         assert time.monotonic() < until
         time.sleep(0.001)
-    monkeypatch.setattr(module, "TICK", 10 * PATIENCE)
+    monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
     for _ in range(20):
         done = Event()
         crew.submit(done.set)
@@ -83,7 +83,9 @@ def test_a_slow_task_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_guest_runs_quick_tasks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task is run before `run` returns; one that is handed in by a task, or by nobody's guest, goes to another."""
-    monkeypatch.setattr(module, "BEHIND", 10_000)  # looks: what is quick is so though the machine has much else to do
+    monkeypatch.setattr(
+        module, "BEHIND_TICKS", 10_000
+    )  # looks: what is quick is so though the machine has much else to do
     crew, done = Crew("host"), SimpleQueue[int]()
     crew.run(partial(note_thread, done))
     assert done.get(timeout=PATIENCE) != threading.get_ident()
@@ -114,13 +116,13 @@ def test_a_guest_at_slow_tasks_is_relieved(tasks: int, monkeypatch: pytest.Monke
     crew, relieved, done = Crew("fair"), Event(), SimpleQueue[int]()
     guest = crew.admit(relieved.set)
     for _ in range(tasks):
-        crew.run(lambda: relieved.wait(PATIENCE if tasks == 1 else 3 * module.TICK) and None)
+        crew.run(lambda: relieved.wait(PATIENCE if tasks == 1 else 3 * module.TICK_SECONDS) and None)
         if guest.is_relieved:
             break
     assert relieved.wait(PATIENCE)
     crew.run(partial(note_thread, done))
     assert done.get(timeout=PATIENCE) != threading.get_ident()
-    monkeypatch.setattr(module, "BEHIND", 10_000)
+    monkeypatch.setattr(module, "BEHIND_TICKS", 10_000)
     crew.resume(guest)
     crew.run(partial(note_thread, done))
     assert done.get_nowait() == threading.get_ident()
@@ -250,7 +252,7 @@ def test_close_finishes_what_was_handed_in() -> None:
 
 def test_idle_threads_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crew without work has no worker after a while, and works again when there is some."""
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
     crew = Crew("sleepy")
     for _ in range(2):
         done = Event()

@@ -9,7 +9,7 @@ from threading import Event, Thread, current_thread
 import pytest
 from calling_kit import PATIENCE, eventually
 
-from brokers.threads.timer import SWEEP_FROM, Deadlines
+from brokers.threads.timer import MIN_SWEEP_DEADLINES, Deadlines
 
 FAR = 3600.0
 
@@ -88,9 +88,9 @@ def test_forget(deadlines: Deadlines) -> None:
 def test_what_is_forgotten_is_let_go(deadlines: Deadlines) -> None:
     """A million calls that were answered long before their deadline take no memory."""
     waiting = [deadlines.call_at(soon(FAR), lambda: None) for _ in range(10)]
-    for _ in range(100 * SWEEP_FROM):
+    for _ in range(100 * MIN_SWEEP_DEADLINES):
         deadlines.forget(deadlines.call_at(soon(FAR), lambda: None))
-    assert len(deadlines) <= 2 * SWEEP_FROM + len(waiting)
+    assert len(deadlines) <= 2 * MIN_SWEEP_DEADLINES + len(waiting)
     done = Event()
     deadlines.call_at(soon(), done.set)
     assert done.wait(PATIENCE)

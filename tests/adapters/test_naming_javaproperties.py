@@ -15,7 +15,7 @@ from places import DATA
 from real_brokers import RealBroker, java
 
 from brokers.naming import NamingError
-from brokers.naming.properties_file import MAX_SIZE, read_properties
+from brokers.naming.properties_file import MAX_FILE_OCTETS, read_properties
 
 JAVA_NAMES = DATA / "jndi" / "JavaNames.java"
 CHARACTERS = st.characters(exclude_categories=["Cs"])
@@ -111,7 +111,7 @@ def test_octets(octets: bytes, entries: dict[str, str]) -> None:
         ("a=\ude00", "line 1: half of a surrogate pair is no character"),
         ("a=b".encode("utf-16"), "the properties are UTF-16; Java reads ISO-8859-1"),
         (b"\xef\xbb\xbfa=\xff", "the properties begin as UTF-8, but octet 5 is none"),
-        ("a" * (MAX_SIZE + 1), f"hold {MAX_SIZE + 1} octets; at most {MAX_SIZE} are read"),
+        ("a" * (MAX_FILE_OCTETS + 1), f"hold {MAX_FILE_OCTETS + 1} octets; at most {MAX_FILE_OCTETS} are read"),
     ],
 )
 def test_refused(content: str | bytes, message: str) -> None:
@@ -132,7 +132,7 @@ def test_linear(unit: str) -> None:
     """Twice the size takes about twice the time, whatever is repeated."""
     small, large = (
         min(seconds_to_read("k" + unit * (size // len(unit) - 1)) for _ in range(3))
-        for size in (MAX_SIZE // 4, MAX_SIZE // 2)
+        for size in (MAX_FILE_OCTETS // 4, MAX_FILE_OCTETS // 2)
     )
     assert large < 0.2 or large < 5 * small
 

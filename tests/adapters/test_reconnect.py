@@ -13,7 +13,7 @@ import pytest
 from ports import nobody
 
 import brokers
-from brokers.adapter.endpoints import NEAR, Reconnect, Reconnector
+from brokers.adapter.endpoints import NEAR_PAUSE_SECONDS, Reconnect, Reconnector
 from brokers.errors import BrokerError, ConnectionFailedError, LoginRefusedError, UnreachableError
 
 REFUSED, SILENT = ConnectionFailedError("refused"), UnreachableError("nobody")
@@ -66,8 +66,8 @@ class TestPauses:
     def test_something_answers(self, failure: BrokerError, monkeypatch: pytest.MonkeyPatch) -> None:
         """However long it does, none is longer than two seconds."""
         pauses, _ = longest_pauses(Reconnect(maximum=60.0), [failure] * 200, monkeypatch)
-        assert pauses[:6] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR])
-        assert set(pauses[5:]) == {NEAR}
+        assert pauses[:6] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS])
+        assert set(pauses[5:]) == {NEAR_PAUSE_SECONDS}
         assert set(longest_pauses(Reconnect(initial=0.3, maximum=0.5), [failure] * 9, monkeypatch)[0]) == {0.3, 0.5}
 
     def test_begins_to_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:

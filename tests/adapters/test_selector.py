@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from brokers import InvalidSelectorError, Message, MessageType, Properties, Property, PropertyType, properties
 from brokers.message import DeliveryMode
-from brokers.selector import MAX_DEPTH, MAX_LENGTH, MAX_SEARCHED, Pattern, Selector
+from brokers.selector import MAX_DEPTH, MAX_SEARCHED_CHARACTERS, MAX_SELECTOR_CHARACTERS, LikePattern, Selector
 
 MESSAGE = Message(
     message_type=MessageType.TEXT,
@@ -207,7 +207,7 @@ def test_an_escape() -> None:
 def test_patterns_are_as_regular_expressions(pattern: str, value: str) -> None:
     """LIKE is what a regular expression would say, without its time."""
     told = "".join({"%": ".*", "_": "."}.get(each, each) for each in pattern)
-    assert Pattern(pattern).matches(value) is bool(re.fullmatch(told, value, re.DOTALL))
+    assert LikePattern(pattern).matches(value) is bool(re.fullmatch(told, value, re.DOTALL))
 
 
 @given(st.text(alphabet="ab'1.0 ()=<>+-*/,%$xXeELNOTANDORINISLIKE", max_size=40) | st.text(max_size=40))
@@ -222,8 +222,10 @@ def test_any_text(text: str) -> None:
 
 def test_limits() -> None:
     """Length and depth are bounded, and what is within the bounds can be asked."""
-    with pytest.raises(InvalidSelectorError, match=f"selector must have {MAX_LENGTH} characters at most, got 8193"):
-        Selector("a" * (MAX_LENGTH + 1))
+    with pytest.raises(
+        InvalidSelectorError, match=f"selector must have {MAX_SELECTOR_CHARACTERS} characters at most, got 8193"
+    ):
+        Selector("a" * (MAX_SELECTOR_CHARACTERS + 1))
     for deep in (
         "(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1),
         "NOT " * (MAX_DEPTH + 1) + "a",
@@ -264,7 +266,7 @@ HOSTILE = {
 def test_time(what: str) -> None:
     """A pattern takes time in proportion to what it is asked of; the naive way would take minutes, or for ever."""
     pattern, value = HOSTILE[what]
-    asked = Pattern(pattern)
+    asked = LikePattern(pattern)
     began = time.process_time()
     asked.matches(value)
     assert time.process_time() - began < 2.0
@@ -285,7 +287,7 @@ def test_what_is_searched_for_one_message() -> None:
         began = time.process_time()
         assert not asked.wants(message)
         assert time.process_time() - began < 0.1
-    room = MAX_SEARCHED // 2
+    room = MAX_SEARCHED_CHARACTERS // 2
     twice = Selector("a LIKE '%b%' OR a LIKE '%a_%'")
     for _ in range(2):  # each evaluation has all of it
         assert twice.wants(long("a" * room))

@@ -32,9 +32,9 @@ from brokers import (
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms.capture.log import CaptureLog, utc_now
-from soapjms.capture.masking import Mask, Masked
+from soapjms.capture.mask import Mask, MaskedMessage
 from soapjms.capture.sources import copies_reach, direction_of, from_divert, tap_point
-from soapjms.capture.tap import Arrived, Backlog, Capture, Wanted
+from soapjms.capture.tap import Backlog, Capture, CopiedMessage, MessageFilter
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.replay import replay
@@ -160,7 +160,7 @@ def copied(message: Message) -> Message:
 
 def test_queues() -> None:
     """Requests to some, with their answers; nothing to others."""
-    wanted = Wanted(["a"], everything=False)
+    wanted = MessageFilter(["a"], everything=False)
     asked, reply = plain(destination=queue("a"), reply_to=queue("r")), plain(destination=queue("r"))
     assert not wanted.wants(reply)
     assert wanted.wants(asked)
@@ -172,7 +172,7 @@ def test_queues() -> None:
 
 def test_reply_destination_of_several() -> None:
     """One that serves requests to other queues, too, is told apart by what the answers refer to."""
-    wanted = Wanted(["a"], everything=False)
+    wanted = MessageFilter(["a"], everything=False)
     assert wanted.wants(plain(destination=queue("a"), reply_to=queue("r"), correlation_id="1"))
     assert not wanted.wants(plain(destination=queue("b"), reply_to=queue("r"), correlation_id="2", message_id="ID:3"))
     assert [wanted.wants(plain(destination=queue("r"), correlation_id=each)) for each in ("1", "2", "ID:3", None)] == [
@@ -185,8 +185,8 @@ def test_reply_destination_of_several() -> None:
 
 def test_reply_destinations_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest are known: a client that asks again stays."""
-    monkeypatch.setattr("soapjms.capture.tap.REMEMBERED", 2)
-    wanted = Wanted([], everything=False)
+    monkeypatch.setattr("soapjms.capture.tap.MAX_KNOWN_REPLIES", 2)
+    wanted = MessageFilter([], everything=False)
     for name in ("one", "two", "one", "three"):
         wanted.wants(copy(reply_to=queue(name)))
     known = [name for name in ("one", "two", "three") if wanted.wants(plain(destination=queue(name)))]
@@ -218,7 +218,7 @@ class Slow(Mask):
         object.__setattr__(self, "begun", begun)
         object.__setattr__(self, "go_on", go_on)
 
-    def apply(self, message: Message) -> Masked:
+    def apply(self, message: Message) -> MaskedMessage:
         self.begun.set()  # type: ignore[attr-defined]
         assert self.go_on.wait(20)  # type: ignore[attr-defined]
         return super().apply(message)
@@ -310,7 +310,7 @@ def test_a_backlog_is_bounded_in_octets() -> None:
 def test_a_backlog_that_fills_is_taken_from_at_once(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was waited for gathers no longer than until half of the room is taken, or until nothing more will come."""
     monkeypatch.setattr("soapjms.capture.tap.GATHER_SECONDS", 600)
-    backlog, taken, begun = Backlog(messages=4), Queue[Arrived | None](), Event()
+    backlog, taken, begun = Backlog(messages=4), Queue[CopiedMessage | None](), Event()
 
     def take() -> None:
         begun.set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from capture_kit import no_file_beyond
 
-from soapjms.capture.log import CHUNK, CaptureLog
+from soapjms.capture.log import CHUNK_OCTETS, CaptureLog
 from soapjms.protocol.errors import UsageError
 
 AT = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
@@ -38,7 +38,7 @@ def test_what_was_flushed_is_there_at_any_time(tmp_path: Path) -> None:
 def test_much_asks_for_a_flush(tmp_path: Path) -> None:
     """Nothing waits without end in memory."""
     with CaptureLog(tmp_path) as log:
-        assert not log.add(b"x" * (CHUNK - 1))
+        assert not log.add(b"x" * (CHUNK_OCTETS - 1))
         assert log.add(b"x")
 
 

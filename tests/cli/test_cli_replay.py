@@ -23,7 +23,7 @@ from rich.console import Console
 from soapjms.cli.replay import show
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
-from soapjms.replay.terms import Late
+from soapjms.replay.terms import LateRecord
 
 
 def soapjms(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -204,7 +204,7 @@ def test_late_records_are_told_and_fail_nothing(good: Path) -> None:
     found, out = replay([good], good.parent / "out", engine="local"), StringIO()
     show(found, Path("out"), Console(file=out, width=200))
     assert "late" not in out.getvalue()
-    late = (Late("a.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
+    late = (LateRecord("a.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
     found = dataclasses.replace(found, members={**found.members, "late": 25}, late=late)
     show(found, Path("out"), Console(file=out, width=200))
     assert ", 0 rejected, 25 late\n" in out.getvalue()

@@ -15,7 +15,7 @@ from soapjms.cli.commands import soapjms
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report import compare, load
-from soapjms.replay.report.comparison import Share, Turn
+from soapjms.replay.report.comparison import Turn, ViolationShare
 
 
 def run(*arguments: object) -> Result:
@@ -191,4 +191,4 @@ def test_runs_by_two_profiles_are_not_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("failed", "judged", "share"), [(0, 0, 0), (1, 4, 0.25)])
 def test_shares(failed: int, judged: int, share: float) -> None:
     """Of nothing judged nothing failed."""
-    assert Share(judged=judged, failed=failed, warning=0).of("failed") == share
+    assert ViolationShare(judged=judged, failed=failed, warning=0).of("failed") == share

@@ -15,7 +15,7 @@ from calling_kit import PATIENCE, URI, eventually
 
 from brokers import Completion, Destination, queue
 from soapjms import CallFailedError
-from soapjms.client.pending import Call, Calls
+from soapjms.client.pending_calls import PendingCall, PendingCalls
 from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
 from soapjms.protocol.requesting import Endpoint, RequestingNode
@@ -47,14 +47,14 @@ def leases() -> Leases:
 
 
 @pytest.fixture
-def calls(leases: Leases) -> Calls:
-    return Calls(leases, "a-")
+def calls(leases: Leases) -> PendingCalls:
+    return PendingCalls(leases, "a-")
 
 
 @pytest.fixture
-def call(calls: Calls) -> Call:
+def call(calls: PendingCalls) -> PendingCall:
     """Make a call under way."""
-    made = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
+    made = PendingCall("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(made)
     return made
 
@@ -64,7 +64,7 @@ def failing(text: str) -> Callable[[], CallFailedError]:
     return lambda: CallFailedError(text, "receptionFailure")
 
 
-def test_ends_once(calls: Calls, call: Call, leases: Leases) -> None:
+def test_ends_once(calls: PendingCalls, call: PendingCall, leases: Leases) -> None:
     """Of many who end a call at once one does; only its outcome is worked out, and the lease is given back once."""
     together, outcomes = Barrier(8), SimpleQueue[int]()
 
@@ -86,7 +86,7 @@ def test_ends_once(calls: Calls, call: Call, leases: Leases) -> None:
     assert (len(calls), calls.get("key"), calls.all()) == (0, None, [])
 
 
-def test_cancelled(calls: Calls, call: Call, leases: Leases) -> None:
+def test_cancelled(calls: PendingCalls, call: PendingCall, leases: Leases) -> None:
     """Cancelling its future ends a call: who waits for it is told, and its reply destination is used no more."""
     assert calls.all() == [call]
     assert call.future.cancel()
@@ -99,7 +99,7 @@ def test_cancelled(calls: Calls, call: Call, leases: Leases) -> None:
     assert leases.ended.empty()
 
 
-def test_cannot_be_cancelled_once_ended(calls: Calls, call: Call) -> None:
+def test_cannot_be_cancelled_once_ended(calls: PendingCalls, call: PendingCall) -> None:
     """While the outcome is worked out it is too late to cancel."""
     seen = list[bool]()
 
@@ -111,7 +111,9 @@ def test_cannot_be_cancelled_once_ended(calls: Calls, call: Call) -> None:
     assert seen == [False]
 
 
-def test_a_mistake_of_ours(calls: Calls, call: Call, leases: Leases, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistake_of_ours(
+    calls: PendingCalls, call: PendingCall, leases: Leases, caplog: pytest.LogCaptureFixture
+) -> None:
     """An outcome that cannot be worked out is the outcome, and logged; the lease is given back all the same."""
 
     def outcome() -> Any:
@@ -127,8 +129,8 @@ def test_a_mistake_of_ours(calls: Calls, call: Call, leases: Leases, caplog: pyt
 def test_everybodys_destination_is_not_given_back() -> None:
     """Where all calls share a reply destination, one that was not answered gives nothing back."""
     leases = Leases(by_place=False)
-    calls = Calls(leases, "a-")
-    call = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
+    calls = PendingCalls(leases, "a-")
+    call = PendingCall("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(call)
     assert calls.end(call, failing("no"))
     eventually(call.future.done, "it ended")

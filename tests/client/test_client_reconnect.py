@@ -34,7 +34,7 @@ from real_brokers import STARTERS, RealBroker
 import soapjms
 from brokers import ClosedError, Connection, ConnectionLostError, DeliveryMode, queue
 from brokers.stomp import Reconnect, StompConnection
-from brokers.stomp.temporary import ROOM
+from brokers.stomp.temporary import MAX_ANNEX_QUEUES
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Request, Service, UsageError
 from soapjms.protocol import names
 
@@ -261,7 +261,7 @@ class TestFaults(OnEachBroker):
                 with pytest.raises(CallTimeoutError):
                     each.result(PATIENCE)
             late = found.take(120)
-            eventually(lambda: len(real.counters().temporaries) <= ROOM, "most of them were ended")
+            eventually(lambda: len(real.counters().temporaries) <= MAX_ANNEX_QUEUES, "most of them were ended")
             for each in late:
                 other.send(answer_to(each, "late", names.CR_2009, delivery_mode=DeliveryMode.NON_PERSISTENT))
             other.send(answer_to(request, "in time", names.CR_2009))
@@ -277,7 +277,7 @@ class TestFaults(OnEachBroker):
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Where the broker gives no further one, calls go on all the same, with what it does not end."""
-        monkeypatch.setattr("brokers.stomp.temporary.PATIENCE", 0.0)
+        monkeypatch.setattr("brokers.stomp.temporary.ANNEX_SECONDS", 0.0)
         with (
             Dispatcher(other, uri, greeter()),
             Client(connection, uri, replies="exclusive", timeout=PATIENCE) as client,

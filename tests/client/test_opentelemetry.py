@@ -30,7 +30,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from brokers import Connection, queue
 from brokers.embedded import Broker
 from soapjms import CallFailedError, Client, Dispatcher, Policy, Request, Service
-from soapjms.opentelemetry import MAX_TEXT, MAX_VALUE, Traces
+from soapjms.opentelemetry import MAX_TEXT_CHARACTERS, MAX_VALUE_CHARACTERS, Traces
 from soapjms.protocol import names
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -286,7 +286,7 @@ class TestPropagation(Tracing):
         [
             {"traceparent": "nonsense"},
             {"traceparent": 7},
-            {"traceparent": f"00-{TRACE}-{PARENT}-01" + "x" * MAX_VALUE},
+            {"traceparent": f"00-{TRACE}-{PARENT}-01" + "x" * MAX_VALUE_CHARACTERS},
             {"traceparent": True, "tracestate": None, "baggage": "=,;" * 99_999},
             {},
         ],
@@ -303,7 +303,7 @@ class TestPropagation(Tracing):
             (process,) = serving.take(1)
         assert process.parent is None
         assert answer.properties.value("traceparent") is None
-        assert (process.attributes or {})["messaging.message.conversation_id"] == "c" * MAX_TEXT
+        assert (process.attributes or {})["messaging.message.conversation_id"] == "c" * MAX_TEXT_CHARACTERS
 
     def test_from_another_stack(self, connection: Connection, other: Connection, serving: Spans) -> None:
         """A Java client's trace goes on here; its tracestate is kept for the answer."""

@@ -11,7 +11,7 @@ import time
 
 from brokers import Message, MessageType
 from soapjms import SqliteStore, StoreError, UsageError
-from soapjms.service.store.base import Answered, Claim
+from soapjms.service.store.base import Claim, FinishedBefore
 
 path, requests, chance = sys.argv[1], int(sys.argv[2]), random.Random(sys.argv[3])
 
@@ -48,7 +48,7 @@ with opened() as store:
         claim: Claim | None = None
         try:
             found = store.begin(b"%d" % number)
-            if isinstance(found, Answered):
+            if isinstance(found, FinishedBefore):
                 left.remove(number)
             elif found is not None:
                 claim = found

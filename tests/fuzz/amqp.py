@@ -15,7 +15,7 @@ from proton import Array, Data, Described, Message, symbol, uint, ulong
 
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 from fuzz.row import Case, Row
 
@@ -40,10 +40,10 @@ MECHANISMS: Final = ("PLAIN", "ANONYMOUS", "EXTERNAL", "plain", "", "x" * 3000, 
 
 ENTRANCES: Final = {
     "tcp": (Options(), None),
-    "websocket csprd01": (Options(binding=Binding.CSPRD01), "AMQPWSB10"),
-    "websocket": (Options(binding=Binding.LENIENT), "amqp"),
+    "websocket csprd01": (Options(binding=WebSocketBinding.CSPRD01), "AMQPWSB10"),
+    "websocket": (Options(binding=WebSocketBinding.LENIENT), "amqp"),
     "tcp with users": (Options(users={USER: USER}), None),
-    "websocket with users": (Options(users={USER: USER}, binding=Binding.LENIENT), "amqp"),
+    "websocket with users": (Options(users={USER: USER}, binding=WebSocketBinding.LENIENT), "amqp"),
 }
 
 

@@ -17,7 +17,7 @@ from fuzz_kit import BASES
 from fuzz.row import MIB, Case, Row
 from soapjms.protocol.record import capture, to_json
 from soapjms.replay.bundles import Unpacker
-from soapjms.replay.inputs import Rejected, opened, splits
+from soapjms.replay.inputs import RejectedRow, opened, splits
 from soapjms.replay.records import read_packed
 
 TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,12 +80,12 @@ class Logs:
     def read(self, octets: bytes, name: str, size: int, wanted: set[str]) -> str:
         """Read all parts of it."""
         log = opened(BytesIO(octets), 0, name, name)
-        if isinstance(log, Rejected):
+        if isinstance(log, RejectedRow):
             return "rejected"
         found, rejected, unpack = set[str | None](), 0, Unpacker().unpack
         for part in splits([log], size):
             for each in read_packed(part, BytesIO(octets)):
-                if isinstance(each, Rejected):
+                if isinstance(each, RejectedRow):
                     assert each.reason
                     rejected += 1
                 else:

@@ -12,7 +12,7 @@ from typing import Final
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 from smqp_mutations import PIECES, mutated, session
 
-from brokers.smqp.protocol.replies import NEVER_SENT, Code
+from brokers.smqp.protocol.replies import NEVER_SENT, ReplyCode
 from brokers.smqp.server import Right
 from fuzz.row import Case, Row
 
@@ -119,8 +119,8 @@ class Queues:
             client.close()
         codes = [int(line[:3]) for line in answer.split(b"\r\n") if line[:3].isdigit() and line[3:4] in (b" ", b"-")]
         for each in codes:
-            assert Code(each) not in NEVER_SENT, each
-            assert each != Code.SERVER_ERROR
+            assert ReplyCode(each) not in NEVER_SENT, each
+            assert each != ReplyCode.SERVER_ERROR
         return ("in" if is_in else "before") + (" login" if not is_in else "") + (", cut off" if is_cut else "")
 
     def look(self) -> None:

@@ -19,7 +19,7 @@ from stomp_kit import assert_no_threads
 import brokers
 from brokers import BrokerError, Delivery, DeliveryMode, Message, MessageType, queue
 from brokers.adapter.endpoints import Reconnect
-from brokers.stomp.codec import DIGITS, Cutter, read
+from brokers.stomp.codec import MAX_LENGTH_DIGITS, Cutter, read
 from fuzz.row import Case, Row
 
 PATIENCE: Final = 30.0
@@ -323,7 +323,7 @@ def whole(octets: bytes, subscription: str) -> tuple[set[bytes], bool]:
             continue
         lines = re.split(rb"\r?\n", octets[at : head.start()])
         lengths = [found for each in lines[1:] if (found := LENGTH.fullmatch(each)) is not None]
-        if lengths and len(lengths[0][1]) > DIGITS:
+        if lengths and len(lengths[0][1]) > MAX_LENGTH_DIGITS:
             return bodies, False
         end = octets.find(b"\0", head.end()) if not lengths else head.end() + int(lengths[0][1])
         if end < 0 or octets[end : end + 1] != b"\0":

@@ -21,7 +21,7 @@ from soapjms.protocol.envelope import Blame, build_fault, serialize
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
 from soapjms.protocol.names import DIALECTS, PROFILES, Mep, Profile, SoapVersion, Subcode
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record, from_json, to_json
 from soapjms.protocol.requesting import ResponseReceived, findings
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode

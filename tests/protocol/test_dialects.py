@@ -22,7 +22,7 @@ from soapjms.protocol.assertions import Outcome, Setting, guess_dialect, habits_
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import DIALECTS, EDITIONS, PROFILES, REC_2012, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record, from_members
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 

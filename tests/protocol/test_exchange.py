@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, properties, queue
-from soapjms.protocol.exchange import Exchange, Keys, Pattern, exchanges_of, keys, merge, pair, pairing, record_hash
+from soapjms.protocol.exchange import Exchange, Keys, Pattern, exchanges_of, keys, merge, pair, pairs, record_hash
 from soapjms.protocol.record import Direction, Node, Record, body_digest, from_json, to_json
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -341,8 +341,8 @@ def test_a_late_redelivery_that_is_answered_late() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest ids and the latest unanswered requests are remembered; a copy of an older one is a new message."""
-    monkeypatch.setattr(pairing, "REMEMBERED", 2)
-    monkeypatch.setattr(pairing, "KEPT_BACK", 2)
+    monkeypatch.setattr(pairs, "MAX_KNOWN_MESSAGES", 2)
+    monkeypatch.setattr(pairs, "MAX_KEPT_REQUESTS", 2)
     for log, expected in (
         ([each for at in (0, 1000, 2000) for each in busy(at)], [("x0", 1), ("x1000", 1), ("x2000", 1), ("x0", 1)]),
         (
@@ -797,5 +797,5 @@ def test_two_records_alone_are_paired_as_among_others(
 def slowly(records: list[Record]) -> list[Exchange]:
     """Pair records as those of a key of which many are under way."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pairing, "is_plain_call", lambda *_: False)
+        patched.setattr(pairs, "is_plain_call", lambda *_: False)
         return list(pair(records, LONG_WINDOW))

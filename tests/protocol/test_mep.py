@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from soapjms.protocol.errors import LocalProtocolError
-from soapjms.protocol.mep import FAILURES, TABLES, Input, Machine, State
+from soapjms.protocol.mep import FAILURES, TABLES, Input, State, StateMachine
 from soapjms.protocol.names import FailureReason, Role
 
 # What the specification allows: role, state, input, next state. Everything else is refused.
@@ -42,9 +42,9 @@ REASONS = {
 STATES = [(role, state) for role, table in TABLES.items() for state in table]
 
 
-def machine_in(role: Role, state: State) -> Machine:
+def machine_in(role: Role, state: State) -> StateMachine:
     """Make a machine that stands in a state."""
-    machine = Machine(role)
+    machine = StateMachine(role)
     machine.state = state
     return machine
 
@@ -96,7 +96,7 @@ def test_refusals_say_what_is_possible() -> None:
 def test_properties_of_the_binding_framework() -> None:
     """Role, state and failure reason are values of the properties that SOAP 1.2 names by URI."""
     context = "http://www.w3.org/2003/05/soap/bindingFramework/ExchangeContext/"
-    machine = Machine(Role.REQUESTING)
+    machine = StateMachine(Role.REQUESTING)
     assert machine.properties == {context + "Role": "RequestingSOAPNode", context + "State": "Init"}
     machine.step(Input.SENDING_FAILED)
     assert machine.properties == {

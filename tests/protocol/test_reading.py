@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from brokers.message import Element, Message, MessageType, PropertyType, PropertyValue, properties
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Record
 
 SOAP11 = "http://schemas.xmlsoap.org/soap/envelope/"

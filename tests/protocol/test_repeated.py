@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import Message, MessageType, properties
-from soapjms.protocol import received
+from soapjms.protocol import received_message
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     Judge,
@@ -30,7 +30,7 @@ from soapjms.protocol.assertions import (
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.properties import PROPERTY_NAMES, Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 
 SILENT = (Outcome.PASSED, Outcome.NOT_APPLICABLE)
@@ -64,7 +64,7 @@ def test_vectors_one_after_the_other(profile: str) -> None:
 
 def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a limit the kinds of exchanges are forgotten; no count is lost."""
-    monkeypatch.setattr(batch, "MOST", 2)
+    monkeypatch.setattr(batch, "MAX_SKETCHES", 2)
     one = Judge(Setting())
     exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
     for each in exchanges:
@@ -153,8 +153,8 @@ def test_long_properties_are_not_remembered() -> None:
 
 def test_properties_that_come_by_the_thousand_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of properties is bounded; what was forgotten is worked out anew."""
-    monkeypatch.setattr(received._Memory, "MOST", 2)
-    memory = received._Memory()
+    monkeypatch.setattr(received_message._Memory, "MOST", 2)
+    memory = received_message._Memory()
     for text in ["a", "b", "c", "a", "a"]:
         found = memory.describe(properties({"SOAPJMS_soapAction": text}), REC_2012)
         assert found.soap_action == text

@@ -15,11 +15,11 @@ from protocol_kit import NOW, QUEUE, REPLIES, delivered, endpoint, envelope, sta
 
 from brokers.message import Message, MessageType, Property, PropertyType, properties
 from soapjms.protocol.assertions import Outcome, Setting
-from soapjms.protocol.built import content_type
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.mep import State
+from soapjms.protocol.message_parts import content_type
 from soapjms.protocol.names import CR_2009, REC_2012, FailureReason, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.requesting import (
     ExchangeFailed,

@@ -14,7 +14,7 @@ from brokers.message import Destination, DestinationKind, Message, properties, q
 from soapjms.protocol.errors import InvalidPropertyError, InvalidUriError, UsageError
 from soapjms.protocol.names import REC_2012
 from soapjms.protocol.properties import Origin
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import capture
 from soapjms.protocol.senders import Senders, editions_of, senders_of
 from soapjms.wsdl import read_wsdl

@@ -13,7 +13,7 @@ from soapjms.protocol.envelope import Envelope, as_envelope, read_fault, wrap
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.wsa import (
     EDITIONS,
-    MAX_ADDRESS,
+    MAX_ADDRESS_CHARACTERS,
     WSA_2004,
     WSA_2005,
     Addressing,
@@ -100,7 +100,7 @@ class TestReading:
             (A + end("ReplyTo", "<a:Address>u</a:Address>") * 2, "ReplyTo", "InvalidCardinality"),
             ("<a:Action/>", "Action", "InvalidAddress"),
             ("<a:Action><b/></a:Action>", "Action", "InvalidAddress"),
-            (A + f"<a:MessageID>{'x' * (MAX_ADDRESS + 1)}</a:MessageID>", "MessageID", "InvalidAddress"),
+            (A + f"<a:MessageID>{'x' * (MAX_ADDRESS_CHARACTERS + 1)}</a:MessageID>", "MessageID", "InvalidAddress"),
             (A + "<a:RelatesTo/>", "RelatesTo", "InvalidAddress"),
             (A + "<a:RelatesTo>u</a:RelatesTo>" * 21, "RelatesTo", ""),
             (A + end("FaultTo", ""), "FaultTo", "MissingAddressInEPR"),

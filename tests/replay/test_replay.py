@@ -37,12 +37,12 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
-from soapjms.replay.findings import PLACES
-from soapjms.replay.inputs import Rejected, count_lines, expand, splits, whole
+from soapjms.replay.findings import MAX_DESTINATIONS
+from soapjms.replay.inputs import RejectedRow, count_lines, expand, splits, whole
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS, from_row, to_row
-from soapjms.replay.records import MAX_LINE, Captured, read
-from soapjms.replay.summary import Tally, summarise
-from soapjms.replay.terms import Terms
+from soapjms.replay.records import MAX_LINE_OCTETS, CapturedRecord, read
+from soapjms.replay.summary import RunTally, summarise
+from soapjms.replay.terms import ReplayTerms
 from soapjms.wsdl import read_wsdl
 
 WSDLS = DATA / "wsdl"
@@ -320,10 +320,10 @@ def test_lines_before_a_break_in_gzip_are_judged(tmp_path: Path) -> None:
     for log in (broken, damaged):
         logs, *_ = expand([log])
         found = list(read(whole(logs[0])))
-        assert isinstance(found[-1], Rejected)
+        assert isinstance(found[-1], RejectedRow)
         assert found[-1].line == len(found)
         assert len(found) > 5
-        assert all(isinstance(each, Captured) for each in found[:-1])
+        assert all(isinstance(each, CapturedRecord) for each in found[:-1])
         assert "gzip" in found[-1].reason
         assert found[-1].raw
 
@@ -392,12 +392,12 @@ def test_a_line_beyond_the_limit_is_rejected_and_the_next_is_read(tmp_path: Path
     log = tmp_path / "log.jsonl"
     with log.open("wb") as stream:
         stream.write(b'"')
-        stream.seek(MAX_LINE + 5)
+        stream.seek(MAX_LINE_OCTETS + 5)
         stream.write(b'"\n' + to_json(capture(request(1), at(1))).encode())
     run(log, tmp_path / "out")
     (row,) = rows(tmp_path / "out", "rejected")
     assert row["line"] == 1
-    assert f"{MAX_LINE + 7} octets" in row["reason"]
+    assert f"{MAX_LINE_OCTETS + 7} octets" in row["reason"]
     assert len(row["raw"]) < 100_000
     assert summary(tmp_path / "out")["records"] == 1
 
@@ -645,21 +645,27 @@ def test_junit_has_a_case_for_each_assertion(tmp_path: Path) -> None:
     assert suite.attrib["skipped"] == str(len(list(root.iter("skipped"))))
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3 * PLACES), st.sampled_from(["cxf", ""])), max_size=900))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3 * MAX_DESTINATIONS), st.sampled_from(["cxf", ""])), max_size=900
+    )
+)
 def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str]]) -> None:
     """However a log is cut, the same destinations are listed, each with all its messages; the rest is one row."""
-    total, parts = Tally(), [Tally() for _ in range(4)]
+    total, parts = RunTally(), [RunTally() for _ in range(4)]
     for part, place, stack in seen:
         parts[part].see(f"queue:{place:04}", "sending", stack)
     for tally in parts:
-        assert len(tally.places) <= 2 * PLACES
-        total.add(Tally.from_json(tally.to_json()))
+        assert len(tally.places) <= 2 * MAX_DESTINATIONS
+        total.add(RunTally.from_json(tally.to_json()))
     listed = summarise(total, [], TERMS).members["stacks"]
     wanted = sorted(Counter(f"queue:{place:04}" for _, place, _ in seen).items())
-    assert [(each["destination"], each["messages"]) for each in listed if each["destination"]] == wanted[:PLACES]
-    rest = sum(number for _, number in wanted[PLACES:])
+    assert [(each["destination"], each["messages"]) for each in listed if each["destination"]] == wanted[
+        :MAX_DESTINATIONS
+    ]
+    rest = sum(number for _, number in wanted[MAX_DESTINATIONS:])
     assert [each["messages"] for each in listed if each["destination"] is None] == ([rest] if rest else [])
     assert sum(each["stacks"].get("cxf", 0) for each in listed) == sum(stack == "cxf" for _, _, stack in seen)
 
 
-TERMS = Terms(setting=Setting(), window=timedelta(1), senders=Senders())
+TERMS = ReplayTerms(setting=Setting(), window=timedelta(1), senders=Senders())

@@ -54,13 +54,13 @@ def test_a_bucket_beyond_the_memory_is_put_in_order_on_the_disk(monkeypatch: pyt
         if number % 100 == 99:
             octets += bundled(bundler)[bucket_of("one", BUCKETS)]
     assert len(octets) == 20
-    monkeypatch.setattr(bundles, "MOST_IN_MEMORY", 5000)
+    monkeypatch.setattr(bundles, "MAX_SORTED_OCTETS", 5000)
     assert list(in_order(octets)) == sorted(given)
 
 
 def test_a_bundler_says_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is bounded by its octets."""
-    monkeypatch.setattr(bundles, "MOST_HELD", 100)
+    monkeypatch.setattr(bundles, "MAX_HELD_OCTETS", 100)
     bundler = Bundler(BUCKETS)
     bundler.add(("a", 0, 0, 0, 1, bytes(99)), answers=False)
     assert not bundler.is_full

@@ -77,7 +77,7 @@ def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NoInputError, match=r"none\.jsonl: no \.jsonl.*empty: no.*nonsense://a/b: cannot be opened"):
         replay(nowhere, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(hadoop, "MOST", 10)
+    monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 10)
     replay([CXF, *nowhere, f"file://{CXF}"], tmp_path / "out")
     reasons = [each["reason"] for each in rows(tmp_path / "out", "rejected")]
     assert len(reasons) == 4

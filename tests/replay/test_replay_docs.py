@@ -13,10 +13,10 @@ from replay_logs import CXF, summary
 
 from soapjms.protocol.record import JMS, MAX_DEPTH, MEMBERS, VERSION, from_json, to_members
 from soapjms.replay import replay
-from soapjms.replay.following.steps import LATE
+from soapjms.replay.follower.steps import LATE
 from soapjms.replay.output import FILES
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS
-from soapjms.replay.records import MAX_LINE
+from soapjms.replay.records import MAX_LINE_OCTETS
 
 DOCS = ROOT / "docs"
 FORMAT = (DOCS / "capture-format.md").read_text("utf-8")
@@ -42,7 +42,7 @@ def test_every_member_of_a_record_is_described() -> None:
     assert listed(FORMAT, "column") == set(RECORDS.names)
     assert all(f"`{name}`" in FORMAT for name in JMS)
     assert f"The version is {VERSION}." in FORMAT
-    assert f"longer than {MAX_LINE >> 20} MiB" in FORMAT
+    assert f"longer than {MAX_LINE_OCTETS >> 20} MiB" in FORMAT
     assert re.search(rf"deeper than {MAX_DEPTH}\s", FORMAT)
 
 

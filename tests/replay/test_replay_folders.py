@@ -12,7 +12,7 @@ from replay_logs import at, request, write_log
 
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import Summary, replay
-from soapjms.replay.inputs import Below, expand, files_below
+from soapjms.replay.inputs import FolderContents, expand, files_below
 
 
 def log(path: Path, number: int) -> Path:
@@ -26,7 +26,7 @@ def below(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in found(folder).logs]
 
 
-def found(folder: Path) -> Below:
+def found(folder: Path) -> FolderContents:
     """Look into a folder."""
     return files_below(folder, lambda path: False)
 

@@ -18,10 +18,10 @@ from brokers.message import Destination, DestinationKind, Element, Message, Mess
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
-from soapjms.replay.bundles import Memory, Unpacker
+from soapjms.replay.bundles import Unpacker, ValueCache
 from soapjms.replay.inputs import expand, splits, whole
 from soapjms.replay.parquet import RECORDS, PackedRow, Packer, RefusedRow, as_records, packed_row, to_row
-from soapjms.replay.records import Captured, Rejected, read
+from soapjms.replay.records import CapturedRecord, RejectedRow, read
 
 
 def the_cxf_log() -> list[Record]:
@@ -202,7 +202,7 @@ def test_what_a_row_said_can_be_said_by_a_line() -> None:
 def test_what_comes_again_stays_remembered() -> None:
     """It is worked out once, however much else comes by; what did not come for two pages is forgotten."""
     worked: list[str] = []
-    memory = Memory(lambda text: worked.append(text) or text.upper(), len, most=3)  # type: ignore[func-returns-value]
+    memory = ValueCache(lambda text: worked.append(text) or text.upper(), len, most=3)  # type: ignore[func-returns-value]
     for number in range(20):
         assert memory("often") == "OFTEN"
         assert memory(f"once {number}") == f"ONCE {number}"
@@ -224,7 +224,7 @@ def test_rows_are_numbered_however_a_file_is_cut(tmp_path: Path) -> None:
     for size in (1, 5000, 1 << 30):
         found = [each for part in splits([log], size) for each in read(part)]
         assert [each.line for each in found] == list(range(1, 21))
-        assert [each.line for each in found if isinstance(each, Rejected)] == [4, 18]
+        assert [each.line for each in found if isinstance(each, RejectedRow)] == [4, 18]
     assert len(splits([log], 1)) == 5
 
 
@@ -240,7 +240,7 @@ def test_columns_of_other_types_and_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({**columns, "unknown": [1, 2]}), path)
     (log,), *_ = expand([path])
     found = list(read(whole(log)))
-    assert [each.record for each in found if isinstance(each, Captured)] == [
+    assert [each.record for each in found if isinstance(each, CapturedRecord)] == [
         Record(message=Message(message_type=MessageType.MESSAGE), time=at(n)) for n in (1, 2)
     ]
 
@@ -270,10 +270,10 @@ def test_values_that_are_no_such_thing_end_the_reading(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": ["1", "1"], **columns}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"v": ["1", "x"], **columns}), tmp_path / "b.parquet", row_group_size=1)
     (good, bad), *_ = expand([tmp_path])
-    assert [type(each) for each in read(whole(good))] == [Captured, Captured]
+    assert [type(each) for each in read(whole(good))] == [CapturedRecord, CapturedRecord]
     first, second = read(whole(bad))
-    assert isinstance(first, Captured)
-    assert isinstance(second, Rejected)
+    assert isinstance(first, CapturedRecord)
+    assert isinstance(second, RejectedRow)
     assert second.line == 2
     assert "column v is of type string; int64 is required" in second.reason
 

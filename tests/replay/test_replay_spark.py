@@ -57,7 +57,7 @@ def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
 
 def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each phase is told, and while it lasts how many tasks of Spark are done, and of how many."""
-    monkeypatch.setattr("soapjms.replay.spark_session.LOOK", 0.01)
+    monkeypatch.setattr("soapjms.replay.spark_session.POLL_SECONDS", 0.01)
     told: list[str] = []
     replay(CXF, tmp_path / "out", progress=told.append)
     phases = list(dict.fromkeys(map(str, told)))
@@ -142,7 +142,7 @@ def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch
     lines[1:1] = [b"first\n", b"\n"]
     lines[70:70] = [b"seventieth\n"]
     log.write_bytes(b"".join(lines))
-    monkeypatch.setattr(spark, "SPLIT", 5000)
+    monkeypatch.setattr(spark, "SPLIT_OCTETS", 5000)
     both(log, tmp_path)
     assert [row["line"] for row in rows(tmp_path / "spark", "rejected")] == [2, 71]
     assert summary(tmp_path / "spark")["exchanges"] == 40

@@ -12,8 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soapjms.replay.findings import ANSWERS, CAUSES, PLACES, SAMPLES, STACKS, Findings, Found, Sample
-from soapjms.replay.summary import SPANS, WIDTHS, Tally, Timeline, latency_bin, latency_of, quantiles
+from soapjms.replay.findings import (
+    MAX_CAUSES,
+    MAX_DESTINATIONS,
+    MAX_SAMPLES,
+    MAX_STACKS,
+    MAX_SUBCODE_PAIRS,
+    FindingKey,
+    Findings,
+    Sample,
+)
+from soapjms.replay.summary import MAX_SPANS, WIDTHS, RunTally, Timeline, latency_bin, latency_of, quantiles
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -21,7 +30,7 @@ NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 def take(findings: Findings, number: int, reason: str, **more: str) -> None:
     """Take in one finding, the number of which is its time."""
     time = f"{number:08}"
-    found = Found(**{"reason": reason, "place": "queue:a", "stack": "", "expected": "", "observed": "", **more})
+    found = FindingKey(**{"reason": reason, "place": "queue:a", "stack": "", "expected": "", "observed": "", **more})
     findings.take("A", "failed", found, time, "e", lambda: Sample(time, "e", "m", found.place, found.reason, "", ""))
 
 
@@ -57,8 +66,8 @@ def test_few_reasons_are_told_apart_word_for_word() -> None:
 
 def test_reasons_with_a_value_of_their_own_are_one_cause() -> None:
     """What is quoted, and words with digits, do not tell apart what is wrong where there are many of them."""
-    reasons = [f"the correlation id is 'ID:{n}', not c-{n}" for n in range(CAUSES + 1)] + ["there is none"]
-    assert causes_of(reasons) == {"the correlation id is …, not c-…": CAUSES + 1, "there is none": 1}
+    reasons = [f"the correlation id is 'ID:{n}', not c-{n}" for n in range(MAX_CAUSES + 1)] + ["there is none"]
+    assert causes_of(reasons) == {"the correlation id is …, not c-…": MAX_CAUSES + 1, "there is none": 1}
 
 
 def test_reasons_that_have_nothing_in_common_are_one_cause_in_the_end() -> None:
@@ -73,7 +82,7 @@ def test_the_samples_of_a_cause_are_its_earliest_findings() -> None:
     """Also where they came late, and in parts."""
     found = in_parts(50, lambda each, number: take(each, (number * 37) % 50, "r"), Findings, Findings.from_members)
     ((_, cause),) = found.of("A", "failed")
-    assert [int(each.time) for each in cause.samples] == list(range(SAMPLES))
+    assert [int(each.time) for each in cause.samples] == list(range(MAX_SAMPLES))
 
 
 def test_samples_are_made_only_where_they_are_kept() -> None:
@@ -85,17 +94,17 @@ def test_samples_are_made_only_where_they_are_kept() -> None:
         findings.take(
             "A",
             "failed",
-            Found("r", "", "", "", ""),
+            FindingKey("r", "", "", "", ""),
             text,
             "e",
             lambda text=text: made.append(text) or Sample(text, *[""] * 6),  # type: ignore[misc]
         )
-    assert len(made) == SAMPLES
+    assert len(made) == MAX_SAMPLES
 
 
 def test_lists_within_a_cause_are_bounded() -> None:
     """Of destinations and answers beyond the limit the first in order of the alphabet are kept, counted in full."""
-    count = 5 * PLACES * STACKS
+    count = 5 * MAX_DESTINATIONS * MAX_STACKS
 
     def work(findings: Findings, number: int) -> None:
         take(findings, number, "r", place=f"queue:{number % (count // 2):06}", observed=f"s{number % 100:02}")
@@ -106,8 +115,8 @@ def test_lists_within_a_cause_are_bounded() -> None:
         work(other, count - 1 - number)
     ((_, cause),) = whole.settled().of("A", "failed")
     assert whole == other.settled()
-    assert (len(cause.where), set(cause.where.values())) == (PLACES * STACKS, {2})
-    assert list(cause.answers) == [("", f"s{n:02}") for n in range(ANSWERS)]
+    assert (len(cause.where), set(cause.where.values())) == (MAX_DESTINATIONS * MAX_STACKS, {2})
+    assert list(cause.answers) == [("", f"s{n:02}") for n in range(MAX_SUBCODE_PAIRS)]
 
 
 @given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), max_size=60))
@@ -137,7 +146,7 @@ def test_spans_widen_as_they_become_many(step: timedelta) -> None:
         timeline.message(datetime(1, 1, 1, tzinfo=UTC) + step * number)
 
     whole = in_parts(count, work, Timeline, Timeline.from_members)
-    assert SPANS / 15 < len(whole.spans) <= SPANS
+    assert MAX_SPANS / 15 < len(whole.spans) <= MAX_SPANS
     assert whole.width in WIDTHS
 
 
@@ -164,7 +173,7 @@ def test_latencies_and_clocks_that_run_backwards() -> None:
 
 def test_tallies_add_up_in_any_order() -> None:
     """Everything that a part of a run counts survives its way through a row."""
-    one, other = Tally(), Tally()
+    one, other = RunTally(), RunTally()
     for number in range(30):
         tally = one if number % 3 else other
         tally.count("records")
@@ -175,8 +184,8 @@ def test_tallies_add_up_in_any_order() -> None:
         take(tally.findings, number, "reason")
     sums = []
     for first, second in ((one, other), (other, one)):
-        total = Tally()
-        total.add(Tally.from_json(first.to_json()))
+        total = RunTally()
+        total.add(RunTally.from_json(first.to_json()))
         total.add(second)
         sums.append(total)
     assert sums[0] == sums[1]

@@ -19,7 +19,7 @@ from soapjms.protocol.assertions import ASSERTIONS, judge
 from soapjms.protocol.names import CR_2009, EDITIONS, REQUEST_URI, Profile
 from soapjms.protocol.wsdl import Description
 from soapjms.replay import replay
-from soapjms.replay.judging import ROW_OUTCOMES
+from soapjms.replay.verdicts import ROW_OUTCOMES
 from soapjms.wsdl import read_wsdl
 
 CASES = [case for vector in VECTORS.values() for case in vector["cases"] if "setting" not in case]

@@ -23,10 +23,10 @@ from soapjms.replay import replay
 from soapjms.replay.report import html, load, visible, write
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.page import SAMPLE_OCTETS
-from soapjms.replay.report.tables import CAUSES_SHOWN, HEADINGS
+from soapjms.replay.report.tables import HEADINGS, MAX_SHOWN_CAUSES
 from soapjms.replay.report.texts import duration, moment, width
 from soapjms.replay.summary import Timeline
-from soapjms.replay.terms import Late
+from soapjms.replay.terms import LateRecord
 
 
 def run(logs: Any, out: Path, profile: str = "rec-2012") -> Page:
@@ -263,7 +263,7 @@ def test_a_page_stays_small(tmp_path: Path) -> None:
     source = html(summary)
     found = Page(source)
     assert len(source.encode()) <= 3_000_000
-    assert len(found.data["causes"]) == CAUSES_SHOWN
+    assert len(found.data["causes"]) == MAX_SHOWN_CAUSES
     assert len(json.dumps([each["s"] for each in found.data["causes"]])) < 1.2 * SAMPLE_OCTETS
     assert "more causes with" in said(found)
     listed = sum(each["n"] for each in found.data["causes"])
@@ -275,7 +275,10 @@ def test_late_records_are_listed_in_the_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
     summary = replay(CXF, out, engine="local")
     assert "Late records" not in said(page(out))
-    late = (Late(ATTACK, 12345, "2026-11-20T12:00:00.000000Z"), Late("b.jsonl", 1, "2026-11-19T12:00:00.000000Z"))
+    late = (
+        LateRecord(ATTACK, 12345, "2026-11-20T12:00:00.000000Z"),
+        LateRecord("b.jsonl", 1, "2026-11-19T12:00:00.000000Z"),
+    )
     summary = replace(summary, members={**summary.members, "late": 25}, late=late)
     write(summary, out)
     found = page(out)

@@ -21,7 +21,7 @@ from report_kit import attacks, large, traffic
 
 from soapjms.replay import replay
 from soapjms.replay.report import html, write
-from soapjms.replay.terms import Late
+from soapjms.replay.terms import LateRecord
 
 pytestmark = [pytest.mark.browser, pytest.mark.peer]
 
@@ -73,7 +73,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_log(folder / "log.jsonl", *traffic())
     (folder / "bad.jsonl").write_text("no record\n")
     summary = replay(folder, folder / "out", engine="local")
-    late = (Late("late.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
+    late = (LateRecord("late.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
     write(replace(summary, members={**summary.members, "late": 1}, late=late), folder / "out")
     return folder / "out" / "report.html"
 

@@ -11,9 +11,9 @@ from proton import Connection, Transport, symbol
 
 from brokers import ConnectionFailedError
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.machine import Machine
+from brokers.amqp.machine import AmqpMachine
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
-from brokers.amqp.stream import Plain
+from brokers.amqp.stream import PlainStream
 from brokers.embedded import Broker
 
 OTHERS = [
@@ -34,7 +34,7 @@ def to_the_end(client: socket.socket) -> bytes:
     return heard
 
 
-def feed(machine: Machine, octets: bytes, piece: int) -> None:
+def feed(machine: AmqpMachine, octets: bytes, piece: int) -> None:
     """Let it have octets in pieces."""
     for at in range(0, len(octets), piece):
         machine.feed(octets[at : at + piece], {})
@@ -64,7 +64,7 @@ def test_after_a_login(octets: bytes, piece: int, users: dict[str, str] | None) 
 def test_either_side(octets: bytes, transport: int) -> None:
     """Neither as a client nor as a listener; the error says what came."""
     for piece in (1, 1000):
-        machine = Machine(Connection(), Transport(transport), None, Plain())
+        machine = AmqpMachine(Connection(), Transport(transport), None, PlainStream())
         with pytest.raises(ConnectionFailedError, match=r"the peer went on with b'.*; what follows now is AMQP 1\.0"):
             feed(machine, octets, piece)
 
@@ -72,7 +72,7 @@ def test_either_side(octets: bytes, transport: int) -> None:
 @pytest.mark.parametrize("piece", [1, 3, 8])
 def test_amqp_in_pieces(piece: int) -> None:
     """The header of AMQP is understood however it comes."""
-    machine = Machine(Connection(), Transport(Transport.SERVER), None, Plain())
+    machine = AmqpMachine(Connection(), Transport(Transport.SERVER), None, PlainStream())
     feed(machine, AMQP_HEADER, piece)
     assert not machine.is_over
     assert machine.error is None

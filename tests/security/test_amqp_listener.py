@@ -32,7 +32,7 @@ from brokers import (
     queue,
 )
 from brokers.amqp.listener import Listener, Options, Rights
-from brokers.amqp.sasl import MAX_FRAME, SASL_HEADER, Frames, Performative, pack
+from brokers.amqp.sasl import MAX_FRAME_OCTETS, SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
 from brokers.message import Properties
 
@@ -128,7 +128,7 @@ def outcome_of(connected: socket.socket, name: str, password: str) -> int:
 MEBIBYTE = 1 << 20
 
 
-@pytest.mark.parametrize("announced", [0, MAX_FRAME, MAX_FRAME + 1, 1 << 30])
+@pytest.mark.parametrize("announced", [0, MAX_FRAME_OCTETS, MAX_FRAME_OCTETS + 1, 1 << 30])
 def test_nothing_of_a_stranger_is_kept(announced: int) -> None:
     """Over TCP: strangers that announce a SASL frame of any size, or write without end behind one, cost no memory."""
     begin = announced.to_bytes(4, "big") + b"\x02\x01\0\0"

@@ -19,7 +19,7 @@ from proton import symbol
 from brokers.amqp.listener import Listener
 from brokers.amqp.message import from_amqp_message
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
-from brokers.amqp.stack import STACK, is_shallow, start, with_stack
+from brokers.amqp.stack import STACK_OCTETS, is_shallow, start, with_stack
 from brokers.embedded import Broker
 from brokers.message import MessageType
 
@@ -118,4 +118,4 @@ def test_threads() -> None:
     thread = threading.Thread(target=lambda: None)
     start(thread)
     thread.join()
-    assert threading.stack_size() == before < STACK
+    assert threading.stack_size() == before < STACK_OCTETS

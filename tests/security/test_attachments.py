@@ -15,7 +15,7 @@ import soapjms
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Service
 from soapjms.protocol.attachments import Attachments
-from soapjms.protocol.attachments.parts import LONGEST_BASE, XOP_INCLUDE, Part
+from soapjms.protocol.attachments.parts import MAX_BASE_CHARACTERS, XOP_INCLUDE, Part
 from soapjms.protocol.content import ANY_RATIO
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.limits import DEFAULT_LIMITS
@@ -54,7 +54,7 @@ def test_time_does_not_grow_with_the_parts() -> None:
     assert seconds(lambda: find_all(*many)) < 5 * seconds(lambda: find_all(*few))
 
 
-@pytest.mark.parametrize("length", [LONGEST_BASE, DEFAULT_LIMITS.header_octets])
+@pytest.mark.parametrize("length", [MAX_BASE_CHARACTERS, DEFAULT_LIMITS.header_octets])
 def test_a_long_base(length: int) -> None:
     """A base that takes long to resolve a reference by is none."""
     base = ("http://x/" + "a/" * length)[:length]

@@ -24,8 +24,8 @@ import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import Dispatcher
-from soapjms.bridge.pace import PIECE
-from soapjms.bridge.strict_http import MAX_HEAD
+from soapjms.bridge.pace import PIECE_OCTETS
+from soapjms.bridge.strict_http import MAX_HEAD_OCTETS
 from soapjms.serving import StatusPage, StatusResponse
 from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS
 
@@ -253,10 +253,10 @@ def test_who_uploads_slowly_gets_through(connection: Connection) -> None:
         listening(connection, URI, client_timeout=1.0, read_timeout=1.0) as (_, listener),
         line_to(listener.port) as line,
     ):
-        asked = envelope("x" * (6 * PIECE))
+        asked = envelope("x" * (6 * PIECE_OCTETS))
         line.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(asked))
-        for start in range(0, len(asked), PIECE):
-            line.sendall(asked[start : start + PIECE])
+        for start in range(0, len(asked), PIECE_OCTETS):
+            line.sendall(asked[start : start + PIECE_OCTETS])
             time.sleep(0.4)
         assert line.recv(100).startswith(b"HTTP/1.1 200 ")
 
@@ -355,7 +355,7 @@ def test_a_request_is_read_in_one_way(connection: Connection, octets: bytes) -> 
         assert ask(listener, envelope()).status == 200
 
 
-@pytest.mark.parametrize("size", [MAX_HEAD + 1, 4 * MAX_HEAD, 16 * MAX_HEAD])
+@pytest.mark.parametrize("size", [MAX_HEAD_OCTETS + 1, 4 * MAX_HEAD_OCTETS, 16 * MAX_HEAD_OCTETS])
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.usefixtures("served")
 def test_a_head_that_is_too_long(connection: Connection, size: int, is_slow: bool) -> None:
@@ -363,8 +363,8 @@ def test_a_head_that_is_too_long(connection: Connection, size: int, is_slow: boo
     with listening(connection, URI) as (_, listener), line_to(listener.port) as line:
         octets = POST.replace(b"Host: a\r\n", b"Host: a\r\nX: " + b"x" * size + b"\r\n")
         try:
-            for start in range(0, len(octets), MAX_HEAD // 2 if is_slow else len(octets)):
-                line.sendall(octets[start : start + (MAX_HEAD // 2 if is_slow else len(octets))])
+            for start in range(0, len(octets), MAX_HEAD_OCTETS // 2 if is_slow else len(octets)):
+                line.sendall(octets[start : start + (MAX_HEAD_OCTETS // 2 if is_slow else len(octets))])
                 time.sleep(0.02 * is_slow)
         except OSError:
             pass  # it ended while the rest was on its way

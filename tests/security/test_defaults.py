@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 from places import ROOT
 
-from brokers.amqp.listener import FILES_EACH as AMQP_FILES
+from brokers.amqp.listener import FILES_PER_CLIENT as AMQP_FILES
 from brokers.amqp.listener import Options as AmqpOptions
 from brokers.embedded import broker
 from brokers.listeners import guesses
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.smqp.protocol.messages import Limits as SmqpLimits
+from brokers.smqp.protocol.messages import SmqpLimits as SmqpLimits
 from brokers.smqp.server import Options as SmqpOptions
 from brokers.smqp.server import driver as smqp
 from brokers.stomp import codec
@@ -22,7 +22,7 @@ from soapjms.bridge import http, listener, pace
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.security import UsernameTokens
 from soapjms.service.dispatcher import MAX_DELIVERIES
-from soapjms.service.store.sqlite import DAY, SqliteStore
+from soapjms.service.store.sqlite import DAY_SECONDS, SqliteStore
 from soapjms.serving import status_page
 
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -30,7 +30,7 @@ UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 AMQP, SMQP = AmqpOptions(), SmqpOptions()
 TOKENS = {name: each.default for name, each in signature(UsernameTokens).parameters.items()}
 KEPT: Final = signature(SqliteStore).parameters["keep"].default
-FREE, SECONDS = guesses.FREE, guesses.SECONDS
+FREE, SECONDS = guesses.FREE_LOGINS, guesses.LOGIN_INTERVAL_SECONDS
 
 ROWS: Final[dict[str, list[float]]] = {
     "over AMQP: clients at once": [AMQP.max_connections, AMQP.max_strangers],
@@ -39,9 +39,9 @@ ROWS: Final[dict[str, list[float]]] = {
     "over AMQP: links": [AMQP.max_links, AMQP.max_client_destinations],
     "over SMQP: sessions": [SMQP.max_sessions, SMQP.max_logins, SMQP.max_strangers, SMQP.login_timeout],
     "over SMQP: what an account": [smqp.HANDSHAKE_TIMEOUT],
-    "clients of all": [AMQP_FILES, smqp.FILES_EACH, 1],
+    "clients of all": [AMQP_FILES, smqp.FILES_PER_CLIENT, 1],
     "over SMQP: a message": [SmqpLimits().message, SMQP.max_octets],
-    "over HTTP": [pace.PIECE, http.MAX_BODY, http.MAX_CALLS, pace.PIECE_TIMEOUT],
+    "over HTTP": [pace.PIECE_OCTETS, http.MAX_BODY, http.MAX_CALLS, pace.PIECE_TIMEOUT],
     "connections to the bridge": [listener.MAX_CONNECTIONS, pace.MAX_HELD],
     "a message over AMQP or STOMP": [MAX_MESSAGE_OCTETS, AMQP.max_unfinished],
     "over STOMP": [codec.MAX_HEAD_OCTETS, codec.MAX_HEADERS],
@@ -60,7 +60,7 @@ ROWS: Final[dict[str, list[float]]] = {
         DEFAULT_LIMITS.ratio,
     ],
     "deliveries": [MAX_DELIVERIES],
-    "days": [KEPT / DAY],
+    "days": [KEPT / DAY_SECONDS],
     "age of a token": [TOKENS["max_age"], TOKENS["skew"], TOKENS["max_nonces"]],
     "the page": [status_page.MAX_PAGE_CONNECTIONS, status_page.REQUEST_TIMEOUT],
 }

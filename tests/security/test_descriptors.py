@@ -17,7 +17,7 @@ from smqp_kit import running
 from brokers.amqp.listener import Listener
 from brokers.amqp.sasl import AMQP_HEADER
 from brokers.embedded import Broker
-from brokers.listeners.descriptors import RESERVED, bounded, raise_limit
+from brokers.listeners.descriptors import RESERVED_FILES, bounded, raise_limit
 from soapjms.serving import StatusPage, StatusResponse
 
 PAUSED = 1.5
@@ -95,22 +95,22 @@ def test_no_more_clients_than_files(
     listener: Callable[[], AbstractContextManager[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A listener that would let in more clients than there may be files says so at its start."""
-    with limit(RESERVED + 60), listener():
+    with limit(RESERVED_FILES + 60), listener():
         pass
-    assert f"no more than {RESERVED + 60} files open" in caplog.text
+    assert f"no more than {RESERVED_FILES + 60} files open" in caplog.text
 
 
 def test_how_many() -> None:
     """As many as are wanted, if there are files for them and for the rest of the process; and always one."""
-    with limit(RESERVED + 40):
+    with limit(RESERVED_FILES + 40):
         assert [bounded(each, 4, "clients") for each in (1, 10, 11, 5000)] == [1, 10, 10, 10]
-    with limit(RESERVED - 20):
+    with limit(RESERVED_FILES - 20):
         assert bounded(10, 1, "clients") == 1
 
 
 def test_raised() -> None:
     """A command has as many as it may give itself."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with limit(RESERVED):
+    with limit(RESERVED_FILES):
         raise_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard

@@ -9,7 +9,7 @@ import pytest
 
 from brokers import Message, MessageType, properties
 from brokers.message import Element, Properties, Property, PropertyType
-from soapjms.capture.masking import Mask, looks_secret
+from soapjms.capture.mask import Mask, looks_secret
 
 SECRET = "s3cret"
 ELEMENT = f"<e:Password Type='x'>{SECRET}</e:Password><Name>Ann</Name>"

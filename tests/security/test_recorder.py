@@ -14,7 +14,7 @@ from security_kit import secured, token
 
 from brokers import properties
 from soapjms import Recorder
-from soapjms.capture.masking import Mask
+from soapjms.capture.mask import Mask
 
 SECRET = "s3cret-of-ann"
 MESSAGE = replace(

@@ -19,9 +19,9 @@ from soapjms import Recorder
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
-from soapjms.replay.following import follow
+from soapjms.replay.follower import follow
 from soapjms.replay.inputs import Split, expand, whole
-from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
+from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, CapturedRecord, RejectedRow, read, read_packed
 from soapjms.replay.report.files import rewrite
 from soapjms.testing.traffic import read_log
 
@@ -53,8 +53,8 @@ def test_lines_that_are_no_records(reader: object, line: bytes, tmp_path: Path) 
     assert path.stat().st_size < 100_000
     before, found, told = process_time(), 0, ""
     for each in (read if reader is read else read_packed)(part(path)):
-        found += not isinstance(each, Rejected)
-        told = each.reason if isinstance(each, Rejected) else told
+        found += not isinstance(each, RejectedRow)
+        told = each.reason if isinstance(each, RejectedRow) else told
     assert process_time() - before < SECONDS
     limit = SPARE_LINES + path.stat().st_size // OCTETS_OF_LINE
     assert (found, told) == (1, f"more than {limit} lines are blank or no records; those from here on are not read")
@@ -97,14 +97,14 @@ def test_plain(tmp_path: Path) -> None:
     """What is large as it is stored has a limit that grows with it, in each part of it too."""
     path = bomb(tmp_path, b"\n", compressed=False)
     found = list(read(part(path)))
-    assert [type(each) for each in found] == [Captured, Rejected]
+    assert [type(each) for each in found] == [CapturedRecord, RejectedRow]
 
 
 def test_blank_lines_of_a_log(tmp_path: Path) -> None:
     """A log with a blank line behind each record is one, compressed too."""
     path = tmp_path / "log.jsonl.gz"
     path.write_bytes(gzip.compress((RECORD + b"\n\n") * 20_000))
-    assert sum(isinstance(each, Captured) for each in read(part(path))) == 20_000
+    assert sum(isinstance(each, CapturedRecord) for each in read(part(path))) == 20_000
 
 
 def test_traffic_of_tests(tmp_path: Path) -> None:

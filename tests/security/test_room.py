@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from brokers.listeners.room import Held, Room
+from brokers.listeners.room import ClientShare, Room
 
 
 class Clock:
@@ -26,7 +26,7 @@ class House:
         self.gone: list[str] = []
         self.room = Room(most, "clients", self.clock, most_each=most_each)
 
-    def enter(self, name: str, address: str, after: float = 0.01) -> Held:
+    def enter(self, name: str, address: str, after: float = 0.01) -> ClientShare:
         """Let a client in, some time after the last one."""
         self.clock.now += after
         return self.room.enter(address, 1, self._end(name))

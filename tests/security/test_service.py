@@ -23,7 +23,7 @@ from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service, Services, SoapFaultError, SqliteStore
 from soapjms.security import UsernameTokens
-from soapjms.service.store.base import KEY_OCTETS, Answered, Claim
+from soapjms.service.store.base import KEY_OCTETS, Claim, FinishedBefore
 
 URI = "jms:queue:bank"
 USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}
@@ -315,7 +315,7 @@ class TestStore:
             assert store.begin(self.NAME) is None
             first.transaction.execute("CREATE TABLE x (y)")
             first.finish(None)
-            assert isinstance(store.begin(self.NAME), Answered)
+            assert isinstance(store.begin(self.NAME), FinishedBefore)
             other = store.begin(self.THERE)
             assert isinstance(other, Claim)
             assert other.copied
@@ -327,4 +327,4 @@ class TestStore:
             assert isinstance(old, Claim)
             assert store.begin(self.HERE) is None
             old.finish(None)
-            assert isinstance(store.begin(self.HERE), Answered)
+            assert isinstance(store.begin(self.HERE), FinishedBefore)

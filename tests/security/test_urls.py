@@ -20,7 +20,7 @@ import brokers.smqp.adapter
 import brokers.stomp
 import soapjms
 from brokers.naming import AllowedBrokers
-from brokers.naming.allowed import endpoints_of, own_endpoint
+from brokers.naming.allow_list import endpoints_of, own_endpoint
 from brokers.redaction import shown, without_login, without_logins
 from soapjms.protocol.uri import parse
 from soapjms.protocol.uri.redact import without_user_info
@@ -28,7 +28,7 @@ from soapjms.testing.broker import BrokerNotAvailableError, checked
 from soapjms.testing.broker import given as broker_at
 from soapjms.validation import host_and_port
 from soapjms.wsdl import local_path, read_wsdl
-from soapjms.zeep.loading import Loading
+from soapjms.zeep.loader import DocumentLoader
 
 SECRET = "S3CRET"
 URLS = [
@@ -86,7 +86,7 @@ TAKERS: dict[str, Callable[[str], object]] = {
     "connect_uri": lambda url: soapjms.connect_uri(url, soapjms.Names()),
     "import": local_path,
     "WSDL": lambda url: read_wsdl(url if ":" in url[2:] and url[1] != ":" else "x:"),
-    "zeep": lambda url: Loading((), None).load(url),
+    "zeep": lambda url: DocumentLoader((), None).load(url),
     "listen": host_and_port,
     "shown": lambda url: (shown(url), without_login(url)),
     "in a text": lambda url: "://" in url and (without_logins(f"'{url}' is wrong"), without_user_info(url)),

@@ -13,7 +13,7 @@ from security_kit import ask as asked
 from service_kit import accepted
 
 from brokers import properties
-from brokers.listeners.guesses import FREE, REMEMBERED
+from brokers.listeners.guesses import FREE_LOGINS, MAX_KNOWN_LANES
 from soapjms import Service
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.security import DIGEST, UsernameTokens
@@ -62,10 +62,12 @@ def test_guesses_are_paced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     not, and however they are capitalised. Others are let in."""
     made = service(tokens())
     for name in ("ann", "nobody"):
-        guesses = [sent(made, f"guess {number}", name.upper() if number % 2 else name) for number in range(FREE + 5)]
-        assert guesses == [False] * (FREE + 5)
+        guesses = [
+            sent(made, f"guess {number}", name.upper() if number % 2 else name) for number in range(FREE_LOGINS + 5)
+        ]
+        assert guesses == [False] * (FREE_LOGINS + 5)
         assert not sent(made, "secret", name)
-        assert caplog.text.count(f"a UsernameToken of '{name}' was refused") == FREE
+        assert caplog.text.count(f"a UsernameToken of '{name}' was refused") == FREE_LOGINS
         assert f"UsernameTokens of '{name}' are refused unseen" in caplog.text
     assert sent(made, "Grüße", "bob")
     eventually(lambda: sent(made, "secret"), "the right one is looked at again")
@@ -79,10 +81,10 @@ def test_guesses_of_others_keep_nobody_out(caplog: pytest.LogCaptureFixture) -> 
     assert sent(made, "secret", sender="client of ann")
     for number in range(50):
         assert not sent(made, f"guess {number}", sender=f"somebody {number}")
-    assert caplog.text.count("was refused") == FREE
+    assert caplog.text.count("was refused") == FREE_LOGINS
     assert sent(made, "secret", sender="client of ann")
     assert not sent(made, "secret", sender="somebody else")
-    assert [sent(made, "guess", sender="client of ann") for _ in range(FREE)] == [False] * FREE
+    assert [sent(made, "guess", sender="client of ann") for _ in range(FREE_LOGINS)] == [False] * FREE_LOGINS
     assert not sent(made, "secret", sender="client of ann")
 
 
@@ -91,9 +93,9 @@ def test_guesses_take_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     hook = tokens()
     made = service(hook)
-    for number in range(REMEMBERED + 50):
+    for number in range(MAX_KNOWN_LANES + 50):
         assert not sent(made, "x", f"nobody {number}")
-    assert len(hook._guesses._refused) <= REMEMBERED
+    assert len(hook._guesses._refused) <= MAX_KNOWN_LANES
     caplog.set_level(logging.WARNING)
     assert not sent(made, "x", "line\nbreak" + "x" * 500)
     (record,) = [each for each in caplog.records if "UsernameToken" in each.getMessage()]

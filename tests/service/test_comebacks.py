@@ -130,7 +130,7 @@ def test_client_that_stays_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is given up after some seconds, and its request was accepted long before."""
-    monkeypatch.setattr(comebacks, "PATIENCE", 0.5)
+    monkeypatch.setattr(comebacks, "RETRY_SECONDS", 0.5)
     name, seen = fresh(), Seen()
     ours = f"jms:queue:{name}"
     store = tmp_path / "requests.db" if is_stored else None
@@ -167,7 +167,9 @@ def test_many_at_once(
     assert dispatcher.counts["client gone"] == 0
 
 
-@pytest.mark.parametrize(("option", "value"), [("RECENT", -1.0), ("MOST", 0), ("MOST_OCTETS", 10)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("RECONNECT_SECONDS", -1.0), ("MAX_ANSWERS", 0), ("MAX_ANSWERS_OCTETS", 10)]
+)
 def test_not_later_and_not_too_many(
     other: Connection,
     proxy: Proxy,

@@ -44,7 +44,7 @@ from brokers.embedded import Broker
 from brokers.threads.futures import NearCompletion
 from soapjms import Client, Dispatcher, Recorder, Service
 from soapjms.protocol.record import Direction, Node
-from soapjms.service.committer import MAX_GROUP
+from soapjms.service.committer import MAX_GROUP_REQUESTS
 
 DEAD = queue("DLQ.greeter")
 ANSWERS = queue("answers")
@@ -58,7 +58,7 @@ def gathered(dispatcher: Dispatcher, requests: int) -> None:
 class TestGroups(Peers):
     """What is ready goes into one transaction."""
 
-    @pytest.mark.parametrize(("requests", "commits"), [(1, 1), (8, 2), (MAX_GROUP + 6, 3)])
+    @pytest.mark.parametrize(("requests", "commits"), [(1, 1), (8, 2), (MAX_GROUP_REQUESTS + 6, 3)])
     def test_group(self, client: Client, other: Connection, requests: int, commits: int) -> None:
         """All that was finished during one commit goes into the next, up to a limit."""
         gate = Gate(other)
@@ -462,7 +462,7 @@ class TestWithoutTransactions(Peers):
     def test_never_confirmed(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """After a time the request counts as lost and goes back: it is delivered again, and its worker goes on."""
         monkeypatch.setattr("soapjms.service.committer.CONFIRM_TIMEOUT", 0.01)
-        monkeypatch.setattr("soapjms.service.committer.LOOK", 0.01)
+        monkeypatch.setattr("soapjms.service.committer.CONFIRM_POLL_SECONDS", 0.01)
         connection = FirstUnconfirmed(other)
         with Dispatcher(connection, URI, greeter(), workers=1, transactional=False) as dispatcher:
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"

@@ -38,8 +38,8 @@ from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.service.store.base import Store
-from soapjms.service.store.sqlite import LEAVING
-from soapjms.service.worker import FIRST_NAP
+from soapjms.service.store.sqlite import CLOSE_LOCK_SECONDS
+from soapjms.service.worker import FIRST_NAP_SECONDS
 
 GREET = f"{{{NS}}}greetMe"
 ANSWERS = queue("answers")
@@ -541,7 +541,7 @@ class TestFailingStore(WithStore):
         store._note = note  # type: ignore[method-assign]
         with Dispatcher(other, URI, service, store=store):
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 5. time"
-        assert all(then - now >= FIRST_NAP * 2**number for number, (now, then) in enumerate(pairwise(at)))
+        assert all(then - now >= FIRST_NAP_SECONDS * 2**number for number, (now, then) in enumerate(pairwise(at)))
 
     def test_said_once(
         self, client: Client, other: Connection, service: Service, store: SqliteStore, caplog: pytest.LogCaptureFixture
@@ -680,7 +680,7 @@ class TestClosing(WithStore):
             began = time.monotonic()
             assert not dispatcher.close(0.1)
             store.close()
-            assert time.monotonic() - began < 3 * LEAVING + 10
+            assert time.monotonic() - began < 3 * CLOSE_LOCK_SECONDS + 10
             assert "closed while somebody writes" in caplog.text
         may_end.set()
         with broker.connect() as second, Dispatcher(second, URI, service, store=path) as following:
@@ -697,7 +697,7 @@ class TestClosing(WithStore):
         holder.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         store.close()
-        assert time.monotonic() - began < 3 * LEAVING + 10
+        assert time.monotonic() - began < 3 * CLOSE_LOCK_SECONDS + 10
         holder.close()
 
 

@@ -278,8 +278,8 @@ def test_client(pattern: str, after: bool, tmp_path: Path) -> None:
 )
 def test_store(pattern: str, times: int, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the store fails, in a statement of the function too, the request waits; the effect happens once."""
-    monkeypatch.setattr("soapjms.service.worker.LONGEST_NAP", 0.02)
-    monkeypatch.setattr("soapjms.service.work.LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("soapjms.service.worker.MAX_NAP_SECONDS", 0.02)
+    monkeypatch.setattr("soapjms.service.work.MAX_PAUSE_SECONDS", 0.02)
 
     def run(at: int | None, broken: str = "full") -> tuple[Exchange, Response | BaseException | None]:
         storing = Failures(at, times=times, after=after, broken=broken)

@@ -219,7 +219,7 @@ class TestActiveMQ(OnActiveMQ):
 
 def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request by itself, those that nothing tells from others not, and of many the last."""
-    monkeypatch.setattr("soapjms.service.committer.REMEMBERED", 2)
+    monkeypatch.setattr("soapjms.service.committer.MAX_KNOWN_REQUESTS", 2)
     losses = Losses(lambda: False)
     first, second, third = (request_message("greeter", queue("answers"), correlation_id=each) for each in "abc")
     nameless = request_message("greeter", None, correlation_id=None)

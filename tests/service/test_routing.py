@@ -14,7 +14,7 @@ from soapjms import Client, Dispatcher, Policy, Request, Service, Services, Usag
 from soapjms.protocol import names
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.responding import RequestAccepted
-from soapjms.service.operations import Route, Routes
+from soapjms.service.operations import OperationRoute, Routes
 from soapjms.service.request import DEFAULT
 
 GREET, PING = f"{{{NS}}}greetMe", f"{{{NS}}}pingMe"
@@ -93,10 +93,10 @@ class TestOneService:
     def test_empty_body(self) -> None:
         """An empty body is one element more; the fault names what there is, with its element where that is another."""
         routes = Routes()
-        routes.add(Route("list", "", "urn:list", saying, saying, DEFAULT))
-        routes.add(Route("greet", GREET, None, saying, saying, DEFAULT))
+        routes.add(OperationRoute("list", "", "urn:list", saying, saying, DEFAULT))
+        routes.add(OperationRoute("greet", GREET, None, saying, saying, DEFAULT))
         found = routes.find("", "urn:list")
-        assert isinstance(found, Route)
+        assert isinstance(found, OperationRoute)
         assert found.name == "list"
         assert routes.find(PING, None) == (
             f"no operation for the element {PING}; there are: greet ({GREET}), list (an empty body)"

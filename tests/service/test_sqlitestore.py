@@ -21,9 +21,9 @@ from places import ROOT
 from brokers import Message, MessageType, PropertyType, properties, queue, typed
 from soapjms import SqliteStore, StoreError, UsageError
 from soapjms.protocol.errors import OvertakenError
-from soapjms.service.store.base import UNCOUNTED, Answered, Claim
-from soapjms.service.store.clock import BEATS, FileTime
-from soapjms.service.store.sqlite import BATCH
+from soapjms.service.store.base import UNCOUNTED_DELIVERIES, Claim, FinishedBefore
+from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime
+from soapjms.service.store.sqlite import SWEEP_ENTRIES
 
 FIRST_VERSION = """
 CREATE TABLE soapjms_version (version INTEGER NOT NULL);
@@ -91,7 +91,7 @@ def killed(store: SqliteStore, other: SqliteStore) -> None:
     store._closing.set()
     store._keeper.join()
     store._closing.clear()
-    for _ in range(BEATS + 1):  # by the first of which the other's last is seen
+    for _ in range(BEATS_PER_LEASE + 1):  # by the first of which the other's last is seen
         other._show_life()
 
 
@@ -119,7 +119,7 @@ class TestEntries:
         claim.finish(RESPONSE)
         for each in (store, other):
             found = each.begin(b"k")
-            assert isinstance(found, Answered)
+            assert isinstance(found, FinishedBefore)
             assert found.response is not None
             assert found.response.body == RESPONSE.body
             assert found.response.properties == RESPONSE.properties
@@ -131,14 +131,14 @@ class TestEntries:
         """A response of text comes back as text."""
         begun(store).finish(Message(message_type=MessageType.TEXT, body=body))
         found = store.begin(b"k")
-        assert isinstance(found, Answered)
+        assert isinstance(found, FinishedBefore)
         assert found.response is not None
         assert (found.response.body, found.response.message_type) == (body, MessageType.TEXT)
 
     def test_one_way(self, store: SqliteStore) -> None:
         """A one-way message is finished without a response."""
         begun(store).finish(None)
-        assert store.begin(b"k") == Answered(None)
+        assert store.begin(b"k") == FinishedBefore(None)
 
     def test_at_work(self, store: SqliteStore, other: SqliteStore) -> None:
         """While somebody works on a request nobody else may; others are free."""
@@ -195,7 +195,7 @@ class TestEntries:
         assert store.begin(b"k") is None
         claim.transaction.execute("CREATE TABLE t (a)")
         claim.finish(None)
-        assert store.begin(b"k") == Answered(None)
+        assert store.begin(b"k") == FinishedBefore(None)
 
     def test_not_while_it_writes(self, path: Path) -> None:
         """Of who counts as dead, and has a transaction, nothing is taken over: it may commit yet, and then it has."""
@@ -212,14 +212,14 @@ class TestEntries:
             with pytest.raises(OvertakenError):
                 idle.finish(None)
             late.finish(RESPONSE)
-            assert isinstance(other.begin(b"k"), Answered)
+            assert isinstance(other.begin(b"k"), FinishedBefore)
             assert rows(path, "SELECT * FROM t") == []
 
     def test_signs_of_life(self, path: Path) -> None:
         """A process that works for longer than the lease shows life meanwhile."""
         with SqliteStore(path, lease=2) as store, SqliteStore(path, lease=2) as other:
             begun(store)
-            while other._life.signs < 2 * BEATS:
+            while other._life.signs < 2 * BEATS_PER_LEASE:
                 assert other.begin(b"k") is None
 
     def test_nobody_could_write(self, store: SqliteStore, other: SqliteStore) -> None:
@@ -228,7 +228,7 @@ class TestEntries:
         holder = sqlite3.connect(claims(store.path), isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         other._ledger.hurry(0)
-        for _ in range(2 * BEATS):
+        for _ in range(2 * BEATS_PER_LEASE):
             with pytest.raises(StoreError, match="locked"):
                 other._show_life()
         holder.execute("ROLLBACK")
@@ -243,7 +243,7 @@ class TestEntries:
             begun(store)
             clock.seconds += step
             with SqliteStore(path, lease=2, clock=clock) as late:
-                while late._life.signs < BEATS + 2:
+                while late._life.signs < BEATS_PER_LEASE + 2:
                     assert late.begin(b"k") is None
                 store._closing.set()
                 store._keeper.join()
@@ -297,7 +297,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert done.returncode == -9
         assert rows(path, "SELECT a FROM t") == [(1,)]
         with SqliteStore(path) as store:
-            assert isinstance(store.begin(b"first"), Answered)
+            assert isinstance(store.begin(b"first"), FinishedBefore)
             eventually(lambda: isinstance(claim := store.begin(b"second"), Claim) and claim.deaths == 1, "it is free")
 
 
@@ -321,7 +321,7 @@ class TestArrivals:
         if with_effects:
             claim.transaction.execute("CREATE TABLE t (a)")
         claim.finish(None)
-        assert [store.arrive(b"k", 99) for _ in range(3)] == [UNCOUNTED] * 3
+        assert [store.arrive(b"k", 99) for _ in range(3)] == [UNCOUNTED_DELIVERIES] * 3
 
     def test_forgotten(self, store: SqliteStore, clock: Clock) -> None:
         """They are kept as long as anything."""
@@ -470,17 +470,17 @@ class TestTransaction:
         written.finish(RESPONSE)
         begun(store).transaction.execute("INSERT INTO t VALUES (1)")
         for each in (store, other):
-            assert isinstance(each.begin(b"before"), Answered)
-            assert isinstance(each.begin(b"written"), Answered)
+            assert isinstance(each.begin(b"before"), FinishedBefore)
+            assert isinstance(each.begin(b"written"), FinishedBefore)
             assert each.begin(b"k") is None
         begun(store, b"here").finish(RESPONSE)
         begun(other, b"there").finish(RESPONSE)
         begun(other, b"failed").abandon(failed=True)
         begun(store, b"failed").forget()
-        assert isinstance(store.begin(b"there"), Answered)
+        assert isinstance(store.begin(b"there"), FinishedBefore)
         assert store.sweep() == 0
         with SqliteStore(store.path) as third:
-            assert isinstance(third.begin(b"here"), Answered)
+            assert isinstance(third.begin(b"here"), FinishedBefore)
 
     def test_waiting_too_long(self, path: Path) -> None:
         """Nobody waits for ever: not for this process, not for another; what it says names file, process, request."""
@@ -551,7 +551,7 @@ sys.stdin.read()
         self, store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who has it is told while somebody waits for long, in the log and as the store's problem."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.TOLD", 0.05)
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCK_WARNING_SECONDS", 0.05)
         claim, following = begun(store), begun(store, b"next")
         claim.name = "ID:7"
         claim.transaction.execute("CREATE TABLE t (a)")
@@ -781,7 +781,7 @@ class TestCleaningUp:
         begun(store, b"new").finish(RESPONSE)
         clock.seconds += 401
         assert store.sweep() == 2
-        assert isinstance(store.begin(b"new"), Answered)
+        assert isinstance(store.begin(b"new"), FinishedBefore)
         begun(store, b"old")
         assert rows(claims(store.path), "SELECT count(*) FROM soapjms_responses") == [(1,)]
 
@@ -801,7 +801,7 @@ class TestCleaningUp:
             begun(store, b"later").finish(RESPONSE)
         with opened() as store:
             assert store.sweep() == 0
-            assert isinstance(store.begin(b"k"), Answered)
+            assert isinstance(store.begin(b"k"), FinishedBefore)
             steady.seconds += 1001
             assert store.sweep() == 2
 
@@ -816,7 +816,7 @@ class TestCleaningUp:
             clock.seconds = right + (0 if flaps and start % 2 else 365 * 86_400)
             with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
                 assert store.sweep() == 0
-                assert all(isinstance(store.begin(b"%d" % before), Answered) for before in range(start))
+                assert all(isinstance(store.begin(b"%d" % before), FinishedBefore) for before in range(start))
                 begun(store, b"%d" % start).finish(RESPONSE)
 
     def test_time_while_nobody_has_it_open(self, path: Path) -> None:
@@ -860,19 +860,19 @@ class TestCleaningUp:
                 begun(store, bytes([number])).finish(RESPONSE)
             assert store.sweep() == 7
             assert store.sweep() == 0
-            assert isinstance(store.begin(bytes([7])), Answered)
+            assert isinstance(store.begin(bytes([7])), FinishedBefore)
             begun(store, bytes([6]))
 
     def test_many(self, path: Path) -> None:
         """More go than fit one transaction; calls go on meanwhile."""
         with SqliteStore(path, max_entries=1) as store:
-            for number in range(2 * BATCH + 2):
+            for number in range(2 * SWEEP_ENTRIES + 2):
                 begun(store, str(number).encode()).finish(None)
-            assert store.sweep() == 2 * BATCH + 1
+            assert store.sweep() == 2 * SWEEP_ENTRIES + 1
 
     def test_by_itself(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """It happens without being asked for."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.SWEEP", 0.0)
+        monkeypatch.setattr("soapjms.service.store.sqlite.SWEEP_SECONDS", 0.0)
         with SqliteStore(path, max_entries=1, lease=0.02) as store:
             begun(store, b"first").finish(None)
             begun(store, b"second").finish(None)
@@ -888,7 +888,7 @@ class TestCleaningUp:
             claim.finish(RESPONSE)
             clock.seconds += 600
         assert store.sweep() == 2  # in each of the two files
-        assert isinstance(store.begin(b"new"), Answered)
+        assert isinstance(store.begin(b"new"), FinishedBefore)
         begun(store, b"old")
         assert rows(store.path, "SELECT count(*) FROM soapjms_responses") == [(1,)]
         assert rows(store.path, "SELECT a FROM t") == [(1,), (1,)]
@@ -901,9 +901,9 @@ class TestCleaningUp:
         clock.seconds += 2000
         assert other.sweep() == 1
         late.finish(RESPONSE)
-        assert isinstance(other.begin(b"k"), Answered)
+        assert isinstance(other.begin(b"k"), FinishedBefore)
         assert other.sweep() == 1
-        assert isinstance(other.begin(b"k"), Answered)
+        assert isinstance(other.begin(b"k"), FinishedBefore)
 
     def test_cannot_now(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Where the file cannot be written, what cannot be removed or shown is logged, and tried again."""
@@ -983,7 +983,7 @@ class TestTheFile:
         for _ in range(2):
             with SqliteStore(path, clock=clock) as store:
                 found = store.begin(b"\x01")
-                assert isinstance(found, Answered)
+                assert isinstance(found, FinishedBefore)
                 assert found.response is not None
                 assert found.response.body == b"\x02"
         with SqliteStore(path, clock=clock) as store:
@@ -1006,7 +1006,7 @@ class TestTheFile:
         for each in path.parent.glob("*-claims*"):
             each.unlink()
         with SqliteStore(path, clock=clock) as again:
-            assert isinstance(again.begin(b"k"), Answered)
+            assert isinstance(again.begin(b"k"), FinishedBefore)
 
     def test_network_file_system(
         self, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

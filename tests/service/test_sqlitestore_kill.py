@@ -17,7 +17,7 @@ from calling_kit import PATIENCE
 from processes_kit import ROOT
 
 from soapjms import SqliteStore
-from soapjms.service.store.base import Answered
+from soapjms.service.store.base import FinishedBefore
 
 REQUESTS: Final = 600
 PROCESSES: Final = 3
@@ -68,7 +68,7 @@ def test_once(seed: int, tmp_path: Path) -> None:
     assert kills
     with SqliteStore(path) as store:
         found = [store.begin(b"%d" % number) for number in range(REQUESTS)]
-    said = [each.response.body for each in found if isinstance(each, Answered) and each.response is not None]
+    said = [each.response.body for each in found if isinstance(each, FinishedBefore) and each.response is not None]
     assert len(said) == REQUESTS
     with closing(sqlite3.connect(path)) as database:
         effects = sorted(number for (number,) in database.execute("SELECT number FROM effects"))

@@ -15,10 +15,10 @@ from real_brokers import RealBroker
 import brokers
 from brokers import Connection, Message, MessageType, queue
 from brokers.amqp.listener import Options
-from brokers.amqp.url import Given
+from brokers.amqp.url import AmqpOptions
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.codec import Cutter
-from brokers.stomp.url import Given as StompGiven
+from brokers.stomp.url import StompOptions as StompGiven
 from soapjms import CallFailedError, Client, Dispatcher, Limits, Request, Service
 from soapjms.protocol.names import FailureReason
 
@@ -73,7 +73,7 @@ def talkative() -> Service:
 def test_one_limit() -> None:
     """Adapters and nodes have the same one."""
     assert Limits().size == MAX_MESSAGE_OCTETS == 100 * MIB
-    assert Given().max_message == StompGiven().max_message == Cutter()._limit == MAX_MESSAGE_OCTETS
+    assert AmqpOptions().max_message == StompGiven().max_message == Cutter()._limit == MAX_MESSAGE_OCTETS
     assert Options().max_message == MAX_MESSAGE_OCTETS
 
 

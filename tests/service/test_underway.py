@@ -6,12 +6,12 @@ from threading import Thread
 
 from calling_kit import PATIENCE
 
-from soapjms.service.dispatcher import UnderWay
+from soapjms.service.dispatcher import OpenRequests
 
 
 def test_closing() -> None:
     """Who closes waits for what was begun before; nothing else is begun, and a second close is told so."""
-    under_way, found = UnderWay(), list[bool]()
+    under_way, found = OpenRequests(), list[bool]()
     assert under_way.begin()
     assert under_way.begin()
     assert under_way.close()
@@ -28,7 +28,7 @@ def test_closing() -> None:
 
 def test_out_of_time() -> None:
     """What does not end in time has not ended; where nothing is under way, nobody waits."""
-    under_way = UnderWay()
+    under_way = OpenRequests()
     assert under_way.wait(PATIENCE)
     under_way.begin()
     assert not under_way.wait(0.01)

@@ -18,7 +18,7 @@ from amqp_mutations import MISTAKES
 from amqp_raw import PATIENCE, frame
 from proton import UNDESCRIBED, Array, Data, Described, symbol, ubyte, uint, ulong, ushort
 
-from brokers.amqp.sasl import AMQP_HEADER, HEADER_SIZE, SASL_HEADER, Performative, pack
+from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS, SASL_HEADER, Performative, pack
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 
@@ -204,7 +204,7 @@ def _hand_on(listener: socket.socket, port: int, chance: random.Random) -> None:
                 rest += octets
                 while (unit := _first(rest)) is not None:
                     rest, left = rest[len(unit) :], left - 1
-                    wrong = left <= 0 and len(unit) > HEADER_SIZE and chance.random() < 0.4
+                    wrong = left <= 0 and len(unit) > HEADER_OCTETS and chance.random() < 0.4
                     client.sendall(b"".join(chance.choice(MISTAKES)(unit, chance)) if wrong else unit)
         for each in (client, broker):
             with suppress(OSError):

@@ -23,7 +23,7 @@ from websockets.uri import parse_uri
 
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import SASL_HEADER, Performative, pack
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.amqp.websocket_stream import units
 from brokers.embedded import Broker
 
@@ -273,8 +273,8 @@ def seldom_garbled(chance: random.Random) -> Callable[[bytes], bytes]:
 
 ENTRANCES: Final = (
     (None, None),
-    (Binding.CSPRD01, "AMQPWSB10"),
-    (Binding.LENIENT, "amqp"),
+    (WebSocketBinding.CSPRD01, "AMQPWSB10"),
+    (WebSocketBinding.LENIENT, "amqp"),
 )
 
 

@@ -26,7 +26,7 @@ from proton import Message
 import brokers
 from brokers import MessageType, queue
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 BATCH = 1000
@@ -109,7 +109,7 @@ def tell(client: Masked, phase: Phase) -> None:
         heard += octets
 
 
-def hold(idle: int, busy: int, messages: int, binding: Binding | None = None) -> None:
+def hold(idle: int, busy: int, messages: int, binding: WebSocketBinding | None = None) -> None:
     """Hold idle clients, have busy ones work meanwhile, and see that the idle ones are still served afterwards."""
     options = Options(binding=binding, idle=HELD, patience=HELD)
     with no_thread_left(), Listener(Broker(), port=0, options=options) as listener, ExitStack() as stack:
@@ -161,7 +161,7 @@ def main() -> int:
     wanted = FILES_A_CLIENT * (options.idle + options.busy)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, hard)), hard))
-    for binding in (None, Binding.LENIENT):
+    for binding in (None, WebSocketBinding.LENIENT):
         began = time.monotonic()
         hold(options.idle, options.busy, options.messages, binding)
         print(f"{options.idle} idle and {options.busy} busy over {binding or 'tcp'}: {time.monotonic() - began:.1f} s")

@@ -17,7 +17,7 @@ from places import ROOT
 from soapjms.cli.commands import soapjms
 from soapjms.protocol.record import Record
 from soapjms.replay.inputs import expand, splits
-from soapjms.replay.records import Captured, read
+from soapjms.replay.records import CapturedRecord, read
 
 
 def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Result:
@@ -80,5 +80,5 @@ def records_in(folder: Path) -> list[Record]:
     logs, rejected, _ = expand([folder])
     assert not rejected
     found = [each for split in splits(logs, 1 << 30) for each in read(split)]
-    assert all(isinstance(each, Captured) for each in found), found
-    return [each.record for each in found if isinstance(each, Captured)]
+    assert all(isinstance(each, CapturedRecord) for each in found), found
+    return [each.record for each in found if isinstance(each, CapturedRecord)]

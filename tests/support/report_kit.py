@@ -15,9 +15,9 @@ from brokers.message import properties, queue
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
 from soapjms.protocol.record import Direction, Record, capture
 from soapjms.protocol.senders import Senders
-from soapjms.replay.findings import CAUSES, Found, Sample
-from soapjms.replay.summary import Summary, Tally, summarise
-from soapjms.replay.terms import Terms
+from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
+from soapjms.replay.summary import RunTally, Summary, summarise
+from soapjms.replay.terms import ReplayTerms
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ATTACK = (
@@ -85,7 +85,7 @@ def traffic() -> list[Record]:
 
 def large(messages: int, findings: int, *, destinations: int = 150, body: int = 600) -> Summary:
     """Return the result of a run over many messages: findings of every assertion, for some reasons each, everywhere."""
-    tally, step = Tally(), timedelta(seconds=1)
+    tally, step = RunTally(), timedelta(seconds=1)
     names = [row.id for row in ASSERTIONS if row.check is not None]
     tally.count("messages", by=messages)
     tally.count("records", by=messages)
@@ -100,8 +100,8 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         if verdict is Outcome.NOT_APPLICABLE:
             verdict = Outcome.FAILED
         time = START + (n * messages // findings) * step
-        reason = f"it is wrong in way {chr(97 + n // len(names) % (CAUSES - 1))}"
-        found = Found(
+        reason = f"it is wrong in way {chr(97 + n // len(names) % (MAX_CAUSES - 1))}"
+        found = FindingKey(
             reason, f"queue:service.{n * 7 % destinations:03}", ("cxf", "")[n % 3 % 2], "missingContentType", ""
         )
         sample = Sample(
@@ -114,7 +114,7 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
             tally.timeline.count(time, f"{verdict}/{name}")
     for name in names:
         tally.count("assertion", name, Outcome.PASSED, by=messages)
-    return summarise(tally, [], Terms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))
+    return summarise(tally, [], ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Final
 from progress_kit import Progress
 from smqp_kit import CREATED, Raw, Running, running
 
-from brokers.smqp.protocol.replies import NEVER_SENT, Code
+from brokers.smqp.protocol.replies import NEVER_SENT, ReplyCode
 
 PIECES: Final = [
     *(b"", b"\r\n", b".\r\n", b"\r\n.\r\n", b" ", b"\t", b"\0", b"\xff", b"/", b"*", b"\\", b'"', b"(", b")", b">"),
@@ -104,7 +104,7 @@ def run_one(server: Running, octets: bytes, tally: Counter[str], *, logged_in: b
                 answer += data
         for line in answer.split(b"\r\n"):
             if line[:3].isdigit() and line[3:4] in (b" ", b"-"):
-                code = Code(int(line[:3]))
+                code = ReplyCode(int(line[:3]))
                 assert code not in NEVER_SENT
                 if line[3:4] == b" ":
                     tally[str(int(code))] += 1

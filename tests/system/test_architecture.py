@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
     "names errors text limits content xml uri values properties wsdl envelope wsa "
-    "attachments record exchange received assertions mep built requesting responding senders"
+    "attachments record exchange received_message assertions mep message_parts requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
     "model request_checks body_checks response_checks request_table response_table judge batch habits".split()
@@ -227,3 +228,116 @@ def test_a_name_is_given_once(path: Path) -> None:
         if isinstance(target, ast.Name)
     ]
     assert sorted(named) == sorted(set(named))
+
+
+# Names
+
+GERUND_OR_PARTICIPLE = re.compile(r"(?!ping$|need$)[a-z]+(ing|ed)|begun|built|given|heard|held|known|sent|told|written")
+
+ALLOWED_MODULES = {
+    "requesting": "the specification's word for a node",
+    "responding": "the specification's word for a node",
+    "addressing": "as in WS-Addressing",
+    "naming": "as in the Java Naming and Directory Interface; users import it",
+    "embedded": "the embedded broker; users import it",
+    "observing": "users import it",
+    "serving": "users import it",
+    "testing": "users import it",
+    "typed": "users import it",
+}
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_modules_are_nouns(path: Path) -> None:
+    """No module or package has a bare gerund or participle for a name, but for the specification's and the users'."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    assert [each for each in parts if GERUND_OR_PARTICIPLE.fullmatch(each) and each not in ALLOWED_MODULES] == []
+
+
+ALLOWED_CLASSES = {
+    "Addressing": "as in WS-Addressing",
+    "Begun": "an event",
+    "Binding": "WSDL's word",
+    "Ended": "an event",
+    "Encoding": "a noun",
+    "Finding": "a noun",
+    "Generated": "what soapjms.generate returns; users have it",
+    "Loaded": "what a `load` of users returns",
+    "Observed": "users have it",
+    "Packaging": "a noun",
+    "Prepared": "users have it: soapjms.Prepared",
+    "Published": "users of the SMQP library have it",
+    "Reading": "a noun: see docs/glossary.md",
+    "Received": "users of the SMQP library have it",
+    "Setting": "a noun",
+    "Sighting": "a noun",
+    "Signing": "users import it: soapjms.zeep.Signing",
+}
+
+EQUAL_CLASSES = {
+    "Client": "soapjms.Client, soapjms.zeep.Client, brokers.smqp.client.Client: what users connect with",
+    "Finding": "what soapjms.doctor, and read and lint of a URI and of a WSDL, return",
+    "Listener": "soapjms.bridge.listener.Listener, brokers.amqp.listener.Listener: what users start",
+    "Options": "what users give brokers.amqp.listener.Listener, and brokers.smqp.server.Server",
+    "Outcome": "of a call that is observed, of an assertion, of a check of soapjms.doctor: users read all three",
+    "Place": "of who is observed; of a finding in a WSDL",
+    "Right": "what users allow at brokers.amqp.listener, and at brokers.smqp.server",
+    "Service": "soapjms.Service, which users register functions with; the component of a WSDL",
+    "Severity": "of a finding in a URI, and of one in a WSDL",
+}
+
+
+def public_classes() -> dict[str, list[str]]:
+    """Return the modules of each public class of the product, by its name."""
+    found: dict[str, list[str]] = {}
+    for path in PRODUCT:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name_of(path))
+    return found
+
+
+def test_no_two_public_classes_of_one_name() -> None:
+    """A name says which class is meant, but for those that users import from packages of their own."""
+    equal = {name: places for name, places in public_classes().items() if len(places) > 1}
+    assert {name: places for name, places in equal.items() if name not in EQUAL_CLASSES} == {}
+    assert set(EQUAL_CLASSES) <= set(equal)
+
+
+def test_classes_are_nouns() -> None:
+    """No class has a bare gerund or participle for a name, but for events and what users have by that name."""
+    single = [name for name in public_classes() if re.fullmatch("[A-Z][a-z]+", name)]
+    assert {name for name in single if GERUND_OR_PARTICIPLE.fullmatch(name.lower())} <= set(ALLOWED_CLASSES)
+
+
+PLAIN_NUMBERS = {
+    "CR", "NUL",  # octets
+    "MIB", "MEBIBYTE",  # units themselves
+    "VERSION",  # of a form of files
+    "GENERATION", "ANYONE",  # numbers that stand for something
+    "DECLARE", "DECLARED", "DISCHARGE", "ERROR", "NULL", "TRANSACTIONAL", "UINT",  # codes of AMQP
+    "UNAUTHORIZED",  # a status of HTTP
+    "COLUMNS", "WIDTH", "HEIGHT", "LEFT", "TOP", "BOTTOM", "TICKS",  # a chart's, in its own units
+    "BROKEN", "DISORDER", "PACE", "KEPT",  # what users import by that name
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_numbers_carry_subject_and_unit(path: Path) -> None:
+    """No number at the top of a module has one word for a name, such as LOOK or MOST."""
+    for node in tree_of(path).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for each in targets:
+            if isinstance(each, ast.Name) and is_number(node.value) and re.fullmatch("_?[A-Z]+", each.id):
+                assert each.id in PLAIN_NUMBERS, f"line {node.lineno}"
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Say whether an expression is a number, or is worked out of numbers alone."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    return isinstance(node, ast.BinOp) and is_number(node.left) and is_number(node.right)

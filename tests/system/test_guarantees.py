@@ -246,7 +246,7 @@ class TestPoison(Scene):
                 return xml.parse(document, *rest)
 
             if when == "reads it":
-                monkeypatch.setattr("soapjms.protocol.received.parse", parse)
+                monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
             with serve(greeter(runs, die), connection, max_deliveries=2, workers=1) as dispatcher:
                 assert died.wait(PATIENCE)
                 assert not dispatcher.close(0.0)
@@ -277,7 +277,7 @@ class TestMachine(Scene):
                 raise MemoryError
             return xml.parse(document, *rest)
 
-        monkeypatch.setattr("soapjms.protocol.received.parse", parse)
+        monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
         with serve(greeter(runs), workers=1) as dispatcher:
             future = client.submit(envelope("Ann"))
             assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
@@ -299,7 +299,7 @@ class TestMachine(Scene):
                 raise MemoryError
             return xml.parse(document, *rest)
 
-        monkeypatch.setattr("soapjms.protocol.received.parse", parse)
+        monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
         with serve(greeter(runs), max_deliveries=3) as dispatcher:
             fault = client.call(envelope("Ann")).fault
             assert fault is not None
@@ -403,7 +403,7 @@ class TestBroker(Scene):
         """The caller has its answer, once; the worker goes on after a time."""
         monkeypatch.setattr("soapjms.service.committer.COMMIT_TIMEOUT", 0.05)
         monkeypatch.setattr("soapjms.service.committer.CONFIRM_TIMEOUT", 0.05)
-        monkeypatch.setattr("soapjms.service.committer.LOOK", 0.01)
+        monkeypatch.setattr("soapjms.service.committer.CONFIRM_POLL_SECONDS", 0.01)
         with serve(greeter(runs), Unconfirmed(other), workers=1) as dispatcher:
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
             eventually(lambda: dispatcher.counts["lost"] == 1, "it counts as lost")

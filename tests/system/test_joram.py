@@ -13,7 +13,7 @@ from joram_kit import COUNT, OF_OURS, OURS, joram_suites, run_joram
 from real_brokers import PASSWORD, USER, RealBroker
 
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 SOME = "org.objectweb.jtests.jms.conform.connection.ConnectionTest"
@@ -48,7 +48,7 @@ def test_on_our_listener(tmp_path: Path) -> None:
 @pytest.mark.peer
 def test_over_websocket(tmp_path: Path) -> None:
     """A Java client says the host that it asks for as its origin, and is let in."""
-    with Listener(Broker(), port=0, options=Options(binding=Binding.LENIENT)) as listener:
+    with Listener(Broker(), port=0, options=Options(binding=WebSocketBinding.LENIENT)) as listener:
         ended = run_joram(f"amqpws://127.0.0.1:{listener.port}", tmp_path, [SOME])
     assert {each.why for each in ended} == {""}
 

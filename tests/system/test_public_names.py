@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 from places import DATA, ROOT
 
-from brokers.moved import MovedModules
+from brokers.moved_modules import MovedModules
 
 NAMES = [tuple(line.split()) for line in (DATA / "public_names.txt").read_text().splitlines()]
 MOVED = {old: new for each in sys.meta_path if isinstance(each, MovedModules) for old, new in each.names.items()}

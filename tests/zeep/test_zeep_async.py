@@ -235,7 +235,7 @@ def test_a_call_that_is_cancelled_before_it_is_sent(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While every thread is at work: it never is."""
-    monkeypatch.setattr(clients, "THREADS", 1)
+    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 1)
     sending, go, sent = Event(), Event(), []
 
     class Listening(Wrapped):
@@ -285,7 +285,7 @@ def test_many_calls_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ends when its own time is over, one-way messages too, and the threads of the loop are free meanwhile."""
-    monkeypatch.setattr(clients, "THREADS", 2)
+    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 2)
     lost = Lost(connection)
 
     async def calls() -> None:
@@ -328,7 +328,7 @@ def test_a_close_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ends calls that wait for the connection, and those behind them, with the same kind of error."""
-    monkeypatch.setattr(clients, "THREADS", 1)
+    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 1)
     lost = Lost(connection)
 
     async def calls() -> None:

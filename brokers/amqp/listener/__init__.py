@@ -17,13 +17,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from brokers.amqp.listener.client import Guest
+from brokers.amqp.listener.client import AmqpClient
 from brokers.amqp.listener.login import Right, Rights
-from brokers.amqp.listener.options import Action, Nodes, Options
+from brokers.amqp.listener.options import Action, AmqpNodes, Options
 from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
-from brokers.listeners.guesses import SHOWN, Guesses, place_of
+from brokers.listeners.guesses import SHOWN_CHARACTERS, Guesses, place_of
 from brokers.listeners.reach import check_reach
 from brokers.listeners.room import Room
 from brokers.threads.thread import Thread
@@ -33,11 +33,11 @@ __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 128
+ACCEPT_BACKLOG: Final = 128
 OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
-PAUSE: Final = 0.05
+ACCEPT_PAUSE_SECONDS: Final = 0.05
 """Seconds to wait where no client could be taken, for want of files or threads."""
-FILES_EACH: Final = 4
+FILES_PER_CLIENT: Final = 4
 """Descriptors of one client: its socket, two that wake its thread, and what the thread waits with."""
 
 
@@ -69,19 +69,19 @@ class Listener:
         given = options or Options()
         self.options = replace(given, hosts=given.hosts | {host} - {""})
         self.name = broker.name or f"embedded-{token_hex(4)}"
-        self.nodes = Nodes(broker, self.options)
+        self.nodes = AmqpNodes(broker, self.options)
         self._host = host
         self._lock = Lock()
         self.guesses = Guesses()
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[AmqpClient, None] = {}
         self._is_closed = False
         self._stopped = Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._socket = socket.create_server((host, port), family=family, backlog=ACCEPT_BACKLOG)
         if given.is_unguarded:
             check_reach(self._socket, OPEN)
         self.port: int = self._socket.getsockname()[1]
-        most = bounded(self.options.max_connections, FILES_EACH, f"clients of {self}")
+        most = bounded(self.options.max_connections, FILES_PER_CLIENT, f"clients of {self}")
         self._max_logins = max(1, most // 2) if self.options.max_logins is None else self.options.max_logins
         self.room = Room(most, f"clients of {self} that have not logged in", most_each=self.options.max_strangers)
         self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
@@ -128,26 +128,28 @@ class Listener:
         for guest in guests:
             guest.close(until)
 
-    def admit(self, guest: Guest) -> bool:
+    def admit(self, guest: AmqpClient) -> bool:
         """Note who a client is; False if there is another connection of its, and one is to be the only one.
 
         That goes for all listeners of the broker.
         """
         return self.broker.claims.admit(guest.client, guest, is_sole=guest.is_sole)
 
-    def settle(self, guest: Guest) -> bool:
+    def settle(self, guest: AmqpClient) -> bool:
         """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
         owner = f"address {place_of(guest.address)}" if guest.user is None else f"user {guest.user!r}"
         is_kept = self.room.settle(guest.seat, owner, self._max_logins)
         if not is_kept:
-            log.warning("%s: there is no room for one more of %s, so %s is turned away", self, owner[:SHOWN], guest)
+            log.warning(
+                "%s: there is no room for one more of %s, so %s is turned away", self, owner[:SHOWN_CHARACTERS], guest
+            )
         return is_kept
 
-    def let_go(self, guest: Guest) -> None:
+    def let_go(self, guest: AmqpClient) -> None:
         """Forget who a client is, so that it may come again."""
         self.broker.claims.leave(guest.client, guest)
 
-    def gone(self, guest: Guest) -> None:
+    def gone(self, guest: AmqpClient) -> None:
         """Note that a client has left."""
         self.let_go(guest)
         self.room.leave(guest.seat)
@@ -169,7 +171,7 @@ class Listener:
             except OSError as error:  # closed, a client that left at once, or there are no more files to be had
                 if error.errno in OUT_OF_FILES:
                     self.room.shed()
-                self._stopped.wait(PAUSE)
+                self._stopped.wait(ACCEPT_PAUSE_SECONDS)
                 continue
             place = f"{bracketed(address[0])}:{address[1]}"
             try:
@@ -177,14 +179,14 @@ class Listener:
             except (OSError, RuntimeError) as error:  # there are no more files to be had, or threads
                 accepted.close()
                 log.warning("%s: %s is turned away: %s", self, place, error)
-                self._stopped.wait(PAUSE)
+                self._stopped.wait(ACCEPT_PAUSE_SECONDS)
 
     def _welcome(self, accepted: socket.socket, place: str, address: str) -> None:
         seat = self.room.enter(address, 1, accepted.close)
         if seat.has_to_go:
             return
         try:
-            guest = Guest(self, accepted, f"{self.scheme}://{place}", address, seat)
+            guest = AmqpClient(self, accepted, f"{self.scheme}://{place}", address, seat)
         except OSError:
             self.room.leave(seat)
             raise

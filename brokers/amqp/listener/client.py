@@ -36,32 +36,41 @@ from proton import (
 from brokers.amqp.dialect import CAPABILITIES, PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.engine import discard
-from brokers.amqp.listener.inspection import Attached, Channel, Inspection, Violation, close_of, flow_of
+from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, FrameViolation, LinkHandle, close_of, flow_of
 from brokers.amqp.listener.login import SaslServer
-from brokers.amqp.listener.options import INVALID, NOT_FOUND, Action, Nodes, Options, RefusalError, kind_of, refusal_of
-from brokers.amqp.listener.receive import CREDIT, Incoming, Posts, Sink, Unfinished
-from brokers.amqp.listener.send import Desk, Outgoing
+from brokers.amqp.listener.options import (
+    INVALID,
+    NOT_FOUND,
+    Action,
+    AmqpNodes,
+    Options,
+    RefusalError,
+    kind_of,
+    refusal_of,
+)
+from brokers.amqp.listener.receive import CREDIT_MESSAGES, IncomingLink, OpenTransfers, Posts, Sink
+from brokers.amqp.listener.send import Desk, OutgoingLink
 from brokers.amqp.listener.sources import (
     SHARED_SUBSCRIPTIONS,
     Filters,
     Label,
-    Subscription,
+    NamedSubscription,
     kept_names,
     subscription_of,
     tell,
     terms_of,
 )
-from brokers.amqp.listener.transactions import CoordinatorLink, Works
-from brokers.amqp.machine import RELAY, Handlers, Machine
+from brokers.amqp.listener.transactions import ClientTransactions, CoordinatorLink
+from brokers.amqp.machine import RELAY, AmqpMachine, Handlers
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.stack import start
-from brokers.amqp.stream import Plain, Stream
+from brokers.amqp.stream import PlainStream, Stream
 from brokers.embedded import Broker
-from brokers.embedded.queues import Terms
+from brokers.embedded.queues import SubscribeTerms
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.listeners.guesses import Guesses
-from brokers.listeners.room import Held
+from brokers.listeners.room import ClientShare
 from brokers.message import Destination, DestinationKind
 from brokers.threads.thread import Thread
 
@@ -70,32 +79,32 @@ log = logging.getLogger(__name__)
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
 
-MAX_SELECTORS: Final = 65_536
+MAX_SELECTOR_CHARACTERS: Final = 65_536
 """Characters of the selectors of a client's links, and of the durable subscriptions that it leaves."""
 
 LIFETIME: Final = "lifetime-policy"
 DELETE_ON_CLOSE: Final = 0x2B
 
 
-class Client(Desk, Sink, Protocol):
+class LinkOwner(Desk, Sink, Protocol):
     """What a link's far end is told of its client."""
 
     @property
     def container(self) -> str:
         """What it calls itself."""
 
-    def lose(self, outgoing: Outgoing) -> None:
+    def lose(self, outgoing: OutgoingLink) -> None:
         """Have a link ended that another one of its name takes the place of; by any thread."""
 
 
-class Shared(Protocol):
+class ClientContext(Protocol):
     """What all clients share."""
 
     broker: Broker
     options: Options
 
 
-class Dynamic(NamedTuple):
+class DynamicNode(NamedTuple):
     """A node that a client had made by a link: which it is, the link's session, and when the link's end is its own."""
 
     destination: Destination
@@ -107,24 +116,24 @@ def _key(link: Any) -> tuple[str, bool]:
     return link.name, bool(link.is_receiver)
 
 
-def _weighed(link: Any, named: Subscription | None) -> Any:
+def _weighed(link: Any, named: NamedSubscription | None) -> Any:
     """Return what the selector of a link is counted for: a durable subscription outlives its links."""
     return named.name if named is not None and named.is_durable else _key(link)
 
 
-class Attaching:
+class LinkFactory:
     """Makes our ends of a client's links. With the lock held."""
 
-    def __init__(self, client: Client, shared: Shared) -> None:
+    def __init__(self, client: LinkOwner, shared: ClientContext) -> None:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
         self._claims = shared.broker.claims
         self._selecting: dict[Any, int] = {}  # by durable subscription, else by link: its name and role
-        self._dynamic: dict[tuple[str, bool], Dynamic] = {}
-        self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
+        self._dynamic: dict[tuple[str, bool], DynamicNode] = {}
+        self._unfinished = OpenTransfers(max(shared.options.max_unfinished, shared.options.max_message))
 
-    def attach(self, link: Any) -> Incoming | Outgoing:
+    def attach(self, link: Any) -> IncomingLink | OutgoingLink:
         """Attach our end.
 
         Raises:
@@ -132,12 +141,14 @@ class Attaching:
         """
         return self._attach_incoming(link) if isinstance(link, Receiver) else self._attach_outgoing(link)
 
-    def _attach_incoming(self, link: Any) -> Incoming:
+    def _attach_incoming(self, link: Any) -> IncomingLink:
         target = link.remote_target
         outcomes = symbols(link.remote_source.outcomes)
         understands = REJECTED in outcomes if outcomes else self._options.assume_rejected
         works = self._client.works
-        incoming = Incoming(link, self._options.max_message, self._unfinished, works, understands_rejected=understands)
+        incoming = IncomingLink(
+            link, self._options.max_message, self._unfinished, works, understands_rejected=understands
+        )
         if target.type == Terminus.COORDINATOR:
             coordinator = CoordinatorLink(works, incoming)
             incoming.take, incoming.end = coordinator.take, coordinator.end
@@ -158,7 +169,7 @@ class Attaching:
                 self._tell_dynamic(link, link.target, destination)
         link.max_message_size = self._options.max_message
         link.open()
-        link.flow(CREDIT)
+        link.flow(CREDIT_MESSAGES)
         return incoming
 
     def _target(self, link: Any, target: Any, capabilities: list[str]) -> Destination | None:
@@ -170,7 +181,7 @@ class Attaching:
         kind = kind_of(capabilities)
         return self._client.nodes.resolve(target.address, kind, self._client.user, Action.SEND)
 
-    def _attach_outgoing(self, link: Any) -> Outgoing:
+    def _attach_outgoing(self, link: Any) -> OutgoingLink:
         source = link.remote_source
         if source.type == Terminus.UNSPECIFIED:
             return self._attach_again(link)
@@ -199,7 +210,7 @@ class Attaching:
         self._open_outgoing(link)
         return outgoing
 
-    def _attach_again(self, link: Any) -> Outgoing:
+    def _attach_again(self, link: Any) -> OutgoingLink:
         """Attach a link to the durable subscription of its name, as clients do that want to know of it, or end it.
 
         Raises:
@@ -213,7 +224,7 @@ class Attaching:
         label = terms.label
         assert isinstance(label, Label)
         self._client.nodes.check(destination, user, Action.RECEIVE)
-        named = Subscription(
+        named = NamedSubscription(
             name=terms.name or "", is_durable=True, is_shared=label.is_shared, is_global=label.is_global
         )
         outgoing = self._subscribe(link, destination, terms, named, label.filters)
@@ -225,8 +236,13 @@ class Attaching:
         return outgoing
 
     def _subscribe(
-        self, link: Any, destination: Destination, terms: Terms, named: Subscription | None, filters: Filters
-    ) -> Outgoing:
+        self,
+        link: Any,
+        destination: Destination,
+        terms: SubscribeTerms,
+        named: NamedSubscription | None,
+        filters: Filters,
+    ) -> OutgoingLink:
         """Subscribe for a link, in the place of who stands in the way.
 
         Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen).
@@ -239,10 +255,10 @@ class Attaching:
         subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
         forget = partial(self._forget, key=key, destination=destination, named=named)
 
-        def make() -> Outgoing:
+        def make() -> OutgoingLink:
             if named is not None and named.is_durable:
                 self._make_way(named, destination)
-            return Outgoing(link, self._client, subscribe, forget)
+            return OutgoingLink(link, self._client, subscribe, forget)
 
         is_sole = named is not None and not named.is_shared
         try:
@@ -261,8 +277,10 @@ class Attaching:
             RefusalError: they are.
         """
         others = sum(self._selecting.values()) - self._selecting.get(key, 0)
-        if size and size + others > MAX_SELECTORS:
-            raise RefusalError(LIMIT, f"the selectors of a client have {MAX_SELECTORS} characters together at most")
+        if size and size + others > MAX_SELECTOR_CHARACTERS:
+            raise RefusalError(
+                LIMIT, f"the selectors of a client have {MAX_SELECTOR_CHARACTERS} characters together at most"
+            )
 
     def _open_outgoing(self, link: Any) -> None:
         known = [each for each in symbols(link.remote_source.outcomes) if each in OUTCOMES]
@@ -271,7 +289,7 @@ class Attaching:
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.open()
 
-    def _make_way(self, named: Subscription, destination: Destination) -> None:
+    def _make_way(self, named: NamedSubscription, destination: Destination) -> None:
         """End the durable subscription of a name if it is to another topic.
 
         Spec: JMS 2.0, 8.3.3 (another topic is another subscription).
@@ -281,7 +299,13 @@ class Attaching:
             self._broker.forget_durable(kept[0], named.name)
 
     def _forget(
-        self, outgoing: Outgoing, *, key: Any, destination: Destination, named: Subscription | None, for_good: bool
+        self,
+        outgoing: OutgoingLink,
+        *,
+        key: Any,
+        destination: Destination,
+        named: NamedSubscription | None,
+        for_good: bool,
     ) -> None:
         """End a durable subscription, if its link ends for good."""
         if named is None or not named.is_durable:
@@ -312,7 +336,7 @@ class Attaching:
             raise refusal_of(error) from error
         never = terminus.expiry_policy == Terminus.EXPIRE_NEVER
         expiry = Terminus.EXPIRE_WITH_CONNECTION if never else terminus.expiry_policy
-        self._dynamic[_key(link)] = Dynamic(destination, link.session, expiry)
+        self._dynamic[_key(link)] = DynamicNode(destination, link.session, expiry)
         return destination
 
     def _tell_dynamic(self, link: Any, answer: Any, destination: Destination) -> None:
@@ -393,10 +417,10 @@ STOLEN: Final = RefusalError("amqp:link:stolen", "another link of its name was a
 MAX_CHANNEL: Final = 63
 """The highest number of a session."""
 
-LOOK: Final = 0.01
+DRAIN_POLL_SECONDS: Final = 0.01
 """Seconds between two looks at whether a drained queue is empty."""
 
-LEAVE: Final = 2.0
+LEAVE_SECONDS: Final = 2.0
 """Seconds that a client's consumers get to end."""
 
 MEBIBYTE: Final = 1 << 20
@@ -411,36 +435,36 @@ queues for it."""
 MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
 """Likewise of all sessions together, whose windows are the client's to open."""
 
-SHORTEST_IDLE: Final = 0.1
+MIN_IDLE_SECONDS: Final = 0.1
 """Seconds of silence after which a client may give us up; else signs of life are all that we do."""
 
 
-class House(Protocol):
+class ListenerContext(Protocol):
     """What all clients of a listener share."""
 
     broker: Broker
     options: Options
-    nodes: Nodes
+    nodes: AmqpNodes
     name: str
     guesses: Guesses
 
     def now(self) -> int:
         """Milliseconds since 1970."""
 
-    def settle(self, guest: Guest) -> bool:
+    def settle(self, guest: AmqpClient) -> bool:
         """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
 
-    def admit(self, guest: Guest) -> bool:
+    def admit(self, guest: AmqpClient) -> bool:
         """Note who a client is; False if there is another connection of its, and one is to be the only one."""
 
-    def let_go(self, guest: Guest) -> None:
+    def let_go(self, guest: AmqpClient) -> None:
         """Forget who a client is, so that it may come again."""
 
-    def gone(self, guest: Guest) -> None:
+    def gone(self, guest: AmqpClient) -> None:
         """Note that a client has left."""
 
 
-class Guest(Driver):
+class AmqpClient(Driver):
     """One client, from being accepted until it has left.
 
     Attributes:
@@ -450,14 +474,16 @@ class Guest(Driver):
         seat: its part of the room that the listener has.
     """
 
-    def __init__(self, house: House, accepted: socket.socket, place: str, address: str, seat: Held) -> None:
+    def __init__(
+        self, house: ListenerContext, accepted: socket.socket, place: str, address: str, seat: ClientShare
+    ) -> None:
         super().__init__(place, MAX_DEBT)
         self.address = address
         self.seat = seat
         self.nodes = house.nodes
         self.now = house.now
         self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
-        self.works = Works(self.connection, house.options.transaction_idle, house.options.max_transactions)
+        self.works = ClientTransactions(self.connection, house.options.transaction_idle, house.options.max_transactions)
         self._house = house
         self._accepted = accepted
         self._sasl: SaslServer | None = None
@@ -466,11 +492,11 @@ class Guest(Driver):
         self._is_open = False
         self._widen: Callable[[], None] = lambda: None
         self._open_by = monotonic() + house.options.patience
-        self._links: dict[Any, Incoming | Outgoing] = {}
+        self._links: dict[Any, IncomingLink | OutgoingLink] = {}
         self._refused: set[Any] = set()
         self._sessions: set[Any] = set()
-        self._attaching = Attaching(self, house)
-        self._inspection = Inspection(self)
+        self._attaching = LinkFactory(self, house)
+        self._inspection = FrameInspection(self)
         self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
             Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
@@ -508,7 +534,7 @@ class Guest(Driver):
         of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
         return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
 
-    def lose(self, outgoing: Outgoing) -> None:
+    def lose(self, outgoing: OutgoingLink) -> None:
         """End a link that another one of its name takes the place of. Spec: AMQP 1.0 part 2, 2.6.1.
 
         Its consumer ends at once; the client is told by the thread of its connection.
@@ -517,7 +543,7 @@ class Guest(Driver):
         self.later(partial(self._detach_lost, outgoing))
         self._waker.wake()
 
-    def _detach_lost(self, outgoing: Outgoing) -> None:
+    def _detach_lost(self, outgoing: OutgoingLink) -> None:
         with self.lock:
             for link in [link for link, each in self._links.items() if each is outgoing]:
                 self._detach(link, STOLEN)
@@ -580,7 +606,7 @@ class Guest(Driver):
             raise
         return secured, common_name(secured)
 
-    def _make_machine(self, certified: str | None) -> Machine:
+    def _make_machine(self, certified: str | None) -> AmqpMachine:
         options = self._house.options
         connection, transport = Connection(), Transport(Transport.SERVER)
         transport.idle_timeout = options.idle
@@ -589,12 +615,12 @@ class Guest(Driver):
         connection.offered_capabilities = [symbol(each) for each in OFFERED]
         connection.properties = {symbol("product"): PRODUCT, symbol("version"): "1"}
         self._sasl = SaslServer(options, self._house.guesses, self.address, certified)
-        return Machine(connection, transport, self._sasl, self._make_stream(), inspection=self._inspection)
+        return AmqpMachine(connection, transport, self._sasl, self._make_stream(), inspection=self._inspection)
 
     def _make_stream(self) -> Stream:
         binding = self._house.options.binding
         if binding is None:
-            return Plain()
+            return PlainStream()
         from brokers.amqp.listener.websocket import WebSocketServer  # a library that TCP does without
 
         stream = WebSocketServer(f"{self}", binding, self._house.options)
@@ -607,10 +633,10 @@ class Guest(Driver):
             links, self._links = list(self._links.values()), {}
             for link in links:
                 end_of(link)(for_good=False)
-        self.connection.close(LEAVE)
+        self.connection.close(LEAVE_SECONDS)
         self._house.gone(self)
 
-    def _tick(self, machine: Machine) -> float | None:
+    def _tick(self, machine: AmqpMachine) -> float | None:
         wait = super()._tick(machine)
         if not self._is_open:
             left = self._open_by - monotonic()
@@ -620,16 +646,16 @@ class Guest(Driver):
         expiry = self.works.expire()
         if expiry is not None:
             wait = expiry if wait is None else min(wait, expiry)
-        draining = [link for link in self._links.values() if isinstance(link, Outgoing) and link.is_draining]
+        draining = [link for link in self._links.values() if isinstance(link, OutgoingLink) and link.is_draining]
         if [link for link in draining if not link.drain()]:
-            wait = LOOK if wait is None else min(wait, LOOK)
+            wait = DRAIN_POLL_SECONDS if wait is None else min(wait, DRAIN_POLL_SECONDS)
         if draining:
             self._flush()
         return wait
 
     # What the inspection tells
 
-    def violated(self, violation: Violation, channel: Channel | None) -> None:
+    def violated(self, violation: FrameViolation, channel: AmqpChannel | None) -> None:
         """End a session, or the connection, for what the client did."""
         if channel is not None and channel.session is not None:
             channel.session.condition = Condition(*violation)
@@ -642,7 +668,7 @@ class Guest(Driver):
             self._machine.write(close_of(violation))
         self.break_off(*violation)
 
-    def stolen(self, channel: Channel, attached: Attached) -> None:
+    def stolen(self, channel: AmqpChannel, attached: LinkHandle) -> None:
         """End our end of a link, whose name is attached again in the same session."""
         for link in [each for each in self._links if each.session == channel.session]:
             if link.name == attached.name and link.is_sender == attached.is_receiver:
@@ -650,7 +676,7 @@ class Guest(Driver):
         if self._machine is not None:
             self._machine.gather()
 
-    def echoed(self, channel: Channel, attached: Attached | None) -> None:
+    def echoed(self, channel: AmqpChannel, attached: LinkHandle | None) -> None:
         """Tell the state of a link, or of the session, as the client asked for it. Spec: 2.7.4."""
         assert self._machine is not None
         self._machine.gather()  # what there is to be told may say it
@@ -659,9 +685,9 @@ class Guest(Driver):
             return
         for link, known in self._links.items():
             if link.session == channel.session and link.name == attached.name:
-                if isinstance(known, Incoming) and not attached.is_receiver:
+                if isinstance(known, IncomingLink) and not attached.is_receiver:
                     known.echo()
-                elif isinstance(known, Outgoing) and attached.is_receiver:
+                elif isinstance(known, OutgoingLink) and attached.is_receiver:
                     handle = channel.handles_of_ours.get((link.name, False))
                     is_known = handle is not None and not link.session.outgoing_bytes
                     self._machine.write(
@@ -687,8 +713,8 @@ class Guest(Driver):
         event.connection.open()
         if self._machine is not None:
             self._machine.gather()  # what is wrong with the next frame has proton write an open of its own
-        if 0 < event.transport.remote_idle_timeout < SHORTEST_IDLE:
-            self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here")
+        if 0 < event.transport.remote_idle_timeout < MIN_IDLE_SECONDS:
+            self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {MIN_IDLE_SECONDS * 1000:.0f} ms here")
 
     def _on_connection_close(self, event: Any) -> None:
         self._house.let_go(self)  # before the client hears that it may come again
@@ -746,7 +772,7 @@ class Guest(Driver):
 
     def _on_flow(self, event: Any) -> None:
         link = self._links.get(event.link)
-        if isinstance(link, Outgoing):
+        if isinstance(link, OutgoingLink):
             link.flowed()
 
     def _on_link_close(self, event: Any, *, for_good: bool) -> None:
@@ -775,9 +801,9 @@ class Guest(Driver):
                 event.link.close()
 
 
-def end_of(link: Incoming | Outgoing) -> Callable[..., None]:
+def end_of(link: IncomingLink | OutgoingLink) -> Callable[..., None]:
     """Return what ends a link, told whether that is for good."""
-    return link.end if isinstance(link, Outgoing) else lambda *, for_good: link.ended()
+    return link.end if isinstance(link, OutgoingLink) else lambda *, for_good: link.ended()
 
 
 def common_name(secured: ssl.SSLSocket) -> str | None:

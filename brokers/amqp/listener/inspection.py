@@ -17,27 +17,27 @@ from typing import Any, Final, NamedTuple, Protocol
 from proton import Data, DataException, Described, symbol, uint, ulong
 
 from brokers.amqp.listener.options import DECODE, INVALID
-from brokers.amqp.machine import MAX_FRAME
+from brokers.amqp.machine import MAX_FRAME_OCTETS
 from brokers.amqp.outcomes import NOT_ALLOWED
-from brokers.amqp.sasl import AMQP_HEADER, HEADER_SIZE
+from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS
 
 FRAMING: Final = "amqp:connection:framing-error"
 ILLEGAL_STATE: Final = "amqp:illegal-state"
 UNATTACHED: Final = "amqp:session:unattached-handle"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 
-SIZE: Final = 4
-SMALLEST_FRAME: Final = 8
-SMALLEST_MAXIMUM: Final = 512
+SIZE_OCTETS: Final = 4
+MIN_FRAME_OCTETS: Final = 8
+MIN_MAX_FRAME_OCTETS: Final = 512
 """Octets that every max-frame-size allows for. Spec: 2.7.1."""
 
 ERROR: Final = 0x1D
 
-WINDOW: Final = 2**31 - 1
+SESSION_WINDOW_FRAMES: Final = 2**31 - 1
 """The windows of proton's sessions."""
 
 
-class Code(IntEnum):
+class PerformativeCode(IntEnum):
     """The descriptors of performatives."""
 
     OPEN = 0x10
@@ -51,23 +51,31 @@ class Code(IntEnum):
     CLOSE = 0x18
 
 
-CODES: Final[Mapping[int, Code]] = {int(each): each for each in Code}
+CODES: Final[Mapping[int, PerformativeCode]] = {int(each): each for each in PerformativeCode}
 
 UINTS: Final = frozenset({0x43, 0x52, 0x70})
 STRINGS: Final = frozenset({0xA1, 0xB1})
 BOOLEANS: Final = frozenset({0x41, 0x42, 0x56})
 NULL: Final = 0x40
 
-REQUIRED: Final[Mapping[Code, tuple[tuple[int, str, frozenset[int]], ...]]] = {
-    Code.OPEN: ((0, "container-id", STRINGS),),
-    Code.BEGIN: ((1, "next-outgoing-id", UINTS), (2, "incoming-window", UINTS), (3, "outgoing-window", UINTS)),
-    Code.ATTACH: ((0, "name", STRINGS), (1, "handle", UINTS), (2, "role", BOOLEANS)),
-    Code.FLOW: ((1, "incoming-window", UINTS), (2, "next-outgoing-id", UINTS), (3, "outgoing-window", UINTS)),
-    Code.TRANSFER: ((0, "handle", UINTS),),
-    Code.DISPOSITION: ((0, "role", BOOLEANS), (1, "first", UINTS)),
-    Code.DETACH: ((0, "handle", UINTS),),
-    Code.END: (),
-    Code.CLOSE: (),
+REQUIRED: Final[Mapping[PerformativeCode, tuple[tuple[int, str, frozenset[int]], ...]]] = {
+    PerformativeCode.OPEN: ((0, "container-id", STRINGS),),
+    PerformativeCode.BEGIN: (
+        (1, "next-outgoing-id", UINTS),
+        (2, "incoming-window", UINTS),
+        (3, "outgoing-window", UINTS),
+    ),
+    PerformativeCode.ATTACH: ((0, "name", STRINGS), (1, "handle", UINTS), (2, "role", BOOLEANS)),
+    PerformativeCode.FLOW: (
+        (1, "incoming-window", UINTS),
+        (2, "next-outgoing-id", UINTS),
+        (3, "outgoing-window", UINTS),
+    ),
+    PerformativeCode.TRANSFER: ((0, "handle", UINTS),),
+    PerformativeCode.DISPOSITION: ((0, "role", BOOLEANS), (1, "first", UINTS)),
+    PerformativeCode.DETACH: ((0, "handle", UINTS),),
+    PerformativeCode.END: (),
+    PerformativeCode.CLOSE: (),
 }
 """The fields that a performative must have: place, name, and how their type may be encoded."""
 
@@ -79,7 +87,7 @@ LISTS: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
 """Octets of the size and of the count of a list, by its constructor."""
 
 
-class Violation(NamedTuple):
+class FrameViolation(NamedTuple):
     """What a client did that the text forbids: the condition, and what is said of it."""
 
     condition: str
@@ -87,7 +95,7 @@ class Violation(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attached:
+class LinkHandle:
     """A handle of the client's: its link's name and role, and whether a message is under way that is not whole."""
 
     name: str
@@ -96,7 +104,7 @@ class Attached:
 
 
 @dataclass(slots=True)
-class Channel:
+class AmqpChannel:
     """One session by its channel: the client's handles, those whose detach is an echo only, and counts of transfers.
 
     `session` is proton's; `is_over` once it was ended from here; `own` and `handles_of_ours` are of what proton wrote.
@@ -106,7 +114,7 @@ class Channel:
     first: int
     session: Any = None
     is_over: bool = False
-    attached: dict[int, Attached] = field(default_factory=dict)
+    attached: dict[int, LinkHandle] = field(default_factory=dict)
     stolen: set[int] = field(default_factory=set)
     received: int = 0
     own: int | None = None
@@ -117,13 +125,13 @@ class Channel:
 class Watch(Protocol):
     """Who is told what was found. With the lock held."""
 
-    def violated(self, violation: Violation, channel: Channel | None) -> None:
+    def violated(self, violation: FrameViolation, channel: AmqpChannel | None) -> None:
         """End the session of a channel, or without one the connection: raise then."""
 
-    def stolen(self, channel: Channel, attached: Attached) -> None:
+    def stolen(self, channel: AmqpChannel, attached: LinkHandle) -> None:
         """End our end of a link, whose name is attached again in the same session."""
 
-    def echoed(self, channel: Channel, attached: Attached | None) -> None:
+    def echoed(self, channel: AmqpChannel, attached: LinkHandle | None) -> None:
         """Tell the state of a link, or of the session, as the client asked for it."""
 
 
@@ -194,7 +202,7 @@ def _end(body: bytes, at: int) -> int:
     return at
 
 
-class Inspection:
+class FrameInspection:
     """Looks at the frames of one connection, once SASL is done."""
 
     def __init__(self, watch: Watch) -> None:
@@ -203,9 +211,9 @@ class Inspection:
         self._own_rest = b""
         self._has_header = False
         self._is_open = False
-        self._channels: dict[int, Channel] = {}
-        self._own: dict[int, Channel] = {}
-        self._begun: Channel | None = None
+        self._channels: dict[int, AmqpChannel] = {}
+        self._own: dict[int, AmqpChannel] = {}
+        self._begun: AmqpChannel | None = None
 
     def began(self, session: Any) -> None:
         """Take note of proton's session for the begin that it was given last."""
@@ -217,16 +225,20 @@ class Inspection:
         rest = self._rest + octets
         at = 0
         if not self._has_header:
-            if len(rest) < HEADER_SIZE and AMQP_HEADER.startswith(rest):
+            if len(rest) < HEADER_OCTETS and AMQP_HEADER.startswith(rest):
                 self._rest = rest
                 return
-            self._has_header, at = True, HEADER_SIZE
+            self._has_header, at = True, HEADER_OCTETS
             yield rest[:at]
-        while (have := len(rest) - at) >= SIZE:
-            size = int.from_bytes(rest[at : at + SIZE], "big")
-            if not SMALLEST_FRAME <= size <= MAX_FRAME or (have > SIZE and not 2 <= rest[at + SIZE] <= size // 4):
+        while (have := len(rest) - at) >= SIZE_OCTETS:
+            size = int.from_bytes(rest[at : at + SIZE_OCTETS], "big")
+            if not MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS or (
+                have > SIZE_OCTETS and not 2 <= rest[at + SIZE_OCTETS] <= size // 4
+            ):
                 self._violated(
-                    Violation(FRAMING, f"a frame has 8 to {MAX_FRAME} octets here, and its header 8 or more")
+                    FrameViolation(
+                        FRAMING, f"a frame has 8 to {MAX_FRAME_OCTETS} octets here, and its header 8 or more"
+                    )
                 )
             if have < size:
                 break
@@ -238,33 +250,33 @@ class Inspection:
     def wrote(self, octets: bytes) -> None:
         """Take note of what proton writes: a large frame comes in several pieces."""
         octets = self._own_rest + octets if self._own_rest else octets
-        at = 0 if octets[:4] != AMQP_HEADER[:4] else HEADER_SIZE
-        while len(octets) - at >= SIZE:
-            size = int.from_bytes(octets[at : at + SIZE], "big")
+        at = 0 if octets[:4] != AMQP_HEADER[:4] else HEADER_OCTETS
+        while len(octets) - at >= SIZE_OCTETS:
+            size = int.from_bytes(octets[at : at + SIZE_OCTETS], "big")
             if len(octets) - at < size:
                 break
-            code = octets[at + SMALLEST_FRAME + 2] if size > SMALLEST_FRAME + 2 else 0
-            if code == Code.TRANSFER:
+            code = octets[at + MIN_FRAME_OCTETS + 2] if size > MIN_FRAME_OCTETS + 2 else 0
+            if code == PerformativeCode.TRANSFER:
                 channel = self._own.get(int.from_bytes(octets[at + 6 : at + 8], "big"))
                 if channel is not None:
                     channel.sent += 1
-            elif code in (Code.BEGIN, Code.ATTACH, Code.END):
+            elif code in (PerformativeCode.BEGIN, PerformativeCode.ATTACH, PerformativeCode.END):
                 self._wrote(code, int.from_bytes(octets[at + 6 : at + 8], "big"), octets[at : at + size])
             at += size
         self._own_rest = octets[at:]
 
     def _wrote(self, code: int, number: int, frame: bytes) -> None:
-        fields = Fields(frame, SMALLEST_FRAME + 3)
-        if code == Code.BEGIN and fields.code(0) != NULL:
+        fields = Fields(frame, MIN_FRAME_OCTETS + 3)
+        if code == PerformativeCode.BEGIN and fields.code(0) != NULL:
             channel = self._channels.get(fields.number(0))
             if channel is not None:
                 channel.own, self._own[number] = number, channel
-        elif code == Code.END:
+        elif code == PerformativeCode.END:
             self._own.pop(number, None)
-        elif code == Code.ATTACH and number in self._own:
+        elif code == PerformativeCode.ATTACH and number in self._own:
             self._own[number].handles_of_ours[fields.text(0), fields.flag(2)] = fields.number(1)
 
-    def _violated(self, violation: Violation, channel: Channel | None = None) -> None:
+    def _violated(self, violation: FrameViolation, channel: AmqpChannel | None = None) -> None:
         if channel is not None:
             channel.is_over = True
         self._watch.violated(violation, channel)
@@ -280,36 +292,40 @@ class Inspection:
             for place, name, codes in REQUIRED[code]:
                 if fields.code(place) not in codes:
                     said = "is missing" if fields.code(place) == NULL else "is of another type"
-                    self._violated(Violation(DECODE, f"{name} of {code.name.lower()} {said}"))
-            if code is not Code.OPEN and not self._is_open:
-                self._violated(Violation(ILLEGAL_STATE, f"a connection begins with open, not with {code.name.lower()}"))
+                    self._violated(FrameViolation(DECODE, f"{name} of {code.name.lower()} {said}"))
+            if code is not PerformativeCode.OPEN and not self._is_open:
+                self._violated(
+                    FrameViolation(ILLEGAL_STATE, f"a connection begins with open, not with {code.name.lower()}")
+                )
             yield from CHECKS[code](self, frame, number, fields)
         except (IndexError, KeyError, TypeError, ValueError, DataException):
-            self._violated(Violation(DECODE, "a frame holds no performative"))
+            self._violated(FrameViolation(DECODE, "a frame holds no performative"))
 
     def _open(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
         if number != 0:
-            self._violated(Violation(NOT_ALLOWED, f"open is sent on channel 0, not on {number}"))
+            self._violated(FrameViolation(NOT_ALLOWED, f"open is sent on channel 0, not on {number}"))
         if self._is_open:
-            self._violated(Violation(ILLEGAL_STATE, "the connection is open already"))
-        if fields.code(2) in UINTS and fields.number(2) < SMALLEST_MAXIMUM:
-            self._violated(Violation(INVALID, f"max-frame-size is at least {SMALLEST_MAXIMUM}, not {fields.number(2)}"))
+            self._violated(FrameViolation(ILLEGAL_STATE, "the connection is open already"))
+        if fields.code(2) in UINTS and fields.number(2) < MIN_MAX_FRAME_OCTETS:
+            self._violated(
+                FrameViolation(INVALID, f"max-frame-size is at least {MIN_MAX_FRAME_OCTETS}, not {fields.number(2)}")
+            )
         self._is_open = True
         return iter((frame,))
 
     def _begin(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
         if number in self._channels:
-            self._violated(Violation(NOT_ALLOWED, f"channel {number} has a session already"))
-        self._begun = self._channels[number] = Channel(number, fields.number(1))
+            self._violated(FrameViolation(NOT_ALLOWED, f"channel {number} has a session already"))
+        self._begun = self._channels[number] = AmqpChannel(number, fields.number(1))
         return iter((frame,))
 
     def _in_session(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
         return iter(() if self._channel(number).is_over else (frame,))
 
-    def _channel(self, number: int) -> Channel:
+    def _channel(self, number: int) -> AmqpChannel:
         channel = self._channels.get(number)
         if channel is None:
-            self._violated(Violation(NOT_ALLOWED, f"channel {number} has no session"))
+            self._violated(FrameViolation(NOT_ALLOWED, f"channel {number} has no session"))
             raise KeyError
         return channel
 
@@ -325,14 +341,14 @@ class Inspection:
         channel = self._channel(number)
         if channel.is_over:
             return
-        handle, attached = fields.number(1), Attached(fields.text(0), fields.flag(2))
+        handle, attached = fields.number(1), LinkHandle(fields.text(0), fields.flag(2))
         if handle in channel.attached:
-            self._violated(Violation(HANDLE_IN_USE, f"handle {handle} is attached already"), channel)
+            self._violated(FrameViolation(HANDLE_IN_USE, f"handle {handle} is attached already"), channel)
             return
         for other, known in channel.attached.items():
             if (known.name, known.is_receiver) == (attached.name, attached.is_receiver):
                 self._watch.stolen(channel, known)
-                yield frame_of(number, Code.DETACH, uint(other), True)  # proton knows of no theft
+                yield frame_of(number, PerformativeCode.DETACH, uint(other), True)  # proton knows of no theft
                 del channel.attached[other]
                 channel.stolen.add(other)
                 break
@@ -378,30 +394,30 @@ class Inspection:
         if attached is None:
             return iter(()) if handle in channel.stolen else self._unattached(channel, handle)
         if not attached.is_partial and fields.code(2) == NULL:
-            self._violated(Violation(INVALID, "delivery-tag of the first transfer of a message is missing"))
+            self._violated(FrameViolation(INVALID, "delivery-tag of the first transfer of a message is missing"))
         attached.is_partial = fields.flag(5) and not fields.flag(9)
         return iter((frame,))
 
-    def _unattached(self, channel: Channel, handle: int) -> Iterator[bytes]:
-        self._violated(Violation(UNATTACHED, f"handle {handle} is not attached"), channel)
+    def _unattached(self, channel: AmqpChannel, handle: int) -> Iterator[bytes]:
+        self._violated(FrameViolation(UNATTACHED, f"handle {handle} is not attached"), channel)
         return iter(())
 
 
 CHECKS: Final = {
-    Code.OPEN: Inspection._open,
-    Code.BEGIN: Inspection._begin,
-    Code.ATTACH: Inspection._attach,
-    Code.FLOW: Inspection._flow,
-    Code.TRANSFER: Inspection._transfer,
-    Code.DISPOSITION: Inspection._in_session,
-    Code.DETACH: Inspection._detach,
-    Code.END: Inspection._end,
-    Code.CLOSE: Inspection._close,
+    PerformativeCode.OPEN: FrameInspection._open,
+    PerformativeCode.BEGIN: FrameInspection._begin,
+    PerformativeCode.ATTACH: FrameInspection._attach,
+    PerformativeCode.FLOW: FrameInspection._flow,
+    PerformativeCode.TRANSFER: FrameInspection._transfer,
+    PerformativeCode.DISPOSITION: FrameInspection._in_session,
+    PerformativeCode.DETACH: FrameInspection._detach,
+    PerformativeCode.END: FrameInspection._end,
+    PerformativeCode.CLOSE: FrameInspection._close,
 }
 """What is looked at in a performative, besides the fields that it must have."""
 
 
-def _performative(frame: bytes, at: int) -> tuple[Code, Fields]:
+def _performative(frame: bytes, at: int) -> tuple[PerformativeCode, Fields]:
     """Read which performative a frame holds, and where its fields are."""
     if frame[at : at + 2] == b"\x00\x53":
         return CODES[frame[at + 2]], Fields(frame, at + 3)
@@ -415,24 +431,32 @@ def _performative(frame: bytes, at: int) -> tuple[Code, Fields]:
     return code, Fields(frame, end)
 
 
-NAMES: Final = {f"amqp:{each.name.lower()}:list": each for each in Code}
+NAMES: Final = {f"amqp:{each.name.lower()}:list": each for each in PerformativeCode}
 
 
-def frame_of(channel: int, code: Code, *values: Any) -> bytes:
+def frame_of(channel: int, code: PerformativeCode, *values: Any) -> bytes:
     """Write a frame."""
     data = Data()
     data.put_object(Described(ulong(code), list(values)))
     body = bytes(data.encode())
-    return (SMALLEST_FRAME + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
+    return (MIN_FRAME_OCTETS + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
 
 
-def close_of(violation: Violation) -> bytes:
+def close_of(violation: FrameViolation) -> bytes:
     """Write the end of a connection."""
-    return frame_of(0, Code.CLOSE, Described(ulong(ERROR), [symbol(violation.condition), violation.why]))
+    return frame_of(0, PerformativeCode.CLOSE, Described(ulong(ERROR), [symbol(violation.condition), violation.why]))
 
 
-def flow_of(channel: Channel, *of_link: Any) -> bytes:
+def flow_of(channel: AmqpChannel, *of_link: Any) -> bytes:
     """Write a flow: the state of a session, and of a link, if its fields follow. Spec: 2.7.4."""
     incoming, outgoing = (channel.first + channel.received) % 2**32, channel.sent % 2**32
     own = channel.own or 0
-    return frame_of(own, Code.FLOW, uint(incoming), uint(WINDOW), uint(outgoing), uint(WINDOW), *of_link)
+    return frame_of(
+        own,
+        PerformativeCode.FLOW,
+        uint(incoming),
+        uint(SESSION_WINDOW_FRAMES),
+        uint(outgoing),
+        uint(SESSION_WINDOW_FRAMES),
+        *of_link,
+    )

@@ -19,7 +19,7 @@ from proton import Condition, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
 from brokers.message import MAX_MESSAGE_OCTETS, Destination, DestinationKind
@@ -83,7 +83,7 @@ class Options:
     destinations: frozenset[Destination] | None = None
     assume_rejected: bool = True
     tls: ssl.SSLContext | None = None
-    binding: Binding | None = None
+    binding: WebSocketBinding | None = None
     paths: frozenset[str] | None = None
     origins: frozenset[str] | None = frozenset()
     hosts: frozenset[str] = frozenset()
@@ -129,7 +129,7 @@ INVALID: Final = "amqp:invalid-field"
 DECODE: Final = "amqp:decode-error"
 INTERNAL: Final = "amqp:internal-error"
 
-MAX_NAME: Final = 1024
+MAX_NAME_CHARACTERS: Final = 1024
 """Characters of an address."""
 
 PREFIXES: Final = {"queue://": DestinationKind.QUEUE, "topic://": DestinationKind.TOPIC}
@@ -164,7 +164,7 @@ def kind_of(capabilities: Iterable[str]) -> DestinationKind | None:
     return next((KINDS[each] for each in capabilities if each in KINDS), None)
 
 
-class Nodes:
+class AmqpNodes:
     """The destinations of a broker, as clients of a listener may use them."""
 
     def __init__(self, broker: Broker, options: Options) -> None:
@@ -187,8 +187,8 @@ class Nodes:
         """
         if not address:
             raise RefusalError(PRECONDITION, "it is not said where to: `to` of the message is missing")
-        if len(address) > MAX_NAME:
-            raise RefusalError(INVALID, f"an address has at most {MAX_NAME} characters")
+        if len(address) > MAX_NAME_CHARACTERS:
+            raise RefusalError(INVALID, f"an address has at most {MAX_NAME_CHARACTERS} characters")
         destination = self._read(address, kind)
         self.check(destination, user, action)
         return destination

@@ -15,19 +15,19 @@ import cproton
 from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
-from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, Nodes, RefusalError, refusal_of
+from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpNodes, RefusalError, refusal_of
 from brokers.amqp.listener.send import CarriedMessage, bound_for, carry
-from brokers.amqp.listener.transactions import Works, provisional, transaction_of
+from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import BrokerError
 from brokers.message import Destination
 
-CREDIT: Final = 200
+CREDIT_MESSAGES: Final = 200
 """Messages that a client may send before they are answered."""
 
-RENEW: Final = 50
+CREDIT_RENEWAL_MESSAGES: Final = 50
 """After so many it gets new credit."""
 
 NOT_TAKEN: Final = "amqp:link:detach-forced"
@@ -47,7 +47,7 @@ def tag_of(delivery: Any) -> bytes:
     return bytes(cproton.ffi.unpack(found.start, found.size)) if found.size else b""
 
 
-class Unfinished:
+class OpenTransfers:
     """What a client has begun to send, on all its links together.
 
     Args:
@@ -59,7 +59,7 @@ class Unfinished:
         self.octets = 0
 
 
-class Incoming:
+class IncomingLink:
     """One receiving end: collects messages, and answers for those that are refused.
 
     Args:
@@ -71,7 +71,13 @@ class Incoming:
     """
 
     def __init__(
-        self, link: Receiver, max_message: int, unfinished: Unfinished, works: Works, *, understands_rejected: bool
+        self,
+        link: Receiver,
+        max_message: int,
+        unfinished: OpenTransfers,
+        works: ClientTransactions,
+        *,
+        understands_rejected: bool,
     ) -> None:
         self.take: Take = _nothing
         self.end: Callable[[], None] = _nothing
@@ -145,7 +151,7 @@ class Incoming:
         Beyond its credit a client has nothing to believe, and would only fill our memory.
         """
         self._left += 1
-        if delivery.settled or self._left > CREDIT:
+        if delivery.settled or self._left > CREDIT_MESSAGES:
             delivery.settle()
 
     def _poison(self, delivery: Any, refusal: RefusalError) -> None:
@@ -156,13 +162,13 @@ class Incoming:
 
     def _renew(self) -> None:
         self._taken += 1
-        if self._taken % RENEW == 0:
-            self._link.flow(RENEW - self._lent)
+        if self._taken % CREDIT_RENEWAL_MESSAGES == 0:
+            self._link.flow(CREDIT_RENEWAL_MESSAGES - self._lent)
             self._lent = 0
 
     def echo(self) -> None:
         """Tell the link's state: proton says it only where it changes, so there is credit for one more, or for less."""
-        change = 1 if self._lent < RENEW - 1 else -self._lent
+        change = 1 if self._lent < CREDIT_RENEWAL_MESSAGES - 1 else -self._lent
         self._lent += change
         self._link.flow(change)
 
@@ -182,7 +188,7 @@ class Incoming:
         delivery.update(Delivery.REJECTED)
         delivery.settle()
 
-    def reject_in(self, delivery: Any, refusal: RefusalError, transaction: bytes, works: Works) -> None:
+    def reject_in(self, delivery: Any, refusal: RefusalError, transaction: bytes, works: ClientTransactions) -> None:
         """Tell the error of one delivery of a transaction: rows 5 to 8."""
         if not delivery.settled and self._understands_rejected:
             provisional(delivery, transaction, REJECTED, refusal.told(tag_of(delivery)))
@@ -200,7 +206,7 @@ class Sink(Protocol):
         """Who sends."""
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> AmqpNodes:
         """Where to."""
 
     @property
@@ -208,7 +214,7 @@ class Sink(Protocol):
         """By which way."""
 
     @property
-    def works(self) -> Works:
+    def works(self) -> ClientTransactions:
         """In which transaction."""
 
     def now(self) -> int:
@@ -226,7 +232,7 @@ class Posts:
     """
 
     def __init__(
-        self, incoming: Incoming, sink: Sink, destination: Destination | None, capabilities: frozenset[str]
+        self, incoming: IncomingLink, sink: Sink, destination: Destination | None, capabilities: frozenset[str]
     ) -> None:
         self._incoming = incoming
         self._sink = sink

@@ -21,10 +21,10 @@ from proton import Delivery, Link, Sender, ubyte, uint
 
 from brokers.amqp.dialect import EMBEDDED
 from brokers.amqp.listener.options import UNAUTHORIZED, RefusalError
-from brokers.amqp.listener.transactions import Works, transaction_of
+from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
 from brokers.amqp.message import PRIORITIES, UINT, from_amqp_message, to_amqp_message
-from brokers.amqp.outcomes import Outcome, is_final, outcome_of
-from brokers.amqp.sections import Found, MalformedError, Section, decode, encode
+from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
+from brokers.amqp.sections import AmqpSection, MalformedError, SectionValue, decode, encode
 from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery
 from brokers.errors import ConnectionLostError
@@ -38,7 +38,7 @@ SEEN_HEADERS: Final[Headers] = {
 }
 """What a selector of a client goes by: headers as the client will see them."""
 
-HOP_BY_HOP = frozenset({Section.HEADER, Section.DELIVERY_ANNOTATIONS})
+HOP_BY_HOP = frozenset({AmqpSection.HEADER, AmqpSection.DELIVERY_ANNOTATIONS})
 """Sections that each hop writes anew."""
 
 
@@ -79,7 +79,7 @@ def carry(octets: bytes, destination: Destination | None, now: int, user: str | 
     sections = list(decode(octets))  # raises, where reading for JMS would go on
     _check_user(sections, user)
     message = from_amqp_message(octets, EMBEDDED, destination).message
-    header: object = next((each.value for each in sections if each.section is Section.HEADER), [])
+    header: object = next((each.value for each in sections if each.section is AmqpSection.HEADER), [])
     if not isinstance(header, list):
         raise MalformedError("the header is no list")
     time_to_live = header[2] if len(header) > 2 else None
@@ -94,8 +94,8 @@ def carry(octets: bytes, destination: Destination | None, now: int, user: str | 
     return CarriedMessage(**values, kept=kept, told_id=message.message_id, told_timestamp=message.timestamp)
 
 
-def _check_user(sections: Iterable[Found], user: str | None) -> None:
-    for stated in [each.value for each in sections if each.section is Section.PROPERTIES]:
+def _check_user(sections: Iterable[SectionValue], user: str | None) -> None:
+    for stated in [each.value for each in sections if each.section is AmqpSection.PROPERTIES]:
         claimed = stated[1] if isinstance(stated, list) and len(stated) > 1 else None
         octets = bytes(claimed) if isinstance(claimed, bytes | memoryview) else claimed
         if octets not in (None, b"", (user or "").encode()):
@@ -131,11 +131,11 @@ def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
         uint(delivery_count - 1),
     ]
     if _is_as_it_came(message):
-        return encode(Section.HEADER, header) + message.kept
+        return encode(AmqpSection.HEADER, header) + message.kept
     if message.message_type is MessageType.UNKNOWN:  # octets that no message type fits are octets
         body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
         message = replace(message, message_type=MessageType.BYTES, body=body)
-    return encode(Section.HEADER, header) + to_amqp_message(message, EMBEDDED, with_header=False)
+    return encode(AmqpSection.HEADER, header) + to_amqp_message(message, EMBEDDED, with_header=False)
 
 
 class Desk(Protocol):
@@ -160,21 +160,21 @@ class Desk(Protocol):
         """Whether anything can still be written."""
 
     @property
-    def works(self) -> Works:
+    def works(self) -> ClientTransactions:
         """The client's transactions."""
 
     def now(self) -> int:
         """Milliseconds since 1970."""
 
 
-class Sent(NamedTuple):
+class SentDelivery(NamedTuple):
     """A delivery that is the client's, and the mark that is passed once it was written."""
 
     delivery: EmbeddedDelivery
     mark: int
 
 
-class Outgoing:
+class OutgoingLink:
     """One sending end.
 
     Args:
@@ -195,7 +195,7 @@ class Outgoing:
         self._desk = desk
         self._forget = forget
         self._sent = 0
-        self._held: dict[str, Sent] = {}
+        self._held: dict[str, SentDelivery] = {}
         self._handing = Lock()  # held outside no other but the broker's
         self._is_given_up = False
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
@@ -241,7 +241,7 @@ class Outgoing:
             self._allow()
             delivery.accept()
         else:
-            self._held[tag] = Sent(delivery, self._desk.mark() + link.session.outgoing_bytes)
+            self._held[tag] = SentDelivery(delivery, self._desk.mark() + link.session.outgoing_bytes)
 
     # With the lock held
 
@@ -323,7 +323,7 @@ class Outgoing:
         return [each.delivery for each in list(self._held.values()) if self._desk.has_passed(each.mark)]
 
 
-def conclude(held: EmbeddedDelivery, outcome: Outcome) -> None:
+def conclude(held: EmbeddedDelivery, outcome: AmqpOutcome) -> None:
     """Do with a message what was decided.
 
     Only what is said to have failed counts as a delivery. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5.

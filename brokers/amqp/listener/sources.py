@@ -16,11 +16,11 @@ from typing import Any, Final
 from proton import Data, Described, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES
-from brokers.amqp.listener.options import INVALID, MAX_NAME, RefusalError
+from brokers.amqp.listener.options import INVALID, MAX_NAME_CHARACTERS, RefusalError
 from brokers.amqp.listener.send import SEEN_HEADERS
 from brokers.amqp.receive import SELECTOR, SELECTOR_CODE
 from brokers.amqp.send import put_symbols
-from brokers.embedded.queues import Terms
+from brokers.embedded.queues import SubscribeTerms
 from brokers.errors import InvalidSelectorError
 from brokers.message import Destination, DestinationKind
 from brokers.selector import Selector
@@ -113,7 +113,7 @@ def read_selector(text: object) -> Selector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class NamedSubscription:
     """A named subscription to a topic.
 
     Attributes:
@@ -133,7 +133,9 @@ class Subscription:
         return [name for name, has in ((SHARED, self.is_shared), (GLOBAL, self.is_global)) if has]
 
 
-def subscription_of(user: str | None, container: str, link: Any, capabilities: Iterable[str]) -> Subscription | None:
+def subscription_of(
+    user: str | None, container: str, link: Any, capabilities: Iterable[str]
+) -> NamedSubscription | None:
     """Return the subscription that a link to a topic belongs to; None where it has one of its own.
 
     One of the same name belongs to one container, or where it is global to all containers of one user. One that lasts
@@ -148,12 +150,12 @@ def subscription_of(user: str | None, container: str, link: Any, capabilities: I
         return None
     is_global = is_global and is_shared
     name = _shared_name(link.name)[0] if is_shared else link.name
-    if len(container) * (not is_global) + len(name) > MAX_NAME:
+    if len(container) * (not is_global) + len(name) > MAX_NAME_CHARACTERS:
         raise RefusalError(
-            INVALID, f"container and link of a subscription with a name have {MAX_NAME} characters at most"
+            INVALID, f"container and link of a subscription with a name have {MAX_NAME_CHARACTERS} characters at most"
         )
     kept = _kept(user, None if is_global else container, name, is_durable=is_durable)
-    return Subscription(name=kept, is_durable=is_durable, is_shared=is_shared, is_global=is_global)
+    return NamedSubscription(name=kept, is_durable=is_durable, is_shared=is_shared, is_global=is_global)
 
 
 def _shared_name(link: str) -> tuple[str, bool]:
@@ -186,12 +188,12 @@ class Label:
     is_global: bool
 
 
-def terms_of(filters: Filters, subscription: Subscription | None, *, is_browsing: bool) -> Terms:
+def terms_of(filters: Filters, subscription: NamedSubscription | None, *, is_browsing: bool) -> SubscribeTerms:
     """Return the terms of a link's subscription in the broker: on credit."""
     wants = None if filters.selector is None else filters.selector.wants
     if subscription is None:
-        return Terms(prefetch=0, wants=wants, leaves_out_own=filters.no_local, is_browsing=is_browsing)
-    return Terms(
+        return SubscribeTerms(prefetch=0, wants=wants, leaves_out_own=filters.no_local, is_browsing=is_browsing)
+    return SubscribeTerms(
         prefetch=0,
         name=subscription.name,
         is_durable=subscription.is_durable,
@@ -201,7 +203,9 @@ def terms_of(filters: Filters, subscription: Subscription | None, *, is_browsing
     )
 
 
-def tell(answer: Any, destination: Destination, terms: Terms, filters: Filters, capabilities: Iterable[str]) -> None:
+def tell(
+    answer: Any, destination: Destination, terms: SubscribeTerms, filters: Filters, capabilities: Iterable[str]
+) -> None:
     """Say in the answer's source what is applied."""
     is_durable = terms.name is not None and terms.is_durable
     is_copied = destination.kind.is_topic or terms.is_browsing

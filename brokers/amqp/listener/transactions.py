@@ -17,9 +17,9 @@ from proton import Condition, Delivery, Described, symbol, ulong
 from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.outcomes import LIMIT, TRANSACTIONAL
-from brokers.amqp.sections import MalformedError, Section, decode
+from brokers.amqp.sections import AmqpSection, MalformedError, decode
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
-from brokers.embedded.queues import OVERHEAD
+from brokers.embedded.queues import MESSAGE_OVERHEAD_OCTETS
 from brokers.errors import SendFailedError
 from brokers.message import Message
 
@@ -34,15 +34,15 @@ ROLLBACK: Final = "amqp:transaction:rollback"
 UNKNOWN: Final = "amqp:transaction:unknown-id"
 TIMEOUT: Final = "amqp:transaction:timeout"
 
-MAX_OPEN: Final = 100
+MAX_OPEN_TRANSACTIONS: Final = 100
 """Transactions that a client may have open at once."""
 
 
-REMEMBERED: Final = 1000
+MAX_EXPIRED_TRANSACTIONS: Final = 1000
 """Transactions of which is known that they took too long."""
 
 
-class Work:
+class ClientTransaction:
     """One transaction of a client.
 
     Attributes:
@@ -97,7 +97,7 @@ class Work:
             delivery.release()
 
 
-class Works:
+class ClientTransactions:
     """The open transactions of a client, by their ids.
 
     Args:
@@ -111,10 +111,10 @@ class Works:
         self._patience = patience
         self._max_octets = max_octets
         self._ids = count(1)
-        self._open: dict[bytes, Work] = {}
-        self._timed_out: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._open: dict[bytes, ClientTransaction] = {}
+        self._timed_out: deque[bytes] = deque(maxlen=MAX_EXPIRED_TRANSACTIONS)
 
-    def find(self, transaction: bytes) -> Work:
+    def find(self, transaction: bytes) -> ClientTransaction:
         """Return an open transaction, of which that counts as a sign of life.
 
         Raises:
@@ -134,13 +134,13 @@ class Works:
         if work is not None and work.poison is None:
             work.poison = refusal
 
-    def send(self, work: Work, message: Message, octets: int) -> None:
+    def send(self, work: ClientTransaction, message: Message, octets: int) -> None:
         """Keep a message until the commit.
 
         Raises:
             RefusalError: the client's transactions hold too much.
         """
-        octets += OVERHEAD
+        octets += MESSAGE_OVERHEAD_OCTETS
         if sum(each.octets for each in self._open.values()) + octets > self._max_octets:
             raise RefusalError(LIMIT, f"the open transactions of a client hold at most {self._max_octets} octets")
         work.octets += octets
@@ -148,10 +148,10 @@ class Works:
 
     def declare(self) -> bytes:
         """Begin one, and return its id."""
-        if len(self._open) >= MAX_OPEN:
-            raise RefusalError(LIMIT, f"{MAX_OPEN} transactions are open already")
+        if len(self._open) >= MAX_OPEN_TRANSACTIONS:
+            raise RefusalError(LIMIT, f"{MAX_OPEN_TRANSACTIONS} transactions are open already")
         transaction = next(self._ids).to_bytes(8, "big")
-        self._open[transaction] = Work(self._connection.begin())
+        self._open[transaction] = ClientTransaction(self._connection.begin())
         return transaction
 
     def discharge(self, transaction: bytes, *, fail: bool) -> None:
@@ -196,7 +196,7 @@ class Outcomes(Protocol):
 class CoordinatorLink:
     """A control link: it takes commands, and what was begun by it ends with it. Spec: AMQP 1.0 part 4, 4.3."""
 
-    def __init__(self, works: Works, outcomes: Outcomes) -> None:
+    def __init__(self, works: ClientTransactions, outcomes: Outcomes) -> None:
         self._works = works
         self._outcomes = outcomes
         self._begun: set[bytes] = set()
@@ -228,7 +228,7 @@ def read_command(octets: bytes) -> tuple[str, list[Any]]:
         RefusalError: it is neither.
     """
     try:
-        found = [each.value for each in decode(octets) if each.section is Section.VALUE]
+        found = [each.value for each in decode(octets) if each.section is AmqpSection.VALUE]
     except MalformedError as error:
         raise RefusalError(DECODE, str(error)) from error
     command = found[0] if found else None
@@ -239,7 +239,7 @@ def read_command(octets: bytes) -> tuple[str, list[Any]]:
     raise RefusalError(NOT_IMPLEMENTED, "the coordinator takes declare and discharge")
 
 
-def _declare(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
+def _declare(works: ClientTransactions, fields: list[Any], begun: set[bytes]) -> bytes | None:
     if fields and fields[0] is not None:
         raise RefusalError(NOT_IMPLEMENTED, "there are no distributed transactions")
     transaction = works.declare()
@@ -247,7 +247,7 @@ def _declare(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None
     return transaction
 
 
-def _discharge(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
+def _discharge(works: ClientTransactions, fields: list[Any], begun: set[bytes]) -> bytes | None:
     transaction = fields[0] if fields else None
     if not isinstance(transaction, bytes):
         raise RefusalError(UNKNOWN, "the discharge names no transaction")
@@ -256,7 +256,7 @@ def _discharge(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | No
     return None
 
 
-COMMANDS: Final[dict[str, Callable[[Works, list[Any], set[bytes]], bytes | None]]] = {
+COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], set[bytes]], bytes | None]]] = {
     "declare": _declare,
     "discharge": _discharge,
 }

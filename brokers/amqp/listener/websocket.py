@@ -18,8 +18,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
 from brokers.amqp.listener.options import Options
-from brokers.amqp.url import Binding, Token
-from brokers.amqp.websocket_stream import MAX_MESSAGE, WebSocketStream
+from brokers.amqp.url import SubprotocolToken, WebSocketBinding
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
 from brokers.errors import ConnectionFailedError
 
 GET: Final = b"GET "
@@ -34,10 +34,10 @@ PORTS: Final = {"http": 80, "https": 443}
 
 LOOPBACK: Final = "localhost"
 
-TOKENS: Final[Mapping[Binding, tuple[Token, ...]]] = {
-    Binding.CSPRD01: (Token.CSPRD01,),
-    Binding.CS01: (Token.CS01,),
-    Binding.LENIENT: (Token.CS01, Token.CSPRD01),
+TOKENS: Final[Mapping[WebSocketBinding, tuple[SubprotocolToken, ...]]] = {
+    WebSocketBinding.CSPRD01: (SubprotocolToken.CSPRD01,),
+    WebSocketBinding.CS01: (SubprotocolToken.CS01,),
+    WebSocketBinding.LENIENT: (SubprotocolToken.CS01, SubprotocolToken.CSPRD01),
 }
 """The sub-protocols that a listener agrees to. Spec: 2.1 (WS-05)."""
 
@@ -45,7 +45,7 @@ TOKENS: Final[Mapping[Binding, tuple[Token, ...]]] = {
 class WebSocketServer(WebSocketStream):
     """The server's end of one WebSocket."""
 
-    def __init__(self, name: str, binding: Binding, options: Options) -> None:
+    def __init__(self, name: str, binding: WebSocketBinding, options: Options) -> None:
         super().__init__(name, binding)
         origins = None if options.origins is None else [None, *(Origin(each) for each in options.origins)]
         self._begin = b""
@@ -53,7 +53,7 @@ class WebSocketServer(WebSocketStream):
         self._hosts = options.hosts
         self._max_message = options.max_message
         self._socket = self._server = ServerProtocol(
-            subprotocols=[Subprotocol(each) for each in TOKENS[binding]], origins=origins, max_size=MAX_MESSAGE
+            subprotocols=[Subprotocol(each) for each in TOKENS[binding]], origins=origins, max_size=MAX_MESSAGE_OCTETS
         )
 
     def begin(self) -> None:
@@ -74,7 +74,7 @@ class WebSocketServer(WebSocketStream):
 
     def widen(self) -> None:
         """Take WebSocket messages that hold a whole AMQP message, as some join its frames; for who is let in."""
-        self._server.max_message_size = self._max_message + MAX_MESSAGE
+        self._server.max_message_size = self._max_message + MAX_MESSAGE_OCTETS
 
     def _check_handshake(self, event: object) -> bool:
         """Agree, or answer with what is wrong. Spec: 2.1 (WS-01, WS-02, WS-05)."""

@@ -16,11 +16,11 @@ from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
 from brokers.tls import Tls
-from brokers.url import Ask, Credentials, Form, are_local, ask_of, options_of, port_of, split, tls_of
+from brokers.url import Ask, Credentials, UrlForm, are_local, ask_of, options_of, port_of, split, tls_of
 
 __all__ = ["SmqpConnection", "connect"]
 
-FORM: Final = Form(
+FORM: Final = UrlForm(
     title="an SMQP URL",
     ports={"smqp": 720, "smqps": 720},
     secure={"smqps": "smqp"},

@@ -12,8 +12,8 @@ from threading import Lock
 from time import monotonic, time
 from typing import Final
 
-from brokers.adapter.connection import Life
-from brokers.adapter.consumer import Wishes, temporary_kind
+from brokers.adapter.connection import ConnectionLife
+from brokers.adapter.consumer import SubscribeOptions, temporary_kind
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -36,14 +36,14 @@ from brokers.errors import (
 )
 from brokers.message import Destination, DestinationKind, Message, queue, typed
 from brokers.smqp.adapter.consumer import SmqpConsumer
-from brokers.smqp.adapter.mapping import is_raw, to_content, topic_of
+from brokers.smqp.adapter.messages import is_raw, to_content, topic_of
 from brokers.smqp.client.commands import number_in
 from brokers.smqp.client.connection import Address, KeptConnection
 from brokers.smqp.client.listener import Hearer
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, Kind
-from brokers.smqp.protocol.dialect import Dialect
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.commands import Command, CommandKind
+from brokers.smqp.protocol.dialect import SmqpDialect
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.threads.futures import Callbacks, Completion
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ CAPABILITIES: Final = Capabilities(
     selectors=False,
     durable_topics=False,
 )
-UNGUESSABLE: Final = 16
+NAME_OCTETS: Final = 16
 """Octets of the name of a temporary destination: who is told it may send there."""
 MAX_DELIVERIES: Final = 5
 """How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
@@ -85,7 +85,7 @@ class SmqpConnection(Connection):
         self.max_deliveries = MAX_DELIVERIES
         self._address, self._account, self._password, self._options = address, account, password, options
         self._callbacks = Callbacks("smqp")
-        self._life = Life(self._callbacks)
+        self._life = ConnectionLife(self._callbacks)
         self._lock = Lock()
         self._consumers: set[SmqpConsumer] = set()
         self._temporaries: dict[str, int] = {}
@@ -106,7 +106,7 @@ class SmqpConnection(Connection):
         )
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> SmqpDialect:
         """How the server reads and writes."""
         return self._options.dialect
 
@@ -172,11 +172,11 @@ class SmqpConnection(Connection):
     def _publish(self, topic: str, content: bytes, destination: Destination, until: float = inf) -> int:
         with self._lock:
             self._numbers += 1
-            command = Command(kind=Kind.PUBLISH_MESSAGE, topic=topic, cmuid=str(self._numbers))
+            command = Command(kind=CommandKind.PUBLISH_MESSAGE, topic=topic, cmuid=str(self._numbers))
         try:
             return self.created(topic, destination, lambda: self._taken(command, content, until), until)
         except RefusedError as error:
-            if error.code is Code.NOT_FOUND and destination.kind.is_temporary:
+            if error.code is ReplyCode.NOT_FOUND and destination.kind.is_temporary:
                 raise DestinationGoneError(f"{destination} does not exist any more") from error
             raise SendFailedError(f"the server does not take a message for {destination}: {error}") from error
 
@@ -192,16 +192,16 @@ class SmqpConnection(Connection):
         try:
             return do()
         except RefusedError as error:
-            if error.code is not Code.NOT_FOUND or is_raw(destination) or destination.kind.is_temporary:
+            if error.code is not ReplyCode.NOT_FOUND or is_raw(destination) or destination.kind.is_temporary:
                 raise
         self._create(topic, until)
         return do()
 
     def _create(self, topic: str, until: float = inf) -> None:
         try:
-            self._sender.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic), until=until)
+            self._sender.ask(Command(kind=CommandKind.CREATE_TOPIC, topic=topic), until=until)
         except RefusedError as error:
-            if error.code is not Code.CONFLICT:  # somebody else was quicker
+            if error.code is not ReplyCode.CONFLICT:  # somebody else was quicker
                 raise
 
     def consume(
@@ -229,7 +229,7 @@ class SmqpConnection(Connection):
             ValueError: a `prefetch` below 1.
         """
         self._require_open()
-        wishes = Wishes(
+        wishes = SubscribeOptions(
             destination=destination,
             prefetch=prefetch,
             selector=selector,
@@ -254,7 +254,7 @@ class SmqpConnection(Connection):
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
         """Raise: there are no named durable subscriptions."""
         self._require_open()
-        Wishes(destination=topic, durable_name=durable_name).check(CAPABILITIES)
+        SubscribeOptions(destination=topic, durable_name=durable_name).check(CAPABILITIES)
 
     def begin(self) -> Transaction:
         """Raise: there are no transactions."""
@@ -271,7 +271,7 @@ class SmqpConnection(Connection):
             BrokerError: the server does not make one.
         """
         self._require_open()
-        destination = Destination(temporary_kind(kind), token_hex(UNGUESSABLE))
+        destination = Destination(temporary_kind(kind), token_hex(NAME_OCTETS))
         topic = topic_of(destination)
         generation = self.generation
         self._create(topic)
@@ -283,7 +283,7 @@ class SmqpConnection(Connection):
         topic = topic_of(destination)
         if self._temporaries.pop(topic, None) == self.generation and self.state is ConnectionState.CONNECTED:
             with suppress(BrokerError):  # then it has ended, or does with the login
-                self._sender.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic))
+                self._sender.ask(Command(kind=CommandKind.REMOVE_TOPIC, topic=topic))
 
     def close(self, deadline: float = 5.0) -> None:
         """Close within `deadline` seconds: consumers, then the sessions. Idempotent."""
@@ -332,7 +332,9 @@ class SmqpConnection(Connection):
         with self._lock:
             self._consumers.discard(consumer)
         with suppress(BrokerError):
-            consumer.session.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic_of(destination))
+            consumer.session.unsubscribed(
+                CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic_of(destination)
+            )
 
     def _require_open(self) -> None:
         if self._is_closing:

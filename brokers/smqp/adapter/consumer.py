@@ -14,34 +14,34 @@ from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import Final, Protocol
 
-from brokers.adapter.consumer import Wishes
+from brokers.adapter.consumer import SubscribeOptions
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
-from brokers.smqp.adapter.mapping import COUNT, to_message, topic_of
+from brokers.smqp.adapter.messages import COUNT, to_message, topic_of
 from brokers.smqp.client.connection import KeptConnection
 from brokers.smqp.client.inbox import Received
 from brokers.smqp.client.listener import Hearer
-from brokers.smqp.protocol.commands import Command, Kind
-from brokers.smqp.protocol.dialect import Dialect
-from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.commands import Command, CommandKind
+from brokers.smqp.protocol.dialect import SmqpDialect
+from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.threads.pool import Turns
 from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 
-SETTLING: Final = 5.0
+SETTLE_SECONDS: Final = 5.0
 """Seconds that closing waits for the server's part of an acknowledgement."""
 
 
-class Owner(Protocol):
+class SmqpConsumerOwner(Protocol):
     """What a consumer needs of its connection."""
 
     max_deliveries: int
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> SmqpDialect:
         """The dialect of the server."""
 
     @property
@@ -69,7 +69,7 @@ class SmqpDelivery(Delivery):
 
     __slots__ = ("_decided", "_owner", "taken")
 
-    def __init__(self, message: Message, count: int, generation: int, owner: Owner) -> None:
+    def __init__(self, message: Message, count: int, generation: int, owner: SmqpConsumerOwner) -> None:
         super().__init__(message, count, generation)
         self._owner = owner
         self._decided = Event()
@@ -110,12 +110,12 @@ class SmqpDelivery(Delivery):
             self._decided.set()
 
 
-class Holding:
+class ConsumerHearer:
     """What a consumer's session hears: a `Hearer`."""
 
     def __init__(
         self,
-        make: Callable[[Heard], SmqpDelivery],
+        make: Callable[[ReceivedCommand], SmqpDelivery],
         hand_over: Callable[[SmqpDelivery], None],
         *,
         auto_accept: bool,
@@ -128,7 +128,7 @@ class Holding:
         self._current: SmqpDelivery | None = None
         self._is_settling = False
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         """Hand a message over, and wait for what the program says of it."""
         delivery = self._make(heard)
         with self._changed:
@@ -148,17 +148,17 @@ class Holding:
                 self._settled()
         return taken
 
-    def confirmed(self, heard: Heard) -> None:
+    def confirmed(self, heard: ReceivedCommand) -> None:
         """The server knows."""
         with self._changed:
             self._settled()
 
-    def doubted(self, heard: Heard) -> None:
+    def doubted(self, heard: ReceivedCommand) -> None:
         """The server may know; if not, the message comes again."""
         with self._changed:
             self._settled()
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         """Nothing else was asked for."""
 
     def ended(self) -> None:
@@ -187,14 +187,14 @@ class Holding:
 class SmqpConsumer(Consumer):
     """A subscription: a session, and the thread that calls `on_delivery`."""
 
-    def __init__(self, owner: Owner, wishes: Wishes, on_delivery: OnDelivery) -> None:
+    def __init__(self, owner: SmqpConsumerOwner, wishes: SubscribeOptions, on_delivery: OnDelivery) -> None:
         self._owner = owner
         self._destination = destination = wishes.destination
         self._topic = topic_of(destination)
         self._on_delivery = on_delivery
-        self._dialect: Dialect = owner.dialect
+        self._dialect: SmqpDialect = owner.dialect
         self._deliveries: SimpleQueue[SmqpDelivery | None] = SimpleQueue()
-        self._holding = Holding(self._delivery, self._deliveries.put, auto_accept=wishes.auto_accept)
+        self._holding = ConsumerHearer(self._delivery, self._deliveries.put, auto_accept=wishes.auto_accept)
         self._is_closed = False
         self._problem = ""
         self._news = None if wishes.on_problem is None else Turns(owner.tell, wishes.on_problem)
@@ -218,7 +218,7 @@ class SmqpConsumer(Consumer):
         self.session.check_with(self._look)
 
     def _subscribe(self) -> int:
-        return len(self.session.subscribed(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=self._topic)))
+        return len(self.session.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=self._topic)))
 
     def _look(self) -> None:
         """Subscribe once more, which changes nothing unless it has ended. For the thread that keeps the session."""
@@ -260,8 +260,8 @@ class SmqpConsumer(Consumer):
     def close(self) -> None:
         """End the subscription; what was not accepted goes back."""
         self.stop()
-        self.join(monotonic() + SETTLING)
-        self.leave(monotonic() + SETTLING)
+        self.join(monotonic() + SETTLE_SECONDS)
+        self.leave(monotonic() + SETTLE_SECONDS)
 
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
@@ -282,7 +282,7 @@ class SmqpConsumer(Consumer):
         self._holding.leave(until)
         self.session.close()
 
-    def _delivery(self, heard: Heard) -> SmqpDelivery:
+    def _delivery(self, heard: ReceivedCommand) -> SmqpDelivery:
         assert heard.command is not None
         assert heard.content is not None
         received = Received(heard.command.topic, heard.content)

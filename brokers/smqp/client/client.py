@@ -18,11 +18,11 @@ from brokers.errors import BrokerError
 from brokers.smqp.client.commands import number_in
 from brokers.smqp.client.connection import Address, KeptConnection, secured_by
 from brokers.smqp.client.inbox import DefaultTimeout, Goodbye, Inbox, Received, SubscriberCount, TopicChange
-from brokers.smqp.client.notifications import Hearing, OnMessage
+from brokers.smqp.client.notifications import ClientHearer, OnMessage
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.commands import Command, CommandKind
 from brokers.smqp.protocol.ids import Cmuid, Timeout, format_date, format_timeout
-from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Section, attribute
+from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpMessage, SmqpSection, attribute
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Client(KeptConnection):
         options = options or ClientOptions()
         self._numbers = count(1)
         self._sequences: dict[str, int] = {}
-        self._hearing = Hearing(Inbox(inbox), options)
+        self._hearing = ClientHearer(Inbox(inbox), options)
         try:
             address = Address(host, port, None if options.tls is None else secured_by(options.tls, host))
             super().__init__(address, account, password, options, self._hearing, takes_login_topic=True)
@@ -99,7 +99,7 @@ class Client(KeptConnection):
     def publish(
         self,
         topic: str,
-        data: bytes | str | Sequence[Section] = (),
+        data: bytes | str | Sequence[SmqpSection] = (),
         *,
         content_type: str = "text/plain; charset=utf-8",
         name: str | None = None,
@@ -134,10 +134,10 @@ class Client(KeptConnection):
             number = sequence if not isinstance(sequence, bool) else self._sequences.get(topic, 0) + 1
             header = self._header(name, priority, receipt, reply, timeout, depth, number if sequence else None)
             pairs = attributes.items() if isinstance(attributes, Mapping) else attributes
-            content = Content(
+            content = SmqpMessage(
                 Attributes((*header, *(attribute(*pair) for pair in pairs))), _sections(data, content_type)
             )
-            published = self._send(Kind.PUBLISH_MESSAGE, topic, content, receipt=receipt, reply=reply)
+            published = self._send(CommandKind.PUBLISH_MESSAGE, topic, content, receipt=receipt, reply=reply)
             if sequence:
                 self._sequences[topic] = number
             return published
@@ -145,7 +145,7 @@ class Client(KeptConnection):
     def reply(
         self,
         to: Received,
-        data: bytes | str | Sequence[Section] = (),
+        data: bytes | str | Sequence[SmqpSection] = (),
         *,
         content_type: str = "text/plain; charset=utf-8",
     ) -> Published:
@@ -153,11 +153,11 @@ class Client(KeptConnection):
         header = Attributes(
             (*self._header(None, None, False, False, "default", 0, None), *_named(Smuid=to.smuid, Cmuid=to.cmuid))
         )
-        return self._send(Kind.PUBLISH_REPLY, to.topic, Content(header, _sections(data, content_type)))
+        return self._send(CommandKind.PUBLISH_REPLY, to.topic, SmqpMessage(header, _sections(data, content_type)))
 
-    def forward(self, topic: str, content: Content) -> int:
+    def forward(self, topic: str, content: SmqpMessage) -> int:
         """Publish a message as it is, as a server does for another; return the server's number for it."""
-        return self._send(Kind.PUBLISH_MESSAGE, topic, content).smuid
+        return self._send(CommandKind.PUBLISH_MESSAGE, topic, content).smuid
 
     def _header(
         self,
@@ -183,7 +183,7 @@ class Client(KeptConnection):
         )
 
     def _send(
-        self, kind: Kind, topic: str, content: Content, *, receipt: bool = False, reply: bool = False
+        self, kind: CommandKind, topic: str, content: SmqpMessage, *, receipt: bool = False, reply: bool = False
     ) -> Published:
         with self.lock:
             uid = str(next(self._numbers))
@@ -211,36 +211,36 @@ class Client(KeptConnection):
             RefusedError: there is no such topic, the right is missing, or there are too many.
         """
         self._hearing.register(topic, on_message)
-        return self.subscribed(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=topic, since=since))
+        return self.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=topic, since=since))
 
     def unsubscribe(self, topic: str) -> list[str]:
         """End the subscription to a topic or to what a wildcard covers; return the topics that it was."""
         self._hearing.unregister(topic)
-        return self.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic)
+        return self.unsubscribed(CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic)
 
     def watch_topics(self, topic: str, on_change: Callable[[TopicChange], None]) -> list[str]:
         """Be told when a topic, or one that a wildcard covers, is added, renamed, removed or gets other keywords."""
         self._hearing.on(TopicChange, on_change)
-        return self.subscribed(Command(kind=Kind.SUBSCRIBE_TOPIC, topic=topic))
+        return self.subscribed(Command(kind=CommandKind.SUBSCRIBE_TOPIC, topic=topic))
 
     def unwatch_topics(self, topic: str) -> list[str]:
         """End `watch_topics`."""
-        return self.unsubscribed(Kind.UNSUBSCRIBE_TOPIC, Kind.SUBSCRIBE_TOPIC, topic)
+        return self.unsubscribed(CommandKind.UNSUBSCRIBE_TOPIC, CommandKind.SUBSCRIBE_TOPIC, topic)
 
     def watch_subscribers(self, topic: str, on_count: Callable[[SubscriberCount], None]) -> int:
         """Be told when the number of subscribers changes; return what it is now."""
         self._hearing.on(SubscriberCount, on_count)
-        self.subscribed(Command(kind=Kind.SUBSCRIBE_SUBSCRIBER, topic=topic))
+        self.subscribed(Command(kind=CommandKind.SUBSCRIBE_SUBSCRIBER, topic=topic))
         return self.count_subscribers(topic)
 
     def unwatch_subscribers(self, topic: str) -> list[str]:
         """End `watch_subscribers`."""
-        return self.unsubscribed(Kind.UNSUBSCRIBE_SUBSCRIBER, Kind.SUBSCRIBE_SUBSCRIBER, topic)
+        return self.unsubscribed(CommandKind.UNSUBSCRIBE_SUBSCRIBER, CommandKind.SUBSCRIBE_SUBSCRIBER, topic)
 
     def watch_timeout(self, on_change: Callable[[DefaultTimeout], None]) -> None:
         """Be told when the server's default timeout changes."""
         self._hearing.on(DefaultTimeout, on_change)
-        self.subscribed(Command(kind=Kind.SUBSCRIBE_SERVER_TIMEOUT))
+        self.subscribed(Command(kind=CommandKind.SUBSCRIBE_SERVER_TIMEOUT))
 
     def on_goodbye(self, on_goodbye: Callable[[Goodbye], None]) -> None:
         """Be told when the server announces its end; nobody needs to subscribe to that."""
@@ -253,9 +253,9 @@ class Client(KeptConnection):
             RefusedError: the server did not take it.
         """
         with self.lock:
-            self.ask(Command(kind=Kind.SET_LOGIN_PASSWORD, method="CLEAR", version="1.0"))
+            self.ask(Command(kind=CommandKind.SET_LOGIN_PASSWORD, method="CLEAR", version="1.0"))
             for password in (self.password, new):
-                self.ask(Command(kind=Kind.PASSWORD, account=self.account, password=password))
+                self.ask(Command(kind=CommandKind.PASSWORD, account=self.account, password=password))
             self.password = new
 
 
@@ -263,7 +263,7 @@ def _named(**values: str) -> tuple[Attribute, ...]:
     return tuple(attribute(name, value) for name, value in values.items() if value)
 
 
-def _sections(data: bytes | str | Sequence[Section], content_type: str) -> tuple[Section, ...]:
+def _sections(data: bytes | str | Sequence[SmqpSection], content_type: str) -> tuple[SmqpSection, ...]:
     if isinstance(data, str):
         data = data.encode()
-    return (Section(content_type, data),) if isinstance(data, bytes) else tuple(data)
+    return (SmqpSection(content_type, data),) if isinstance(data, bytes) else tuple(data)

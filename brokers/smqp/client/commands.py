@@ -8,28 +8,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.commands import Command, CommandKind
 from brokers.smqp.protocol.ids import EVERY, Ranges, parse_ranges
-from brokers.smqp.protocol.messages import Content
-from brokers.smqp.protocol.replies import ProtocolError, Reply
+from brokers.smqp.protocol.messages import SmqpMessage
+from brokers.smqp.protocol.replies import ProtocolError, SmqpReply
 from brokers.smqp.protocol.words import parse_keywords
 
 
-class Listed(NamedTuple):
+class TopicListing(NamedTuple):
     """A topic, and what it leads to if it is virtual."""
 
     topic: str
     target: str | None
 
 
-class Found(NamedTuple):
+class TopicKeywords(NamedTuple):
     """A topic, and its keywords."""
 
     topic: str
     keywords: tuple[str, ...]
 
 
-def number_in(reply: Reply, place: int = 0) -> int:
+def number_in(reply: SmqpReply, place: int = 0) -> int:
     """Return a number that the data of a reply begin with; `place` is how many words stand before it.
 
     Raises:
@@ -47,115 +47,116 @@ class Questions(ABC):
     """The commands that have nothing but an answer. Each raises RefusedError for any other code than 200."""
 
     @abstractmethod
-    def ask(self, command: Command, content: bytes = b"") -> Reply:
+    def ask(self, command: Command, content: bytes = b"") -> SmqpReply:
         """Send a command and return its reply."""
 
     @abstractmethod
-    def fetch(self, command: Command) -> list[Content]:
+    def fetch(self, command: Command) -> list[SmqpMessage]:
         """Send a GET MESSAGE and return the messages."""
 
     def noop(self) -> None:
         """See that the server answers."""
-        self.ask(Command(kind=Kind.NOOP))
+        self.ask(Command(kind=CommandKind.NOOP))
 
     # Counting and listing
 
     def count_topics(self, topic: str) -> int:
         """Count the topics directly below one, or all that a wildcard covers."""
-        return self._number(Kind.COUNT_TOPIC, topic)
+        return self._number(CommandKind.COUNT_TOPIC, topic)
 
     def count_messages(self, topic: str) -> int:
         """Count the messages that a topic, or its Trash, holds now."""
-        return self._number(Kind.COUNT_MESSAGE, topic)
+        return self._number(CommandKind.COUNT_MESSAGE, topic)
 
     def count_subscribers(self, topic: str) -> int:
         """Count who is subscribed to the messages of a topic."""
-        return self._number(Kind.COUNT_SUBSCRIBERS, topic)
+        return self._number(CommandKind.COUNT_SUBSCRIBERS, topic)
 
-    def list_topics(self, topic: str = "/") -> list[Listed]:
+    def list_topics(self, topic: str = "/") -> list[TopicListing]:
         """List the topics directly below one."""
-        lines = self.ask(Command(kind=Kind.LIST_TOPIC, topic=topic)).data
+        lines = self.ask(Command(kind=CommandKind.LIST_TOPIC, topic=topic)).data
         return [
-            Listed(name.strip(), target.strip() or None) for name, _, target in (line.partition(">") for line in lines)
+            TopicListing(name.strip(), target.strip() or None)
+            for name, _, target in (line.partition(">") for line in lines)
         ]
 
     def list_messages(self, topic: str) -> Ranges:
         """List the numbers of the messages that a topic, or its Trash, holds now."""
-        data = self.ask(Command(kind=Kind.LIST_MESSAGE, topic=topic)).data
+        data = self.ask(Command(kind=CommandKind.LIST_MESSAGE, topic=topic)).data
         return parse_ranges(",".join(data)) if data else ()
 
-    def find_topics(self, topic: str, *keywords: str) -> list[Found]:
+    def find_topics(self, topic: str, *keywords: str) -> list[TopicKeywords]:
         """Find topics that have any of the keywords, in whole or in part; without keywords the topic itself."""
-        lines = self.ask(Command(kind=Kind.FIND_TOPIC, topic=topic, keywords=keywords or None)).data
+        lines = self.ask(Command(kind=CommandKind.FIND_TOPIC, topic=topic, keywords=keywords or None)).data
         split = (line.partition(" (") for line in lines)
-        return [Found(name, parse_keywords(words.rstrip(")"))) for name, _, words in split]
+        return [TopicKeywords(name, parse_keywords(words.rstrip(")"))) for name, _, words in split]
 
     def keywords(self, topic: str) -> tuple[str, ...]:
         """Return the keywords of a topic."""
-        return parse_keywords(",".join(self.ask(Command(kind=Kind.GET_TOPIC_KEYWORDS, topic=topic)).data))
+        return parse_keywords(",".join(self.ask(Command(kind=CommandKind.GET_TOPIC_KEYWORDS, topic=topic)).data))
 
-    def messages(self, topic: str, numbers: Ranges = EVERY) -> list[Content]:
+    def messages(self, topic: str, numbers: Ranges = EVERY) -> list[SmqpMessage]:
         """Return messages that a topic, or its Trash, holds, whoever had them before."""
-        return self.fetch(Command(kind=Kind.GET_MESSAGE, topic=topic, messages=numbers))
+        return self.fetch(Command(kind=CommandKind.GET_MESSAGE, topic=topic, messages=numbers))
 
-    def message(self, topic: str, smuid: int) -> Content:
+    def message(self, topic: str, smuid: int) -> SmqpMessage:
         """Return one message that a topic, or its Trash, holds."""
         found = self.messages(topic, ((smuid, smuid),))
         if not found:
             raise ProtocolError(f"one message is the answer for one that was asked for, {smuid}; seen: none")
         return found[0]
 
-    def _number(self, kind: Kind, topic: str) -> int:
+    def _number(self, kind: CommandKind, topic: str) -> int:
         return number_in(self.ask(Command(kind=kind, topic=topic)))
 
     # Topics
 
     def create_topic(self, topic: str, *, keywords: tuple[str, ...] = (), target: str | None = None) -> None:
         """Create a topic; with a target a virtual one that leads to it."""
-        self.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic, keywords=keywords or None, target=target))
+        self.ask(Command(kind=CommandKind.CREATE_TOPIC, topic=topic, keywords=keywords or None, target=target))
 
     def remove_topic(self, topic: str) -> int:
         """Remove a topic, once its messages were delivered; return how many still are to be."""
-        return number_in(self.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic)))
+        return number_in(self.ask(Command(kind=CommandKind.REMOVE_TOPIC, topic=topic)))
 
     def rename_topic(self, topic: str, new: str) -> None:
         """Give a topic another name."""
-        self.ask(Command(kind=Kind.SET_TOPIC_NAME, topic=topic, target=new))
+        self.ask(Command(kind=CommandKind.SET_TOPIC_NAME, topic=topic, target=new))
 
     def set_keywords(self, topic: str, *keywords: str) -> None:
         """Replace the keywords of a topic."""
-        self.ask(Command(kind=Kind.SET_TOPIC_KEYWORD, topic=topic, keywords=keywords))
+        self.ask(Command(kind=CommandKind.SET_TOPIC_KEYWORD, topic=topic, keywords=keywords))
 
     def republish(self, topic: str, smuid: int) -> None:
         """Have a message sent again that is in Trash, to all who are subscribed now."""
-        self.ask(Command(kind=Kind.REPUBLISH_MESSAGE, topic=topic, smuid=smuid))
+        self.ask(Command(kind=CommandKind.REPUBLISH_MESSAGE, topic=topic, smuid=smuid))
 
     def remove_message(self, topic: str, smuid: int) -> None:
         """Remove a message; only servers have the command whose dialect does."""
-        self.ask(Command(kind=Kind.REMOVE_MESSAGE, topic=topic, smuid=smuid))
+        self.ask(Command(kind=CommandKind.REMOVE_MESSAGE, topic=topic, smuid=smuid))
 
     # One's own account
 
     def set_name(self, name: str) -> None:
         """Set the name of the account's owner."""
-        self.ask(Command(kind=Kind.SET_LOGIN_NAME, value=name))
+        self.ask(Command(kind=CommandKind.SET_LOGIN_NAME, value=name))
 
     def set_email(self, email: str) -> None:
         """Set the mail address of the account's owner."""
-        self.ask(Command(kind=Kind.SET_LOGIN_EMAIL, value=email))
+        self.ask(Command(kind=CommandKind.SET_LOGIN_EMAIL, value=email))
 
     def set_address(self, address: str) -> None:
         """Set the postal address of the account's owner."""
-        self.ask(Command(kind=Kind.SET_LOGIN_ADDRESS, value=address))
+        self.ask(Command(kind=CommandKind.SET_LOGIN_ADDRESS, value=address))
 
     def set_phone(self, phone: str) -> None:
         """Set the telephone number of the account's owner."""
-        self.ask(Command(kind=Kind.SET_LOGIN_PHONE, value=phone))
+        self.ask(Command(kind=CommandKind.SET_LOGIN_PHONE, value=phone))
 
     def suspend(self) -> None:
         """Ask for no messages until `resume`."""
-        self.ask(Command(kind=Kind.SET_NOTIFY_SUSPEND))
+        self.ask(Command(kind=CommandKind.SET_NOTIFY_SUSPEND))
 
     def resume(self) -> None:
         """Ask for messages again."""
-        self.ask(Command(kind=Kind.SET_NOTIFY_RESUME))
+        self.ask(Command(kind=CommandKind.SET_NOTIFY_RESUME))

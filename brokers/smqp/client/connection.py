@@ -30,20 +30,20 @@ from brokers.errors import (
     UnsentError,
 )
 from brokers.smqp.client.commands import Questions, number_in
-from brokers.smqp.client.listener import Hearer, Listener
+from brokers.smqp.client.listener import Hearer, NotifyListener
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, Kind, format_command
-from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.commands import Command, CommandKind, format_command
+from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import ReplyReader, parse_banner
 from brokers.smqp.protocol.ids import Timeout, parse_timeout
-from brokers.smqp.protocol.messages import Attributes, Content, Limits, parse_line
-from brokers.smqp.protocol.replies import MEANINGS, Code, ProtocolError, RefusedError, Reply
+from brokers.smqp.protocol.messages import Attributes, SmqpLimits, SmqpMessage, parse_line
+from brokers.smqp.protocol.replies import MEANINGS, ProtocolError, RefusedError, ReplyCode, SmqpReply
 from brokers.smqp.protocol.topics import covers_all_of, fold
 from brokers.threads.thread import Thread
 
-RECEIVE: Final = 64 * 1024
+RECEIVE_OCTETS: Final = 64 * 1024
 
-LEAST: Final = 0.001
+MIN_TIMEOUT_SECONDS: Final = 0.001
 """Seconds: a socket's time-out of nothing would mean not to wait at all."""
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class CommandLine:
         ConnectionFailedError: nobody is there, or no server of SMQP 1, or it is not available.
     """
 
-    def __init__(self, address: Address, timeout: float, dialect: Dialect, limits: Limits) -> None:
+    def __init__(self, address: Address, timeout: float, dialect: SmqpDialect, limits: SmqpLimits) -> None:
         self._dialect = dialect
         self._timeout = timeout
         self._reader = ReplyReader(limits, dialect)
@@ -120,13 +120,13 @@ class CommandLine:
             ConnectionFailedError: the server refused it.
         """
         try:
-            self.ask(Command(kind=Kind.LOGIN, account=account, method="CLEAR", version="1.0"))
-            reply = self.ask(Command(kind=Kind.PASSWORD, account=account, password=password))
+            self.ask(Command(kind=CommandKind.LOGIN, account=account, method="CLEAR", version="1.0"))
+            reply = self.ask(Command(kind=CommandKind.PASSWORD, account=account, password=password))
         except RefusedError as error:
             raise ConnectionFailedError(f"the login of {account!r} was refused: {error}") from error
         return self._welcome(reply)
 
-    def _welcome(self, reply: Reply) -> Welcome:
+    def _welcome(self, reply: SmqpReply) -> Welcome:
         attributes = Attributes(parse_line(line) for line in reply.data if ":" in line)
         if not (attributes.text("Topic") and attributes.text("Guid")) and not self._dialect.bare_login:
             raise ConnectionFailedError("the server answers a login without Topic and Guid")
@@ -141,7 +141,7 @@ class CommandLine:
             timeout is not None,
         )
 
-    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
         """Send a command, with its message if it has one; return the reply, which is 200.
 
         Each of both gets what time is left until the monotonic clock shows `until`, and no more than it ever does.
@@ -155,7 +155,7 @@ class CommandLine:
             raise RefusedError(reply.code, f"{command.kind}: {' '.join(reply.lines) or MEANINGS[reply.code]}")
         return reply
 
-    def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+    def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
         """Send a command; return the reply, whatever it is."""
         octets = format_command(command, self._dialect) + content
         try:
@@ -171,9 +171,9 @@ class CommandLine:
 
     def _limit(self, until: float) -> None:
         if until != inf:
-            self._socket.settimeout(min(self._timeout, max(LEAST, until - monotonic())))
+            self._socket.settimeout(min(self._timeout, max(MIN_TIMEOUT_SECONDS, until - monotonic())))
 
-    def content(self) -> Content:
+    def content(self) -> SmqpMessage:
         """Return a message that follows a reply."""
         return self._until(self._reader.content)
 
@@ -185,7 +185,7 @@ class CommandLine:
         """
         with suppress(OSError):
             self._socket.settimeout(within)
-        self.exchange(Command(kind=Kind.QUIT))
+        self.exchange(Command(kind=CommandKind.QUIT))
 
     def close(self) -> None:
         """Close the connection, also one that another thread waits on. Idempotent."""
@@ -205,7 +205,7 @@ class CommandLine:
     def _until(self, take: Callable[[], T | None]) -> T:
         try:
             while (taken := take()) is None:
-                data = self._socket.recv(RECEIVE)
+                data = self._socket.recv(RECEIVE_OCTETS)
                 if not data:
                     raise ConnectionResetError("the server closed the connection")
                 self._reader.feed(data)
@@ -235,9 +235,9 @@ def _connected(address: Address, timeout: float) -> socket.socket:
 
 log = logging.getLogger(__name__)
 
-GLANCE: Final = 0.5
+END_POLL_SECONDS: Final = 0.5
 """Seconds between two looks whether the connection has ended."""
-GRACE: Final = 2.0
+CLOSE_GRACE_SECONDS: Final = 2.0
 """Seconds for which closing waits for each that may be busy with a server that does not answer."""
 
 
@@ -275,7 +275,7 @@ class KeptConnection(Questions):
         self._hearer = hearer
         self._takes_login_topic = takes_login_topic
         self._subscriptions: dict[str, Command] = {}
-        self._listener: Listener | None = None
+        self._listener: NotifyListener | None = None
         self._closing = Event()
         self._is_lost = Event()
         self._wake = Event()
@@ -298,12 +298,12 @@ class KeptConnection(Questions):
             if self._hearer is not None:
                 self._listener = self._listener or self._listen(line, self._hearer)
                 self._listener.is_connected.clear()
-                line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
+                line.ask(Command(kind=CommandKind.SET_NOTIFY_PORT, port=self._listener.port))
                 if not self._listener.is_connected.wait(options.timeout):
                     why = f"it has not connected to port {self._listener.port} within {options.timeout:g} s"
                     raise ConnectionFailedError(f"the server cannot notify this client: {why}")
             if self._takes_login_topic and welcome.topic:
-                line.ask(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
+                line.ask(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
             for command in list(self._subscriptions.values()):
                 _again(line, command)
         except (BrokerError, OSError) as error:
@@ -314,9 +314,9 @@ class KeptConnection(Questions):
         self.generation += 1
         return line, welcome
 
-    def _listen(self, line: CommandLine, hearer: Hearer) -> Listener:
+    def _listen(self, line: CommandLine, hearer: Hearer) -> NotifyListener:
         options = self.options
-        return Listener(
+        return NotifyListener(
             options.notify_host or line.own_address,
             options.notify_port,
             line.server_address,
@@ -331,7 +331,7 @@ class KeptConnection(Questions):
     def _secured(self, connection: socket.socket) -> socket.socket:
         return connection if self._address.secure is None else self._address.secure(connection)
 
-    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
         """Send a command; return the reply, which is 200.
 
         Raises:
@@ -354,7 +354,7 @@ class KeptConnection(Questions):
         finally:
             self.lock.release()
 
-    def fetch(self, command: Command) -> list[Content]:
+    def fetch(self, command: Command) -> list[SmqpMessage]:
         """Send a GET MESSAGE; return the messages."""
         with self.lock:
             line = self._usable()
@@ -386,7 +386,7 @@ class KeptConnection(Questions):
         """Look whether the connection is there, and make it anew when it was lost, until the client is closed."""
         tried = checked = monotonic()
         while not self._closing.is_set():
-            self._wake.wait(min(GLANCE, self.options.keepalive, self.options.check))
+            self._wake.wait(min(END_POLL_SECONDS, self.options.keepalive, self.options.check))
             is_called, now = self._wake.is_set(), monotonic()
             self._wake.clear()
             try:
@@ -458,15 +458,17 @@ class KeptConnection(Questions):
         self._quit()
         self._line.close()  # a command that another thread waits with fails now
         if self._keeper is not current_thread():
-            self._keeper.join(GRACE)  # where it connects anew just now, it sees soon that nobody wants that
+            self._keeper.join(
+                CLOSE_GRACE_SECONDS
+            )  # where it connects anew just now, it sees soon that nobody wants that
         self._close_listener()
 
     def _quit(self) -> None:
-        if not self.lock.acquire(timeout=GRACE):
+        if not self.lock.acquire(timeout=CLOSE_GRACE_SECONDS):
             return  # a server that leaves a command unanswered does not answer QUIT either
         try:
             if not self._is_lost.is_set():
-                self._line.quit(min(GRACE, self.options.timeout))
+                self._line.quit(min(CLOSE_GRACE_SECONDS, self.options.timeout))
         except BrokerError as error:
             log.debug("the server did not answer QUIT: %s", error)
         finally:
@@ -492,16 +494,16 @@ class KeptConnection(Questions):
         self._subscriptions[f"{command.kind} {command.topic}"] = command
         return topics
 
-    def unsubscribed(self, kind: Kind, subscribed: Kind, topic: str) -> list[str]:
+    def unsubscribed(self, kind: CommandKind, subscribed: CommandKind, topic: str) -> list[str]:
         """End a subscription; return the topics of the answer."""
-        gone, itself = fold(topic), subscribed is Kind.SUBSCRIBE_TOPIC
+        gone, itself = fold(topic), subscribed is CommandKind.SUBSCRIBE_TOPIC
         self._forget(subscribed, lambda own: covers_all_of(gone, own, itself=itself))
         topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
         # A wildcard that has lost a part belongs to the account; to subscribe to it again would bring the part back.
         self._forget(subscribed, lambda own: covers_all_of(own, gone, itself=itself))
         return topics
 
-    def _forget(self, kind: Kind, is_meant: Callable[[str], bool]) -> None:
+    def _forget(self, kind: CommandKind, is_meant: Callable[[str], bool]) -> None:
         """Subscribe no more to some with a new connection."""
         for key, each in list(self._subscriptions.items()):
             if each.kind is kind and is_meant(fold(each.topic)):
@@ -510,12 +512,12 @@ class KeptConnection(Questions):
     def unsubscribe_all(self) -> list[str]:
         """End all subscriptions of the account, of every kind; return what they were."""
         self._subscriptions.clear()
-        return list(self.ask(Command(kind=Kind.UNSUBSCRIBE_ALL)).data)
+        return list(self.ask(Command(kind=CommandKind.UNSUBSCRIBE_ALL)).data)
 
 
 def _again(line: CommandLine, command: Command) -> None:
     try:
         line.ask(command)
     except RefusedError as error:
-        if error.code is not Code.NOT_FOUND:
+        if error.code is not ReplyCode.NOT_FOUND:
             log.warning("a subscription could not be renewed: %s", error)

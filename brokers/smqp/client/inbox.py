@@ -20,15 +20,15 @@ from threading import Lock
 from typing import Final
 
 from brokers.smqp.protocol.ids import Timeout
-from brokers.smqp.protocol.messages import Attributes, Content, Section
-from brokers.smqp.protocol.replies import StoreError
+from brokers.smqp.protocol.messages import Attributes, SmqpMessage, SmqpSection
+from brokers.smqp.protocol.replies import SmqpStoreError
 
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS inbox (
     smuid TEXT PRIMARY KEY, place INTEGER, topic TEXT NOT NULL, octets BLOB NOT NULL, state INTEGER NOT NULL,
     confirmed INTEGER NOT NULL, at REAL NOT NULL)
 """
-MEMORY: Final = 86_400.0
+MEMORY_SECONDS: Final = 86_400.0
 """Seconds for which a message is remembered that was handed over without the server's confirmation."""
 
 
@@ -60,9 +60,11 @@ class Inbox:
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._database.execute(TABLE)
-            self._database.execute("DELETE FROM inbox WHERE state = ? AND at < ?", (InboxState.GIVEN, clock() - MEMORY))
+            self._database.execute(
+                "DELETE FROM inbox WHERE state = ? AND at < ?", (InboxState.GIVEN, clock() - MEMORY_SECONDS)
+            )
         except sqlite3.Error as error:
-            raise StoreError(f"{path} cannot be used as the inbox of a client: {error}") from error
+            raise SmqpStoreError(f"{path} cannot be used as the inbox of a client: {error}") from error
 
     def hold(self, smuid: str, topic: str, octets: bytes) -> None:
         """Keep a message before it is acknowledged; one that is kept, or was handed over, stays as it is."""
@@ -145,7 +147,7 @@ class Received:
     """
 
     topic: str
-    content: Content
+    content: SmqpMessage
 
     @property
     def attributes(self) -> Attributes:
@@ -168,7 +170,7 @@ class Received:
         return self.attributes.flag("Reply")
 
     @property
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[SmqpSection, ...]:
         """Its data; there may be none."""
         return self.content.sections
 

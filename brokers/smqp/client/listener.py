@@ -13,43 +13,43 @@ from threading import Event, Lock, current_thread
 from typing import Final, Protocol
 
 from brokers.smqp.protocol.commands import Notice
-from brokers.smqp.protocol.dialect import Dialect
-from brokers.smqp.protocol.dialogue import CommandReader, Heard, notice_reader
-from brokers.smqp.protocol.messages import Limits
-from brokers.smqp.protocol.replies import Code, RefusedError, format_reply, plain
+from brokers.smqp.protocol.dialect import SmqpDialect
+from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, notice_reader
+from brokers.smqp.protocol.messages import SmqpLimits
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, format_reply, plain
 from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 
-RECEIVE: Final = 64 * 1024
+RECEIVE_OCTETS: Final = 64 * 1024
 
-PAUSE: Final = 0.1
+ACCEPT_PAUSE_SECONDS: Final = 0.1
 """Seconds until it is tried again, where a connection could not be taken."""
 
-ACK: Final = format_reply(plain(Code.ACKNOWLEDGED))
-REFUSED: Final = format_reply(plain(Code.UNAVAILABLE))
+ACK: Final = format_reply(plain(ReplyCode.ACKNOWLEDGED))
+REFUSED: Final = format_reply(plain(ReplyCode.UNAVAILABLE))
 
 
 class Hearer(Protocol):
     """What is done with notifications. Called on the listener's thread, one after the other."""
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         """Take charge of a message; False if that is not possible now, so that it comes again."""
 
-    def confirmed(self, heard: Heard) -> None:
+    def confirmed(self, heard: ReceivedCommand) -> None:
         """The server knows that the message was taken, and never sends it again."""
 
-    def doubted(self, heard: Heard) -> None:
+    def doubted(self, heard: ReceivedCommand) -> None:
         """The connection ended before the server said so: it may send the message again, or not."""
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         """Something that is no message was told."""
 
     def ended(self) -> None:
         """The connection by which messages came ended, or another takes its place: do not wait in `take`."""
 
 
-class Listener:
+class NotifyListener:
     """Listens at a port of its own.
 
     Attributes:
@@ -79,8 +79,8 @@ class Listener:
         hearer: Hearer,
         *,
         secure: Callable[[socket.socket], socket.socket],
-        dialect: Dialect,
-        limits: Limits,
+        dialect: SmqpDialect,
+        limits: SmqpLimits,
         ack_timeout: float,
         on_end: Callable[[], None],
     ) -> None:
@@ -121,7 +121,7 @@ class Listener:
             try:
                 connection, (host, *_) = self._socket.accept()
             except OSError as error:  # closed, a server that left at once, or there are no more files to be had
-                if not self._is_closed.wait(PAUSE):
+                if not self._is_closed.wait(ACCEPT_PAUSE_SECONDS):
                     log.warning("a notify connection could not be taken: %s", error)
                 continue
             if host != self._server_address:
@@ -188,7 +188,7 @@ class _Conversation:
     """What is said on one notify connection."""
 
     def __init__(
-        self, connection: socket.socket, hearer: Hearer, dialect: Dialect, limits: Limits, ack_timeout: float
+        self, connection: socket.socket, hearer: Hearer, dialect: SmqpDialect, limits: SmqpLimits, ack_timeout: float
     ) -> None:
         self._connection = connection
         self._hearer = hearer
@@ -204,17 +204,17 @@ class _Conversation:
                     return
             elif heard.refusal is not None or heard.command is None:
                 log.warning("a notification cannot be read: %s", heard.refusal)
-                self._connection.sendall(format_reply(plain(Code.BAD_REQUEST)))
+                self._connection.sendall(format_reply(plain(ReplyCode.BAD_REQUEST)))
             elif heard.command.kind is Notice.MESSAGE and not _is_identified(heard):
                 log.warning("a message of %s has no Smuid", heard.command.topic)
-                self._connection.sendall(format_reply(plain(Code.BAD_REQUEST)))
+                self._connection.sendall(format_reply(plain(ReplyCode.BAD_REQUEST)))
             elif heard.command.kind is Notice.MESSAGE:
                 if not self._message(heard):
                     return
             else:
                 self._hearer.notice(heard)
 
-    def _message(self, heard: Heard) -> bool:
+    def _message(self, heard: ReceivedCommand) -> bool:
         """Take a message in two phases; False if the connection ended within."""
         if not self._hearer.take(heard):
             self._connection.sendall(REFUSED)
@@ -237,19 +237,19 @@ class _Conversation:
             except RefusedError:
                 return False
             if line is not None:
-                return line.startswith(str(int(Code.ACKNOWLEDGED)))
+                return line.startswith(str(int(ReplyCode.ACKNOWLEDGED)))
             if not self._receive(self._ack_timeout):
                 return False
 
     def _receive(self, timeout: float | None) -> bool:
         self._connection.settimeout(timeout)
-        data = self._connection.recv(RECEIVE)
+        data = self._connection.recv(RECEIVE_OCTETS)
         self._connection.settimeout(None)
         self._reader.feed(data)
         return bool(data)
 
 
-def _is_identified(heard: Heard) -> bool:
+def _is_identified(heard: ReceivedCommand) -> bool:
     """Say whether a message has what tells it from others (SM-167)."""
     return heard.content is not None and bool(heard.content.attributes.text("Smuid"))
 

@@ -31,10 +31,10 @@ from brokers.smqp.client.inbox import (
     TopicChange,
 )
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, Kind, Notice
-from brokers.smqp.protocol.dialect import Dialect
-from brokers.smqp.protocol.dialogue import CommandReader, Heard
-from brokers.smqp.protocol.messages import Content, Limits
+from brokers.smqp.protocol.commands import Command, CommandKind, Notice
+from brokers.smqp.protocol.dialect import SmqpDialect
+from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand
+from brokers.smqp.protocol.messages import SmqpLimits, SmqpMessage
 from brokers.smqp.protocol.topics import covers, fold
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
@@ -48,14 +48,14 @@ PAUSE_SECONDS: Final = 1.0
 CALLBACK_FAILED: Final = "a callback failed for %s"
 
 
-class Handing:
+class InboxHandover:
     """The way from the inbox to callbacks.
 
     A message is taken out of the inbox when its callback returned, or raised, which is logged. If the program ends
     within a callback, the message is handed over again by the next program with the same inbox.
     """
 
-    def __init__(self, inbox: Inbox, dialect: Dialect, limits: Limits) -> None:
+    def __init__(self, inbox: Inbox, dialect: SmqpDialect, limits: SmqpLimits) -> None:
         self._inbox = inbox
         self._dialect = dialect
         self._limits = limits
@@ -157,10 +157,10 @@ class Handing:
         return None
 
 
-def read_content(octets: bytes, dialect: Dialect, limits: Limits) -> Content:
+def read_content(octets: bytes, dialect: SmqpDialect, limits: SmqpLimits) -> SmqpMessage:
     """Read a message as it was kept."""
     reader = CommandReader(limits, dialect)
-    assert reader.begin(str(Kind.PUBLISH_MESSAGE) + " /kept 1") is None
+    assert reader.begin(str(CommandKind.PUBLISH_MESSAGE) + " /kept 1") is None
     reader.feed(octets)
     heard = reader.next()
     assert heard is not None
@@ -170,16 +170,16 @@ def read_content(octets: bytes, dialect: Dialect, limits: Limits) -> Content:
 
 T = TypeVar("T", bound=Told)
 
-EXPECTED: Final = 100_000
+MAX_EXPECTED_RECEIPTS: Final = 100_000
 """Receipts and replies that may be waited for; the oldest is given up for one more."""
 
 
-class Hearing:
+class ClientHearer:
     """Takes notifications for a client: a `Hearer`."""
 
     def __init__(self, inbox: Inbox, options: ClientOptions) -> None:
         self._inbox = inbox
-        self._handing = Handing(inbox, options.dialect, options.limits)
+        self._handing = InboxHandover(inbox, options.dialect, options.limits)
         self._in_doubt = options.in_doubt
         self._deadlines = Deadlines("smqp in doubt")
         self._lock = Lock()
@@ -240,14 +240,14 @@ class Hearing:
 
     # What the listener hears
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         """Keep a message, before it is acknowledged."""
         assert heard.command is not None
         assert heard.content is not None
         self._inbox.hold(_smuid(heard), heard.command.topic, heard.content.written())
         return True
 
-    def confirmed(self, heard: Heard) -> None:
+    def confirmed(self, heard: ReceivedCommand) -> None:
         """Hand a message over, if that was not done before.
 
         What is in doubt of the same topic goes first: the server sends a topic's messages in their order, so it knows
@@ -259,7 +259,7 @@ class Hearing:
         if self._inbox.confirm(_smuid(heard)):
             self._handing.message(_smuid(heard))
 
-    def doubted(self, heard: Heard) -> None:
+    def doubted(self, heard: ReceivedCommand) -> None:
         """Wait whether a message comes again; if not, hand it over."""
         self._doubt(_smuid(heard))
 
@@ -270,7 +270,7 @@ class Hearing:
         if self._inbox.trust(smuid):
             self._handing.message(smuid)
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         """Call back with what was told, if somebody wants to know."""
         told = told_of(heard)
         callback = None if told is None else self._callbacks.get(type(told))
@@ -295,7 +295,7 @@ class Hearing:
             log.info("nobody expected %s on the login topic", received.smuid)
 
 
-def told_of(heard: Heard) -> Told | None:
+def told_of(heard: ReceivedCommand) -> Told | None:
     """Say what a notification that is no message tells; None for what it should not be."""
     command: Command | None = heard.command
     assert command is not None
@@ -313,7 +313,7 @@ def told_of(heard: Heard) -> Told | None:
 ACTIONS: Final = {"ADD": "ADDED", "REN": "RENAME", "DEL": "DELETED", "KEY": "KEYWORDS"}
 
 
-def _smuid(heard: Heard) -> str:
+def _smuid(heard: ReceivedCommand) -> str:
     assert heard.content is not None
     return heard.content.attributes.text("Smuid")
 
@@ -321,6 +321,6 @@ def _smuid(heard: Heard) -> str:
 def _expect(expected: OrderedDict[str, Future[Received]], cmuid: str) -> Future[Received]:
     future: Future[Received] = Future()
     expected[cmuid] = future
-    while len(expected) > EXPECTED:
+    while len(expected) > MAX_EXPECTED_RECEIPTS:
         expected.popitem(last=False)[1].cancel()
     return future

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
-from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
+from brokers.smqp.protocol.messages import SmqpLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +36,5 @@ class ClientOptions:
     keepalive: float = 60.0
     check: float = 5.0
     renew: tuple[float, float] | None = (0.2, 2.0)
-    dialect: Dialect = STRICT
-    limits: Limits = field(default_factory=Limits)
+    dialect: SmqpDialect = STRICT
+    limits: SmqpLimits = field(default_factory=SmqpLimits)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.ids import (
     Ranges,
     Timeout,
@@ -28,7 +28,7 @@ from brokers.smqp.protocol.ids import (
     parse_smuid_argument,
     parse_timeout,
 )
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import parse_topic
 from brokers.smqp.protocol.words import Scanner, bad, format_keywords, quoted
 
@@ -38,15 +38,15 @@ Fields = Mapping[str, Any]
 class Argument(NamedTuple):
     """One argument: `read` takes it from a line as fields of a `Command`, `write` gives its text, or '' for none."""
 
-    read: Callable[[Scanner, Dialect], Fields]
-    write: Callable[[Command, Dialect], str]
+    read: Callable[[Scanner, SmqpDialect], Fields]
+    write: Callable[[Command, SmqpDialect], str]
 
 
-def _read_word(field: str, what: str, special: bool, scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_word(field: str, what: str, special: bool, scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {field: scanner.word(what, special=special)}
 
 
-def _write_word(field: str, command: Command, dialect: Dialect) -> str:
+def _write_word(field: str, command: Command, dialect: SmqpDialect) -> str:
     return quoted(getattr(command, field))
 
 
@@ -54,26 +54,26 @@ def _word(field: str, what: str, *, special: bool = False) -> Argument:
     return Argument(partial(_read_word, field, what, special), partial(_write_word, field))
 
 
-def _read_method(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_method(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     method, slash, version = scanner.word("the authentication method").partition("/")
     if not (method and slash and version):
         raise bad("an authentication method is a name, a slash and a version, as CLEAR/1.0")
     return {"method": method.upper(), "version": version}
 
 
-def _write_method(command: Command, dialect: Dialect) -> str:
+def _write_method(command: Command, dialect: SmqpDialect) -> str:
     return f"{command.method}/{command.version}"
 
 
 def _topic(field: str, *, root: bool = False, wildcard: bool = False, everything: bool = False) -> Argument:
-    def read(scanner: Scanner, dialect: Dialect) -> Fields:
+    def read(scanner: Scanner, dialect: SmqpDialect) -> Fields:
         text = scanner.word("a topic")
         return {field: parse_topic(text, dialect, root=root, wildcard=wildcard, everything=everything)}
 
     return Argument(read, lambda command, dialect: getattr(command, field))
 
 
-def _read_published(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_published(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     """Read a topic, before which the context of another server may stand; which is which the message's Smuid says."""
     text = scanner.word("a topic")
     if text.startswith("/"):
@@ -83,21 +83,21 @@ def _read_published(scanner: Scanner, dialect: Dialect) -> Fields:
     return {"topic": text}
 
 
-def _read_keywords(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_keywords(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     if scanner.is_at_end:
         raise bad("keywords are missing; none is written ()")
     return {"keywords": scanner.keywords()}
 
 
-def _read_optional_keywords(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_optional_keywords(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {} if scanner.peek() in ("", ">") else {"keywords": scanner.keywords()}
 
 
-def _write_keywords(command: Command, dialect: Dialect) -> str:
+def _write_keywords(command: Command, dialect: SmqpDialect) -> str:
     return "" if command.keywords is None else format_keywords(command.keywords)
 
 
-def _read_target(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_target(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     if scanner.peek() != ">":
         return {}
     sign = scanner.plain_word()
@@ -105,60 +105,60 @@ def _read_target(scanner: Scanner, dialect: Dialect) -> Fields:
     return {"target": parse_topic(text, dialect)}
 
 
-def _write_target(command: Command, dialect: Dialect) -> str:
+def _write_target(command: Command, dialect: SmqpDialect) -> str:
     return "" if command.target is None else f"> {command.target}"
 
 
-def _read_smuid(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_smuid(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {"smuid": parse_smuid_argument(scanner.word("a smuid"))}
 
 
-def _read_messages(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_messages(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {"messages": parse_ranges(scanner.rest().replace(" ", ""))}
 
 
-def _read_since(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_since(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {} if scanner.is_at_end else {"since": parse_date(scanner.word("a date"), dialect)}
 
 
-def _write_since(command: Command, dialect: Dialect) -> str:
+def _write_since(command: Command, dialect: SmqpDialect) -> str:
     return "" if command.since is None else format_date(command.since, dialect)
 
 
-def _read_port(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_port(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     port = parse_number(scanner.word("a port"), "a port")
     if not 0 < port < 65536:
         raise bad(f"a port is a number from 1 to 65535: {port}")
     return {"port": port}
 
 
-def _read_value(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_value(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     value = scanner.rest()
     if not value:
         raise bad("a value is missing")
     return {"value": value}
 
 
-def _write_value(command: Command, dialect: Dialect) -> str:
+def _write_value(command: Command, dialect: SmqpDialect) -> str:
     if not command.value.startswith('"'):
         return command.value
     escaped = command.value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def _read_timeout(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_timeout(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {"timeout": parse_timeout(scanner.word("a timeout"))}
 
 
-def _read_optional_timeout(scanner: Scanner, dialect: Dialect) -> Fields:
+def _read_optional_timeout(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     return {} if scanner.is_at_end else _read_timeout(scanner, dialect)
 
 
-def _write_timeout(command: Command, dialect: Dialect) -> str:
+def _write_timeout(command: Command, dialect: SmqpDialect) -> str:
     return format_timeout(command.timeout)
 
 
-def _write_optional_timeout(command: Command, dialect: Dialect) -> str:
+def _write_optional_timeout(command: Command, dialect: SmqpDialect) -> str:
     return format_timeout(command.timeout) if command.timeout else ""
 
 
@@ -185,7 +185,7 @@ TIMEOUT: Final = Argument(_read_timeout, _write_timeout)
 OPTIONAL_TIMEOUT: Final = Argument(_read_optional_timeout, _write_optional_timeout)
 
 
-class Kind(StrEnum):
+class CommandKind(StrEnum):
     """Every command, by the words that it is written with."""
 
     LOGIN = "LOGIN"
@@ -241,7 +241,7 @@ class Notice(StrEnum):
 class Command:
     """One command or notification; what its kind has no argument for is as it is by default."""
 
-    kind: Kind | Notice
+    kind: CommandKind | Notice
     topic: str = ""
     target: str | None = None
     account: str = ""
@@ -258,7 +258,7 @@ class Command:
     timeout: Timeout = 0.0
 
 
-class Form(NamedTuple):
+class CommandForm(NamedTuple):
     """How a command is spelled: for each word its spellings, with the one to write first; then arguments."""
 
     words: tuple[str, ...]
@@ -273,68 +273,70 @@ UNSUBSCRIBE: Final = "UNSUB|UNSUBSCRIBE"
 PUBLISH: Final = "PUB|PUBLISH"
 SERVER: Final = "SERVER|SERV"
 
-COMMANDS: Final[Mapping[Kind, Form]] = {
-    Kind.LOGIN: Form(("LOGIN",), (ACCOUNT, METHOD)),
-    Kind.PASSWORD: Form(("PASS|PASSWORD",), (ACCOUNT, PASSWORD)),
-    Kind.COUNT_TOPIC: Form(("COUNT", TOPIC_WORD), (COUNTED,)),
-    Kind.COUNT_MESSAGE: Form(("COUNT", MESSAGE), (COUNTED,)),
-    Kind.COUNT_SUBSCRIBERS: Form(("COUNT", SUBSCRIBER), (COUNTED,)),
-    Kind.LIST_TOPIC: Form(("LIST", TOPIC_WORD), (LISTED,)),
-    Kind.LIST_MESSAGE: Form(("LIST", MESSAGE), (TOPIC,)),
-    Kind.CREATE_TOPIC: Form(("CREATE", TOPIC_WORD), (TOPIC, OPTIONAL_KEYWORDS, TARGET)),
-    Kind.REMOVE_TOPIC: Form(("REMOVE|REM", TOPIC_WORD), (TOPIC,)),
-    Kind.REMOVE_MESSAGE: Form(("REMOVE|REM", MESSAGE), (TOPIC, SMUID)),
-    Kind.SET_TOPIC_NAME: Form(("SET", TOPIC_WORD, "NAME"), (TOPIC, NEW_TOPIC)),
-    Kind.SET_TOPIC_KEYWORD: Form(("SET", TOPIC_WORD, "KEYWORD|KEYWORDS"), (TOPIC, KEYWORDS)),
-    Kind.SET_LOGIN_PASSWORD: Form(("SET", "LOGIN", "PASSWORD|PASS"), (METHOD,)),
-    Kind.SET_LOGIN_NAME: Form(("SET", "LOGIN", "NAME"), (VALUE,)),
-    Kind.SET_LOGIN_EMAIL: Form(("SET", "LOGIN", "EMAIL"), (VALUE,)),
-    Kind.SET_LOGIN_ADDRESS: Form(("SET", "LOGIN", "ADDRESS"), (VALUE,)),
-    Kind.SET_LOGIN_PHONE: Form(("SET", "LOGIN", "PHONE"), (VALUE,)),
-    Kind.SET_NOTIFY_PORT: Form(("SET", "NOTIFY", "PORT"), (PORT,)),
-    Kind.SET_NOTIFY_SUSPEND: Form(("SET", "NOTIFY", "SUSPEND|SUS")),
-    Kind.SET_NOTIFY_RESUME: Form(("SET", "NOTIFY", "RESUME|RES")),
-    Kind.FIND_TOPIC: Form(("FIND", TOPIC_WORD), (COUNTED, OPTIONAL_KEYWORDS)),
-    Kind.PUBLISH_MESSAGE: Form((PUBLISH, MESSAGE), (PUBLISHED, CMUID)),
-    Kind.PUBLISH_REPLY: Form((PUBLISH, "REPLY"), (PUBLISHED, CMUID)),
-    Kind.REPUBLISH_MESSAGE: Form(("REPUB|REPUBLISH", MESSAGE), (TOPIC, SMUID)),
-    Kind.SUBSCRIBE_MESSAGE: Form((SUBSCRIBE, MESSAGE), (SUBSCRIBED, SINCE)),
-    Kind.SUBSCRIBE_TOPIC: Form((SUBSCRIBE, TOPIC_WORD), (SUBSCRIBED,)),
-    Kind.SUBSCRIBE_SUBSCRIBER: Form((SUBSCRIBE, SUBSCRIBER), (SUBSCRIBED,)),
-    Kind.SUBSCRIBE_SERVER_TIMEOUT: Form((SUBSCRIBE, SERVER, "TIMEOUT")),
-    Kind.UNSUBSCRIBE_MESSAGE: Form((UNSUBSCRIBE, MESSAGE), (UNSUBSCRIBED,)),
-    Kind.UNSUBSCRIBE_TOPIC: Form((UNSUBSCRIBE, TOPIC_WORD), (UNSUBSCRIBED,)),
-    Kind.UNSUBSCRIBE_SUBSCRIBER: Form((UNSUBSCRIBE, SUBSCRIBER), (UNSUBSCRIBED,)),
-    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: Form((UNSUBSCRIBE, SERVER, "TIMEOUT")),
-    Kind.UNSUBSCRIBE_ALL: Form((UNSUBSCRIBE, "*")),
-    Kind.GET_MESSAGE: Form(("GET", MESSAGE), (TOPIC, MESSAGES)),
-    Kind.GET_TOPIC_KEYWORDS: Form(("GET", TOPIC_WORD, "KEYWORDS|KEY|KEYWORD"), (TOPIC,)),
-    Kind.NOOP: Form(("NOOP",)),
-    Kind.QUIT: Form(("QUIT",)),
+COMMANDS: Final[Mapping[CommandKind, CommandForm]] = {
+    CommandKind.LOGIN: CommandForm(("LOGIN",), (ACCOUNT, METHOD)),
+    CommandKind.PASSWORD: CommandForm(("PASS|PASSWORD",), (ACCOUNT, PASSWORD)),
+    CommandKind.COUNT_TOPIC: CommandForm(("COUNT", TOPIC_WORD), (COUNTED,)),
+    CommandKind.COUNT_MESSAGE: CommandForm(("COUNT", MESSAGE), (COUNTED,)),
+    CommandKind.COUNT_SUBSCRIBERS: CommandForm(("COUNT", SUBSCRIBER), (COUNTED,)),
+    CommandKind.LIST_TOPIC: CommandForm(("LIST", TOPIC_WORD), (LISTED,)),
+    CommandKind.LIST_MESSAGE: CommandForm(("LIST", MESSAGE), (TOPIC,)),
+    CommandKind.CREATE_TOPIC: CommandForm(("CREATE", TOPIC_WORD), (TOPIC, OPTIONAL_KEYWORDS, TARGET)),
+    CommandKind.REMOVE_TOPIC: CommandForm(("REMOVE|REM", TOPIC_WORD), (TOPIC,)),
+    CommandKind.REMOVE_MESSAGE: CommandForm(("REMOVE|REM", MESSAGE), (TOPIC, SMUID)),
+    CommandKind.SET_TOPIC_NAME: CommandForm(("SET", TOPIC_WORD, "NAME"), (TOPIC, NEW_TOPIC)),
+    CommandKind.SET_TOPIC_KEYWORD: CommandForm(("SET", TOPIC_WORD, "KEYWORD|KEYWORDS"), (TOPIC, KEYWORDS)),
+    CommandKind.SET_LOGIN_PASSWORD: CommandForm(("SET", "LOGIN", "PASSWORD|PASS"), (METHOD,)),
+    CommandKind.SET_LOGIN_NAME: CommandForm(("SET", "LOGIN", "NAME"), (VALUE,)),
+    CommandKind.SET_LOGIN_EMAIL: CommandForm(("SET", "LOGIN", "EMAIL"), (VALUE,)),
+    CommandKind.SET_LOGIN_ADDRESS: CommandForm(("SET", "LOGIN", "ADDRESS"), (VALUE,)),
+    CommandKind.SET_LOGIN_PHONE: CommandForm(("SET", "LOGIN", "PHONE"), (VALUE,)),
+    CommandKind.SET_NOTIFY_PORT: CommandForm(("SET", "NOTIFY", "PORT"), (PORT,)),
+    CommandKind.SET_NOTIFY_SUSPEND: CommandForm(("SET", "NOTIFY", "SUSPEND|SUS")),
+    CommandKind.SET_NOTIFY_RESUME: CommandForm(("SET", "NOTIFY", "RESUME|RES")),
+    CommandKind.FIND_TOPIC: CommandForm(("FIND", TOPIC_WORD), (COUNTED, OPTIONAL_KEYWORDS)),
+    CommandKind.PUBLISH_MESSAGE: CommandForm((PUBLISH, MESSAGE), (PUBLISHED, CMUID)),
+    CommandKind.PUBLISH_REPLY: CommandForm((PUBLISH, "REPLY"), (PUBLISHED, CMUID)),
+    CommandKind.REPUBLISH_MESSAGE: CommandForm(("REPUB|REPUBLISH", MESSAGE), (TOPIC, SMUID)),
+    CommandKind.SUBSCRIBE_MESSAGE: CommandForm((SUBSCRIBE, MESSAGE), (SUBSCRIBED, SINCE)),
+    CommandKind.SUBSCRIBE_TOPIC: CommandForm((SUBSCRIBE, TOPIC_WORD), (SUBSCRIBED,)),
+    CommandKind.SUBSCRIBE_SUBSCRIBER: CommandForm((SUBSCRIBE, SUBSCRIBER), (SUBSCRIBED,)),
+    CommandKind.SUBSCRIBE_SERVER_TIMEOUT: CommandForm((SUBSCRIBE, SERVER, "TIMEOUT")),
+    CommandKind.UNSUBSCRIBE_MESSAGE: CommandForm((UNSUBSCRIBE, MESSAGE), (UNSUBSCRIBED,)),
+    CommandKind.UNSUBSCRIBE_TOPIC: CommandForm((UNSUBSCRIBE, TOPIC_WORD), (UNSUBSCRIBED,)),
+    CommandKind.UNSUBSCRIBE_SUBSCRIBER: CommandForm((UNSUBSCRIBE, SUBSCRIBER), (UNSUBSCRIBED,)),
+    CommandKind.UNSUBSCRIBE_SERVER_TIMEOUT: CommandForm((UNSUBSCRIBE, SERVER, "TIMEOUT")),
+    CommandKind.UNSUBSCRIBE_ALL: CommandForm((UNSUBSCRIBE, "*")),
+    CommandKind.GET_MESSAGE: CommandForm(("GET", MESSAGE), (TOPIC, MESSAGES)),
+    CommandKind.GET_TOPIC_KEYWORDS: CommandForm(("GET", TOPIC_WORD, "KEYWORDS|KEY|KEYWORD"), (TOPIC,)),
+    CommandKind.NOOP: CommandForm(("NOOP",)),
+    CommandKind.QUIT: CommandForm(("QUIT",)),
 }
 
-NOTICES: Final[Mapping[Notice, tuple[Form, ...]]] = {
-    Notice.MESSAGE: (Form(("NOTIFY", MESSAGE), (PUBLISHED,)),),
-    Notice.TOPIC: (Form(("NOTIFY", TOPIC_WORD), (TOPIC,)),),
-    Notice.SUBSCRIBERS: (Form(("NOTIFY", SUBSCRIBER), (TOPIC,)),),
-    Notice.SERVER_TIMEOUT: (Form(("NOTIFY", SERVER, "TIMEOUT"), (TIMEOUT,)),),
+NOTICES: Final[Mapping[Notice, tuple[CommandForm, ...]]] = {
+    Notice.MESSAGE: (CommandForm(("NOTIFY", MESSAGE), (PUBLISHED,)),),
+    Notice.TOPIC: (CommandForm(("NOTIFY", TOPIC_WORD), (TOPIC,)),),
+    Notice.SUBSCRIBERS: (CommandForm(("NOTIFY", SUBSCRIBER), (TOPIC,)),),
+    Notice.SERVER_TIMEOUT: (CommandForm(("NOTIFY", SERVER, "TIMEOUT"), (TIMEOUT,)),),
     Notice.SERVER_BYE: (
-        Form(("NOTIFY", SERVER, "BYE"), (OPTIONAL_TIMEOUT,)),
-        Form(("NOTIFY", "BYE"), (OPTIONAL_TIMEOUT,)),
+        CommandForm(("NOTIFY", SERVER, "BYE"), (OPTIONAL_TIMEOUT,)),
+        CommandForm(("NOTIFY", "BYE"), (OPTIONAL_TIMEOUT,)),
     ),
 }
 """The first form is written; the second is only in examples of the draft, and read."""
 
-WITH_MESSAGE: Final[frozenset[Kind | Notice]] = frozenset({Kind.PUBLISH_MESSAGE, Kind.PUBLISH_REPLY, Notice.MESSAGE})
+WITH_MESSAGE: Final[frozenset[CommandKind | Notice]] = frozenset(
+    {CommandKind.PUBLISH_MESSAGE, CommandKind.PUBLISH_REPLY, Notice.MESSAGE}
+)
 """After these a message follows on the wire, also if the command itself is refused."""
 
-WITH_ATTRIBUTES: Final[frozenset[Kind | Notice]] = frozenset({Notice.TOPIC, Notice.SUBSCRIBERS})
+WITH_ATTRIBUTES: Final[frozenset[CommandKind | Notice]] = frozenset({Notice.TOPIC, Notice.SUBSCRIBERS})
 """After these a block of attributes follows, up to an empty line."""
 
-Branch: TypeAlias = dict[str, Union["Branch", tuple[Kind | Notice, Form]]]
+Branch: TypeAlias = dict[str, Union["Branch", tuple[CommandKind | Notice, CommandForm]]]
 
 
-def _tree(forms: list[tuple[Kind | Notice, Form]]) -> Branch:
+def _tree(forms: list[tuple[CommandKind | Notice, CommandForm]]) -> Branch:
     """Arrange commands by their words, in every spelling."""
     tree: Branch = {}
     for kind, form in forms:
@@ -361,12 +363,12 @@ FROM_SERVERS: Final = _tree([(notice, form) for notice, forms in NOTICES.items()
 class BadCommandError(RefusedError):
     """A line that is no command; `kind` is set where its words were understood and an argument was not."""
 
-    def __init__(self, error: RefusedError, kind: Kind | Notice) -> None:
+    def __init__(self, error: RefusedError, kind: CommandKind | Notice) -> None:
         super().__init__(error.code, error.why)
         self.kind = kind
 
 
-def parse_command(line: str, dialect: Dialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> Command:
+def parse_command(line: str, dialect: SmqpDialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> Command:
     """Read a line.
 
     Raises:
@@ -375,13 +377,15 @@ def parse_command(line: str, dialect: Dialect = STRICT, *, tree: Branch = FROM_C
     """
     scanner = Scanner(line)
     kind, form = _find(scanner, tree)
-    if kind is Kind.REMOVE_MESSAGE and not dialect.remove_message:
-        raise RefusedError(Code.NOT_IMPLEMENTED, "REMOVE MESSAGE is of later revisions; the dialect does not have it")
+    if kind is CommandKind.REMOVE_MESSAGE and not dialect.remove_message:
+        raise RefusedError(
+            ReplyCode.NOT_IMPLEMENTED, "REMOVE MESSAGE is of later revisions; the dialect does not have it"
+        )
     fields: dict[str, Any] = {}
     try:
         for argument in form.arguments:
             fields.update(argument.read(scanner, dialect))
-        if kind is Kind.CREATE_TOPIC and fields.get("keywords") is None:  # some examples put them last
+        if kind is CommandKind.CREATE_TOPIC and fields.get("keywords") is None:  # some examples put them last
             fields.update(OPTIONAL_KEYWORDS.read(scanner, dialect))
         scanner.end()
     except RefusedError as error:
@@ -389,7 +393,7 @@ def parse_command(line: str, dialect: Dialect = STRICT, *, tree: Branch = FROM_C
     return Command(kind=kind, **fields)
 
 
-def _find(scanner: Scanner, branch: Branch) -> tuple[Kind | Notice, Form]:
+def _find(scanner: Scanner, branch: Branch) -> tuple[CommandKind | Notice, CommandForm]:
     while True:
         word = scanner.plain_word()
         if not word:
@@ -397,20 +401,20 @@ def _find(scanner: Scanner, branch: Branch) -> tuple[Kind | Notice, Form]:
         found = branch.get(word.upper())
         if found is None:
             why = f"{word[:80]!r} is not known; known are {', '.join(sorted(branch))}, and no other abbreviations"
-            raise RefusedError(Code.NOT_IMPLEMENTED, why)
+            raise RefusedError(ReplyCode.NOT_IMPLEMENTED, why)
         if isinstance(found, tuple):
             return found
         branch = found
 
 
-def format_command(command: Command, dialect: Dialect = STRICT) -> bytes:
+def format_command(command: Command, dialect: SmqpDialect = STRICT) -> bytes:
     """Write a command, and the empty line after it where that is customary.
 
     Raises:
         ValueError: an argument that no line carries.
     """
     kind = command.kind
-    form = COMMANDS[kind] if isinstance(kind, Kind) else NOTICES[kind][0]
+    form = COMMANDS[kind] if isinstance(kind, CommandKind) else NOTICES[kind][0]
     parts = [*kind.split(), *(argument.write(command, dialect) for argument in form.arguments)]
     line = " ".join(part for part in parts if part)
     if "\r" in line or "\n" in line:
@@ -419,5 +423,7 @@ def format_command(command: Command, dialect: Dialect = STRICT) -> bytes:
 
 
 EMPTY: Final = "\r\n"
-BARE: Final[frozenset[Kind | Notice]] = WITH_MESSAGE | WITH_ATTRIBUTES | {Kind.LOGIN, Kind.PASSWORD}
+BARE: Final[frozenset[CommandKind | Notice]] = (
+    WITH_MESSAGE | WITH_ATTRIBUTES | {CommandKind.LOGIN, CommandKind.PASSWORD}
+)
 """After these no empty line is customary: nothing, or what belongs to them, follows."""

@@ -20,7 +20,7 @@ class DateForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class SmqpDialect:
     """How one side reads and writes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Dialect:
     dates: DateForm = DateForm.EXAMPLES
 
 
-STRICT: Final = Dialect()
-LENIENT: Final = Dialect(
+STRICT: Final = SmqpDialect()
+LENIENT: Final = SmqpDialect(
     bare_line_feeds=True, wrong_lengths=True, bare_login=True, remove_message=True, unicode_topics=True
 )

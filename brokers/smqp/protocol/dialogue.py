@@ -19,25 +19,25 @@ from brokers.smqp.protocol.commands import (
     Command,
     parse_command,
 )
-from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.lines import Octets, TooLongError
-from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Limits, MessageReader, parse_line
-from brokers.smqp.protocol.replies import Code, ProtocolError, RefusedError, Reply, ReplyLines, WrongReplyError
+from brokers.smqp.protocol.messages import Attribute, Attributes, MessageReader, SmqpLimits, SmqpMessage, parse_line
+from brokers.smqp.protocol.replies import ProtocolError, RefusedError, ReplyCode, ReplyLines, SmqpReply, WrongReplyError
 from brokers.smqp.protocol.words import text_of
 
 MAX_NOTICE_ATTRIBUTES: Final = 16
-PASSED_OVER: Final = RefusedError(Code.UNAUTHORIZED, "messages are not taken from who is not logged in")
+PASSED_OVER: Final = RefusedError(ReplyCode.UNAUTHORIZED, "messages are not taken from who is not logged in")
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedCommand:
     """One command or notification, with what followed it; `refusal` says why it cannot be carried out, if so.
 
     `command` is None where even its words were not understood.
     """
 
     command: Command | None
-    content: Content | None = None
+    content: SmqpMessage | None = None
     attributes: Attributes = Attributes()  # noqa: RUF009 - a tuple, which nothing changes
     refusal: RefusedError | None = None
 
@@ -47,12 +47,14 @@ class CommandReader:
 
     Attributes:
         takes_messages: what follows a command is read; else it is passed over to its end, and nothing of it is kept:
-            `Heard.content` is None then.
+            `ReceivedCommand.content` is None then.
     """
 
-    def __init__(self, limits: Limits | None = None, dialect: Dialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> None:
+    def __init__(
+        self, limits: SmqpLimits | None = None, dialect: SmqpDialect = STRICT, *, tree: Branch = FROM_CLIENTS
+    ) -> None:
         self.takes_messages = True
-        self._limits = limits or Limits()
+        self._limits = limits or SmqpLimits()
         self._dialect = dialect
         self._tree = tree
         self._octets = Octets(dialect, self._limits.line)
@@ -84,14 +86,14 @@ class CommandReader:
             try:
                 line = self._octets.line()
             except TooLongError as error:
-                raise RefusedError(Code.RESOURCE_TOO_LARGE, str(error)) from None
+                raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, str(error)) from None
             if line is None:
                 return None
             if text := text_of(line):
                 return text
         return None
 
-    def next(self) -> Heard | None:
+    def next(self) -> ReceivedCommand | None:
         """Take what was heard next; None if it is not whole yet."""
         while True:
             if self._message is not None:
@@ -101,13 +103,13 @@ class CommandReader:
             try:
                 text = self.line()
             except RefusedError as error:
-                return Heard(None, refusal=error)
+                return ReceivedCommand(None, refusal=error)
             if text is None:
                 return None
             if (heard := self.begin(text)) is not None:
                 return heard
 
-    def begin(self, text: str) -> Heard | None:
+    def begin(self, text: str) -> ReceivedCommand | None:
         """Take a line as the first of something; return what was heard, or None if more belongs to it."""
         self._command = self._refusal = None
         kind = None
@@ -124,20 +126,20 @@ class CommandReader:
         elif kind in WITH_ATTRIBUTES:
             self._block = []
         else:
-            return Heard(self._command, refusal=self._refusal)
+            return ReceivedCommand(self._command, refusal=self._refusal)
         return None
 
-    def _after_message(self) -> Heard | None:
+    def _after_message(self) -> ReceivedCommand | None:
         assert self._message is not None
         if not self._message.advance():
             return None
         outcome = self._message.outcome
         self._message = None
-        if isinstance(outcome, Content):
-            return Heard(self._command, outcome, refusal=self._refusal)
-        return Heard(self._command, refusal=self._refusal or (None if outcome is PASSED_OVER else outcome))
+        if isinstance(outcome, SmqpMessage):
+            return ReceivedCommand(self._command, outcome, refusal=self._refusal)
+        return ReceivedCommand(self._command, refusal=self._refusal or (None if outcome is PASSED_OVER else outcome))
 
-    def _after_block(self) -> Heard | None:
+    def _after_block(self) -> ReceivedCommand | None:
         assert self._block is not None
         while True:
             try:
@@ -147,20 +149,20 @@ class CommandReader:
                 text = text_of(line)
                 if text:
                     if len(self._block) >= MAX_NOTICE_ATTRIBUTES:
-                        raise RefusedError(Code.RESOURCE_TOO_LARGE, "a notification with too many attributes")
+                        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, "a notification with too many attributes")
                     self._block.append(parse_line(text))
                     continue
             except TooLongError as error:
-                self._refusal = self._refusal or RefusedError(Code.RESOURCE_TOO_LARGE, str(error))
+                self._refusal = self._refusal or RefusedError(ReplyCode.RESOURCE_TOO_LARGE, str(error))
                 continue
             except RefusedError as error:
                 self._refusal = self._refusal or error
                 continue
             attributes, self._block = Attributes(self._block), None
-            return Heard(self._command, attributes=attributes, refusal=self._refusal)
+            return ReceivedCommand(self._command, attributes=attributes, refusal=self._refusal)
 
 
-def notice_reader(limits: Limits, dialect: Dialect) -> CommandReader:
+def notice_reader(limits: SmqpLimits, dialect: SmqpDialect) -> CommandReader:
     """Make the reader of what a server sends on a notify connection."""
     return CommandReader(limits, dialect, tree=FROM_SERVERS)
 
@@ -204,8 +206,8 @@ def format_banner(*, is_available: bool, server: str) -> bytes:
 class ReplyReader:
     """Turns octets into replies, and into the messages that follow some of them."""
 
-    def __init__(self, limits: Limits | None = None, dialect: Dialect = STRICT) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: SmqpLimits | None = None, dialect: SmqpDialect = STRICT) -> None:
+        self._limits = limits or SmqpLimits()
         self._dialect = dialect
         self._octets = Octets(dialect, self._limits.line)
         self._lines = ReplyLines()
@@ -231,7 +233,7 @@ class ReplyReader:
             except (TooLongError, RefusedError) as error:
                 raise ProtocolError(f"the server sent a line that cannot be read: {error}") from None
 
-    def reply(self) -> Reply | None:
+    def reply(self) -> SmqpReply | None:
         """Take a reply; None if it is not whole yet.
 
         Raises:
@@ -245,7 +247,7 @@ class ReplyReader:
                 raise ProtocolError(str(error)) from None
         return None
 
-    def content(self) -> Content | None:
+    def content(self) -> SmqpMessage | None:
         """Take a message that follows a reply; None if it is not whole yet.
 
         Raises:
@@ -256,6 +258,6 @@ class ReplyReader:
         if not self._message.advance():
             return None
         outcome, self._message = self._message.outcome, None
-        if isinstance(outcome, Content):
+        if isinstance(outcome, SmqpMessage):
             return outcome
         raise ProtocolError(f"the server sent a message that cannot be read: {outcome}")

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
-from brokers.smqp.protocol.dialect import STRICT, DateForm, Dialect
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.dialect import STRICT, DateForm, SmqpDialect
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.words import bad
 
 NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -148,11 +148,11 @@ FOREVER: Final = frozenset({"INFINITE", "INF"})
 WRITTEN_FOREVER: Final = "-0000:00:00:00:01"
 FACTORS: Final = (86_400_00, 3_600_00, 60_00, 1_00, 1)
 """Hundredths of a second in days, hours, minutes, seconds and hundredths."""
-LONGEST: Final = 9_999 * 86_400.0
+MAX_DURATION_SECONDS: Final = 9_999 * 86_400.0
 """Seconds: more than this cannot be written."""
 
 
-def parse_date(text: str, dialect: Dialect = STRICT) -> datetime:
+def parse_date(text: str, dialect: SmqpDialect = STRICT) -> datetime:
     """Read a date in any form; where day and month could be either, the dialect says.
 
     Digits of a second beyond millionths cannot be sent; hour 24 is the end of the day, as 240000 only.
@@ -171,7 +171,7 @@ def parse_date(text: str, dialect: Dialect = STRICT) -> datetime:
         raise _bad_date(text) from None
 
 
-def _year_month_day(digits: str, dialect: Dialect) -> tuple[int, int, int]:
+def _year_month_day(digits: str, dialect: SmqpDialect) -> tuple[int, int, int]:
     if digits[:2] in ("19", "20"):
         iso = int(digits[:4]), int(digits[4:6]), int(digits[6:])
         if 1 <= iso[1] <= 12 and 1 <= iso[2] <= 31:
@@ -192,7 +192,7 @@ def _time_of_day(digits: str) -> timedelta:
     return timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=microseconds)
 
 
-def format_date(date: datetime, dialect: Dialect = STRICT) -> str:
+def format_date(date: datetime, dialect: SmqpDialect = STRICT) -> str:
     """Write a date in the dialect's form, with two digits of a second (the grammar has none)."""
     date = date.astimezone(UTC)
     year, month, day = f"{date.year:04d}", f"{date.month:02d}", f"{date.day:02d}"
@@ -206,7 +206,7 @@ def format_date(date: datetime, dialect: Dialect = STRICT) -> str:
 
 def _bad_date(text: str) -> RefusedError:
     why = f"a date is D, month, day, year, T, hours, minutes, seconds, hundredths, Z, as D09302001T10151200Z: {text!r}"
-    return RefusedError(Code.BAD_REQUEST, why)
+    return RefusedError(ReplyCode.BAD_REQUEST, why)
 
 
 def parse_timeout(text: str) -> Timeout:
@@ -222,7 +222,7 @@ def parse_timeout(text: str) -> Timeout:
     found = TIMEOUT.fullmatch(text)
     if found is None:
         why = f"a timeout is days:hours:minutes:seconds:hundredths, as 0001:00:00:00:00: {text!r}"
-        raise RefusedError(Code.BAD_REQUEST, why)
+        raise RefusedError(ReplyCode.BAD_REQUEST, why)
     sign, fields = found.groups()
     if sign:
         return None
@@ -235,7 +235,7 @@ def format_timeout(timeout: Timeout) -> str:
     """Write a timeout as five fields; more than 9999 days counts as those, less than nothing as nothing."""
     if timeout is None:
         return WRITTEN_FOREVER
-    left = round(min(max(timeout, 0.0), LONGEST) * 100)
+    left = round(min(max(timeout, 0.0), MAX_DURATION_SECONDS) * 100)
     fields = []
     for factor in FACTORS:
         number, left = divmod(left, factor)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 
-MAX_LINE: Final = 8 * 1024
+MAX_LINE_OCTETS: Final = 8 * 1024
 """Octets of a line, without its end."""
 
 
@@ -22,7 +22,7 @@ class Octets:
         max_line: octets that a line may have.
     """
 
-    def __init__(self, dialect: Dialect = STRICT, max_line: int = MAX_LINE) -> None:
+    def __init__(self, dialect: SmqpDialect = STRICT, max_line: int = MAX_LINE_OCTETS) -> None:
         self._end = b"\n" if dialect.bare_line_feeds else b"\r\n"
         self._max_line = max_line
         self._held = bytearray()

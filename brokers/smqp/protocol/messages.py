@@ -3,7 +3,7 @@
 Attribute values that SMQP defines are read in every form and kept in the one that is written; all others pass
 unchanged. A message is read as its header, its sections by their Content-Length, and the line with the dot. Whatever
 is wrong with a message, reading goes on to its end, so that what follows it is understood. Memory is bounded by
-`Limits`.
+`SmqpLimits`.
 
 Spec: SMQP 2.4, 4.1.8.1, 4.1.12.1; 7; SMQP 4.1.8.1, with Content-Length above the end mark: see Deviation.
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.ids import (
     NUMBER,
     format_date,
@@ -29,8 +29,8 @@ from brokers.smqp.protocol.ids import (
     parse_smuid,
     parse_timeout,
 )
-from brokers.smqp.protocol.lines import MAX_LINE, Octets, TooLongError
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.lines import MAX_LINE_OCTETS, Octets, TooLongError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.words import BLANKS, bad, text_of
 
 MAX_ATTRIBUTES: Final = 256
@@ -74,95 +74,95 @@ class Attributes(tuple[Attribute, ...]):
         return TRUTH.get(self.text(name).upper()) == "YES"
 
 
-def _name(value: str, dialect: Dialect) -> str:
+def _name(value: str, dialect: SmqpDialect) -> str:
     if len(value) > MAX_NAME_CHARACTERS:
         raise bad(f"a Name has up to {MAX_NAME_CHARACTERS} characters, not {len(value)}")
     return value
 
 
-def _positive(value: str, dialect: Dialect) -> str:
+def _positive(value: str, dialect: SmqpDialect) -> str:
     number = parse_number(value, "a Priority or Sequence")
     if number < 1:
         raise bad("a Priority or Sequence is greater than 0")
     return str(number)
 
 
-def _date(value: str, dialect: Dialect) -> str:
+def _date(value: str, dialect: SmqpDialect) -> str:
     return format_date(parse_date(value, dialect), dialect)
 
 
-def _truth(value: str, dialect: Dialect) -> str:
+def _truth(value: str, dialect: SmqpDialect) -> str:
     try:
         return TRUTH[value.upper()]
     except KeyError:
         raise bad(f"a Boolean is YES, NO, 1 or 0, not {value[:80]!r}") from None
 
 
-def _timeout(value: str, dialect: Dialect) -> str:
+def _timeout(value: str, dialect: SmqpDialect) -> str:
     return format_timeout(parse_timeout(value))
 
 
-def _depth(value: str, dialect: Dialect) -> str:
+def _depth(value: str, dialect: SmqpDialect) -> str:
     return value if value == "-1" else str(parse_number(value, "a Depth that is not -1"))
 
 
-def _mime_version(value: str, dialect: Dialect) -> str:
+def _mime_version(value: str, dialect: SmqpDialect) -> str:
     if re.fullmatch(r"[0-9]+\.[0-9]+", value, re.ASCII) is None:
         raise bad(f"a MIME-Version is two numbers with a dot between, not {value[:80]!r}")
     return value
 
 
-def _smuid(value: str, dialect: Dialect) -> str:
+def _smuid(value: str, dialect: SmqpDialect) -> str:
     return str(parse_smuid(value))
 
 
-def _cmuid(value: str, dialect: Dialect) -> str:
+def _cmuid(value: str, dialect: SmqpDialect) -> str:
     return str(parse_cmuid(value))
 
 
-def _media_type(value: str, dialect: Dialect) -> str:
+def _media_type(value: str, dialect: SmqpDialect) -> str:
     if re.match(r"[^\s/;]+/[^\s/;]+\s*(;|$)", value) is None:
         raise bad(f"a Content-Type is a media type, as text/plain: {value[:80]!r}")
     return value
 
 
-def _length(value: str, dialect: Dialect) -> str:
+def _length(value: str, dialect: SmqpDialect) -> str:
     return str(parse_number(value, "a Content-Length"))
 
 
-def _any(value: str, dialect: Dialect) -> str:
+def _any(value: str, dialect: SmqpDialect) -> str:
     return value
 
 
-class Rule(NamedTuple):
+class AttributeRule(NamedTuple):
     """How a known attribute is spelled, and what puts its value into the form that is written, or refuses it."""
 
     name: str
-    read: Callable[[str, Dialect], str]
+    read: Callable[[str, SmqpDialect], str]
 
 
-HEADER: Final[Mapping[str, Rule]] = {
-    "name": Rule("Name", _name),
-    "priority": Rule("Priority", _positive),
-    "pri": Rule("Priority", _positive),
-    "created": Rule("Created", _date),
-    "receipt": Rule("Receipt", _truth),
-    "reply": Rule("Reply", _truth),
-    "timeout": Rule("Timeout", _timeout),
-    "depth": Rule("Depth", _depth),
-    "sequence": Rule("Sequence", _positive),
-    "seq": Rule("Sequence", _positive),
-    "mime-version": Rule("MIME-Version", _mime_version),
-    "smuid": Rule("Smuid", _smuid),
-    "cmuid": Rule("Cmuid", _cmuid),
-    "topic": Rule("Topic", _any),
+HEADER: Final[Mapping[str, AttributeRule]] = {
+    "name": AttributeRule("Name", _name),
+    "priority": AttributeRule("Priority", _positive),
+    "pri": AttributeRule("Priority", _positive),
+    "created": AttributeRule("Created", _date),
+    "receipt": AttributeRule("Receipt", _truth),
+    "reply": AttributeRule("Reply", _truth),
+    "timeout": AttributeRule("Timeout", _timeout),
+    "depth": AttributeRule("Depth", _depth),
+    "sequence": AttributeRule("Sequence", _positive),
+    "seq": AttributeRule("Sequence", _positive),
+    "mime-version": AttributeRule("MIME-Version", _mime_version),
+    "smuid": AttributeRule("Smuid", _smuid),
+    "cmuid": AttributeRule("Cmuid", _cmuid),
+    "topic": AttributeRule("Topic", _any),
 }
-DATA: Final[Mapping[str, Rule]] = {
-    "content-type": Rule("Content-Type", _media_type),
-    "content-length": Rule("Content-Length", _length),
-    "content-encoding": Rule("Content-Encoding", _any),
-    "encryption": Rule("Encryption", _any),
-    "mime-version": Rule("MIME-Version", _mime_version),
+DATA: Final[Mapping[str, AttributeRule]] = {
+    "content-type": AttributeRule("Content-Type", _media_type),
+    "content-length": AttributeRule("Content-Length", _length),
+    "content-encoding": AttributeRule("Content-Encoding", _any),
+    "encryption": AttributeRule("Encryption", _any),
+    "mime-version": AttributeRule("MIME-Version", _mime_version),
 }
 BEGINS_DATA: Final = re.compile(r"content-|encryption\s*:", re.IGNORECASE)
 """A line of these belongs to data, even where the empty line before the data was left out."""
@@ -181,7 +181,7 @@ def parse_line(line: str) -> Attribute:
     return Attribute(name, value.strip(BLANKS))
 
 
-def checked(lines: list[Attribute], rules: Mapping[str, Rule], dialect: Dialect = STRICT) -> Attributes:
+def checked(lines: list[Attribute], rules: Mapping[str, AttributeRule], dialect: SmqpDialect = STRICT) -> Attributes:
     """See that what is known is there once and well formed, and put it into the form that is written.
 
     Raises:
@@ -216,7 +216,7 @@ END: Final = b".\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SmqpSection:
     """One part of a message's data: its media type, its octets, and what else its header says."""
 
     content_type: str
@@ -236,11 +236,11 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SmqpMessage:
     """A message as SMQP knows it: header attributes, and sections, of which there may be none."""
 
     attributes: Attributes
-    sections: tuple[Section, ...] = ()
+    sections: tuple[SmqpSection, ...] = ()
 
     @property
     def size(self) -> int:
@@ -252,7 +252,7 @@ class Content:
         return self.attributes.written() + b"\r\n" + written_sections(self.sections) + END
 
 
-def written_sections(sections: tuple[Section, ...]) -> bytes:
+def written_sections(sections: tuple[SmqpSection, ...]) -> bytes:
     """Write sections with an empty line between them."""
     return b"\r\n".join(section.written() for section in sections)
 
@@ -263,10 +263,10 @@ UNREADABLE: Final = "X-Unreadable: yes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SmqpLimits:
     """What one message or line may have: octets of a line, of all attributes, of all data, and how many sections."""
 
-    line: int = MAX_LINE
+    line: int = MAX_LINE_OCTETS
     attributes: int = 1024 * 1024
     message: int = 16 * 1024 * 1024
     sections: int = 100
@@ -285,9 +285,9 @@ class MessageReader:
     """
 
     def __init__(
-        self, octets: Octets, limits: Limits, dialect: Dialect = STRICT, refusal: RefusedError | None = None
+        self, octets: Octets, limits: SmqpLimits, dialect: SmqpDialect = STRICT, refusal: RefusedError | None = None
     ) -> None:
-        self.outcome: Content | RefusedError | None = None
+        self.outcome: SmqpMessage | RefusedError | None = None
         self._octets = octets
         self._limits = limits
         self._dialect = dialect
@@ -296,7 +296,7 @@ class MessageReader:
         self._lines: list[Attribute] = []
         self._line_count = 0
         self._header_attributes: Attributes | None = None
-        self._sections: list[Section] = []
+        self._sections: list[SmqpSection] = []
         self._section_attributes = Attributes()
         self._data = bytearray()
         self._left = 0
@@ -431,16 +431,18 @@ class MessageReader:
         try:
             return self._octets.line()
         except TooLongError as error:
-            self._refuse(RefusedError(Code.RESOURCE_TOO_LARGE, str(error)))
+            self._refuse(RefusedError(ReplyCode.RESOURCE_TOO_LARGE, str(error)))
             return UNREADABLE.encode()
 
     def _add(self, line: str) -> None:
         self._line_count += 1
         if self._line_count > MAX_ATTRIBUTES:
-            self._refuse(RefusedError(Code.RESOURCE_TOO_LARGE, f"more than {MAX_ATTRIBUTES} attributes"))
+            self._refuse(RefusedError(ReplyCode.RESOURCE_TOO_LARGE, f"more than {MAX_ATTRIBUTES} attributes"))
         self._attribute_octets += len(line)
         if self._attribute_octets > self._limits.attributes:
-            self._refuse(RefusedError(Code.ENTITY_TOO_LARGE, f"attributes of over {self._limits.attributes} octets"))
+            self._refuse(
+                RefusedError(ReplyCode.ENTITY_TOO_LARGE, f"attributes of over {self._limits.attributes} octets")
+            )
         try:
             attribute = parse_line(line)
         except RefusedError as error:
@@ -470,7 +472,7 @@ class MessageReader:
         attributes = self._checked(is_header=False)
         length = attributes.value("Content-Length")
         if length is None or NUMBER.fullmatch(length) is None:
-            code = Code.LENGTH_REQUIRED if length is None else Code.BAD_REQUEST
+            code = ReplyCode.LENGTH_REQUIRED if length is None else ReplyCode.BAD_REQUEST
             self._lose(RefusedError(code, "each section of data has a Content-Length"), b"")
             return
         if attributes.value("Content-Type") is None:
@@ -479,10 +481,10 @@ class MessageReader:
         self._total += self._left
         if self._total > self._limits.message:
             why = f"a message has up to {self._limits.message} octets of data"
-            self._refuse(RefusedError(Code.ENTITY_TOO_LARGE, why))
+            self._refuse(RefusedError(ReplyCode.ENTITY_TOO_LARGE, why))
         if len(self._sections) >= self._limits.sections:
             why = f"a message has up to {self._limits.sections} sections"
-            self._refuse(RefusedError(Code.ENTITY_TOO_LARGE, why))
+            self._refuse(RefusedError(ReplyCode.ENTITY_TOO_LARGE, why))
         self._section_attributes = attributes
         self._step = self._in_data
 
@@ -490,7 +492,7 @@ class MessageReader:
         found = self._section_attributes
         if self._refusal is None:
             rest = found.without("Content-Type", "Content-Length")
-            self._sections.append(Section(found.text("Content-Type"), bytes(self._data), rest))
+            self._sections.append(SmqpSection(found.text("Content-Type"), bytes(self._data), rest))
         self._data = bytearray()
 
     def _refuse(self, error: RefusedError) -> None:
@@ -522,5 +524,5 @@ class MessageReader:
                 header = Attributes((*header, Attribute("MIME-Version", version)))
             first = self._sections[0]
             rest = first.attributes.without("MIME-Version")
-            self._sections[0] = Section(first.content_type, first.data, rest)
-        self.outcome = Content(header, tuple(self._sections))
+            self._sections[0] = SmqpSection(first.content_type, first.data, rest)
+        self.outcome = SmqpMessage(header, tuple(self._sections))

@@ -16,7 +16,7 @@ from typing import Final
 from brokers.errors import BrokerError
 
 
-class Code(IntEnum):
+class ReplyCode(IntEnum):
     """Every reply code that may be sent or received; no other is ever made up (SM-022)."""
 
     OK = 200
@@ -43,35 +43,35 @@ class Code(IntEnum):
     MAXIMUM_EXCEEDED = 510
 
 
-MEANINGS: Final[Mapping[Code, str]] = {
-    Code.OK: "OK",
-    Code.ACKNOWLEDGED: "ACK",
-    Code.BAD_REQUEST: "Bad request",
-    Code.UNAUTHORIZED: "Unauthorized",
-    Code.UNUSED: "Unused",
-    Code.FORBIDDEN: "Forbidden",
-    Code.NOT_FOUND: "Not found",
-    Code.NOT_ALLOWED: "Not allowed",
-    Code.NOT_ACCEPTABLE: "Not acceptable",
-    Code.PROXY_AUTHENTICATION: "Proxy authentication required",
-    Code.TIMED_OUT: "Request timeout",
-    Code.CONFLICT: "Conflict",
-    Code.LENGTH_REQUIRED: "Length required",
-    Code.ENTITY_TOO_LARGE: "Entity too large",
-    Code.RESOURCE_TOO_LARGE: "Resource too large",
-    Code.UNSUPPORTED_MEDIA: "Unsupported media type",
-    Code.SERVER_ERROR: "Internal server error",
-    Code.NOT_IMPLEMENTED: "Not implemented",
-    Code.BAD_GATEWAY: "Bad gateway",
-    Code.UNAVAILABLE: "Service unavailable",
-    Code.WRONG_VERSION: "SMQP version not supported",
-    Code.MAXIMUM_EXCEEDED: "Maximum quantity exceeded",
+MEANINGS: Final[Mapping[ReplyCode, str]] = {
+    ReplyCode.OK: "OK",
+    ReplyCode.ACKNOWLEDGED: "ACK",
+    ReplyCode.BAD_REQUEST: "Bad request",
+    ReplyCode.UNAUTHORIZED: "Unauthorized",
+    ReplyCode.UNUSED: "Unused",
+    ReplyCode.FORBIDDEN: "Forbidden",
+    ReplyCode.NOT_FOUND: "Not found",
+    ReplyCode.NOT_ALLOWED: "Not allowed",
+    ReplyCode.NOT_ACCEPTABLE: "Not acceptable",
+    ReplyCode.PROXY_AUTHENTICATION: "Proxy authentication required",
+    ReplyCode.TIMED_OUT: "Request timeout",
+    ReplyCode.CONFLICT: "Conflict",
+    ReplyCode.LENGTH_REQUIRED: "Length required",
+    ReplyCode.ENTITY_TOO_LARGE: "Entity too large",
+    ReplyCode.RESOURCE_TOO_LARGE: "Resource too large",
+    ReplyCode.UNSUPPORTED_MEDIA: "Unsupported media type",
+    ReplyCode.SERVER_ERROR: "Internal server error",
+    ReplyCode.NOT_IMPLEMENTED: "Not implemented",
+    ReplyCode.BAD_GATEWAY: "Bad gateway",
+    ReplyCode.UNAVAILABLE: "Service unavailable",
+    ReplyCode.WRONG_VERSION: "SMQP version not supported",
+    ReplyCode.MAXIMUM_EXCEEDED: "Maximum quantity exceeded",
 }
 """What is written after the code. A reader goes by the code alone (SM-021)."""
 
-NEVER_SENT: Final = frozenset({Code.UNUSED, Code.PROXY_AUTHENTICATION, Code.WRONG_VERSION})
+NEVER_SENT: Final = frozenset({ReplyCode.UNUSED, ReplyCode.PROXY_AUTHENTICATION, ReplyCode.WRONG_VERSION})
 
-AGAIN: Final = frozenset({Code.TIMED_OUT, Code.UNAVAILABLE})
+AGAIN: Final = frozenset({ReplyCode.TIMED_OUT, ReplyCode.UNAVAILABLE})
 """The only codes after which trying the same again helps.
 
 Deviation: Appendix A calls every 4yz code a reason to try again, but took most of them from HTTP, where they are not.
@@ -95,22 +95,22 @@ class Mood(StrEnum):
     PERMANENT = "5"
 
 
-def mood(code: Code) -> Mood:
+def mood(code: ReplyCode) -> Mood:
     """Tell success from failure by the first digit."""
     return Mood(str(int(code))[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SmqpReply:
     """One reply: its code, and the texts of its lines in order, the last one included."""
 
-    code: Code
+    code: ReplyCode
     lines: tuple[str, ...]
 
     @property
     def is_success(self) -> bool:
         """Whether it is 200."""
-        return self.code is Code.OK
+        return self.code is ReplyCode.OK
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -118,17 +118,17 @@ class Reply:
         return self.lines[1:]
 
 
-def plain(code: Code) -> Reply:
+def plain(code: ReplyCode) -> SmqpReply:
     """Make the reply of one line that a code has."""
-    return Reply(code, (MEANINGS[code],))
+    return SmqpReply(code, (MEANINGS[code],))
 
 
-def listing(lines: tuple[str, ...], first: str = "OK") -> Reply:
+def listing(lines: tuple[str, ...], first: str = "OK") -> SmqpReply:
     """Make the reply 200 with lines of data; without any it is the plain one."""
-    return Reply(Code.OK, (first, *lines))
+    return SmqpReply(ReplyCode.OK, (first, *lines))
 
 
-def format_reply(reply: Reply, form: ReplyForm = ReplyForm.PLAIN) -> bytes:
+def format_reply(reply: SmqpReply, form: ReplyForm = ReplyForm.PLAIN) -> bytes:
     """Write a reply: `code-text` for every line but the last, `code text` for that."""
     code = int(reply.code)
     *before, last = reply.lines
@@ -152,7 +152,7 @@ class ReplyLines:
     MAX_LINES: Final = 100_000
 
     def __init__(self) -> None:
-        self._code: Code | None = None
+        self._code: ReplyCode | None = None
         self._lines: list[str] = []
 
     @property
@@ -160,7 +160,7 @@ class ReplyLines:
         """Whether a reply has not begun, so that an empty line may be passed over."""
         return self._code is None
 
-    def add(self, line: str) -> Reply | None:
+    def add(self, line: str) -> SmqpReply | None:
         """Take a line; return the reply once it is whole.
 
         A line of nothing but a code is a last line too.
@@ -173,7 +173,7 @@ class ReplyLines:
             raise WrongReplyError(f"a reply line begins with three digits, then a space or '-'; seen: {line[:80]!r}")
         number, separator, text = found.groups()
         try:
-            code = Code(int(number))
+            code = ReplyCode(int(number))
         except ValueError:
             raise WrongReplyError(f"SMQP has no reply code {number}") from None
         if self._code not in (None, code):
@@ -184,7 +184,7 @@ class ReplyLines:
         self._lines.append((text or "").rstrip(" \t"))
         if separator == "-":
             return None
-        reply = Reply(code, tuple(self._lines))
+        reply = SmqpReply(code, tuple(self._lines))
         self._code, self._lines = None, []
         return reply
 
@@ -195,21 +195,21 @@ class RefusedError(BrokerError):
     `code` is what the server says then, `why` what people read: its log, and if `is_told` the client.
     """
 
-    def __init__(self, code: Code, why: str, *, is_told: bool = False) -> None:
+    def __init__(self, code: ReplyCode, why: str, *, is_told: bool = False) -> None:
         super().__init__(f"{int(code)} {MEANINGS[code]}: {why}")
         self.code = code
         self.why = why
         self.is_told = is_told
 
     @property
-    def reply(self) -> Reply:
+    def reply(self) -> SmqpReply:
         """What the client is told."""
-        return Reply(self.code, (f"{MEANINGS[self.code]}: {self.why}",)) if self.is_told else plain(self.code)
+        return SmqpReply(self.code, (f"{MEANINGS[self.code]}: {self.why}",)) if self.is_told else plain(self.code)
 
 
 class ProtocolError(BrokerError):
     """The peer sent what is not SMQP; the connection cannot go on."""
 
 
-class StoreError(BrokerError):
+class SmqpStoreError(BrokerError):
     """A file that a server or a client keeps things in cannot be used."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 
 ROOT: Final = "/"
 ANY: Final = "*"
@@ -21,7 +21,7 @@ UNICODE_SEGMENT: Final = re.compile(r"[^\W\d_][\w-]*")
 
 
 def parse_topic(
-    text: str, dialect: Dialect = STRICT, *, root: bool = False, wildcard: bool = False, everything: bool = False
+    text: str, dialect: SmqpDialect = STRICT, *, root: bool = False, wildcard: bool = False, everything: bool = False
 ) -> str:
     """Check a topic and return it as it is spelled.
 
@@ -42,11 +42,11 @@ def parse_topic(
     segment = UNICODE_SEGMENT if dialect.unicode_topics else ASCII_SEGMENT
     parts = text.split("/")
     if parts[0] or len(parts) < 2:
-        raise RefusedError(Code.BAD_REQUEST, f"a topic begins with '/': {text[:80]!r}")
+        raise RefusedError(ReplyCode.BAD_REQUEST, f"a topic begins with '/': {text[:80]!r}")
     for part in parts[1:]:
         if not (segment.fullmatch(part) or (wildcard and part == ANY)):
             why = f"a part of a topic is a letter, then letters, digits, '_' and '-': {part[:80]!r}"
-            raise RefusedError(Code.BAD_REQUEST, why)
+            raise RefusedError(ReplyCode.BAD_REQUEST, why)
     return text
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 
 BLANKS: Final = " \t"
 SPECIAL: Final = frozenset('<>()[]\\.,;:@"') | {chr(octet) for octet in (*range(32), 127)}
@@ -19,7 +19,7 @@ MAX_KEYWORDS: Final = 1000
 
 def bad(why: str) -> RefusedError:
     """Make the refusal 400."""
-    return RefusedError(Code.BAD_REQUEST, why)
+    return RefusedError(ReplyCode.BAD_REQUEST, why)
 
 
 class Scanner:

@@ -13,8 +13,8 @@ from typing import Final
 
 from brokers.smqp.server.database import Database
 
-BLOCK: Final = 8
-PARALLEL: Final = 1
+SCRYPT_BLOCKS: Final = 8
+SCRYPT_LANES: Final = 1
 SALT_OCTETS: Final = 16
 KEY_OCTETS: Final = 32
 FIELDS: Final = {"NAME": "full_name", "EMAIL": "email", "ADDRESS": "address", "PHONE": "phone"}
@@ -51,8 +51,10 @@ class Password:
 
 def derive(text: str, cost: int, salt: bytes) -> bytes:
     """Hash a password."""
-    memory = 2 * 128 * BLOCK * (cost + PARALLEL + 2)
-    return hashlib.scrypt(text.encode(), salt=salt, n=cost, r=BLOCK, p=PARALLEL, maxmem=memory, dklen=KEY_OCTETS)
+    memory = 2 * 128 * SCRYPT_BLOCKS * (cost + SCRYPT_LANES + 2)
+    return hashlib.scrypt(
+        text.encode(), salt=salt, n=cost, r=SCRYPT_BLOCKS, p=SCRYPT_LANES, maxmem=memory, dklen=KEY_OCTETS
+    )
 
 
 @dataclass(frozen=True, slots=True)

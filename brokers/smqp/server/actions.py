@@ -31,7 +31,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Take octets from the command connection again; see `Engine.is_busy`."""
+    """Take octets from the command connection again; see `SmqpEngine.is_busy`."""
 
     session: int
 
@@ -65,7 +65,7 @@ class NotifyClose:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckPassword:
     """Compare a password with a stored one, away from the engine's thread; None stands for no account.
 
     Those of one `address` take turns, and are not compared where too many were wrong.
@@ -79,14 +79,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Hash:
+class HashPassword:
     """Hash a new password, away from the engine's thread."""
 
     session: int
     text: str
 
 
-Action: TypeAlias = Write | Close | Resume | Connect | NotifyWrite | NotifyClose | Check | Hash
+Action: TypeAlias = Write | Close | Resume | Connect | NotifyWrite | NotifyClose | CheckPassword | HashPassword
 
 
 class Timer:

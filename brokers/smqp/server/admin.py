@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from brokers.smqp.protocol.ids import Timeout
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import ROOT, fold, parent, parse_topic, segment_for
 from brokers.smqp.server.accounts import Account, Password
 from brokers.smqp.server.commands.lookup import find_topic
 from brokers.smqp.server.commands.topics import make_path
-from brokers.smqp.server.core import Core
+from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.rights import ANYONE, ROOT_NUMBER, Right
-from brokers.smqp.server.topics import FOREVER, PARAMETERS, Topic, TopicKind
+from brokers.smqp.server.topics import FOREVER_SECONDS, PARAMETERS, Topic, TopicKind
 
 ACCOUNTS: Final = "/accounts"
 JMS: Final = {
@@ -31,7 +31,7 @@ NOT_IN_NAMES: Final = frozenset("/ \t\r\n\0")
 class Administration:
     """Changes what clients cannot. Use it by `Server.administer`."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: SmqpCore) -> None:
         self._core = core
 
     # Accounts
@@ -55,7 +55,7 @@ class Administration:
         core = self._core
         path = f"{ACCOUNTS}/{_segment(name)}"
         if core.accounts.find(name) is not None or core.directory.find(path) is not None:
-            raise RefusedError(Code.CONFLICT, f"there is an account {name}")
+            raise RefusedError(ReplyCode.CONFLICT, f"there is an account {name}")
         hashed = Password.of(password, core.options.scrypt_cost)
         number = core.accounts.add(name, hashed, is_admin=is_admin, is_peer=is_peer)
         if core.directory.find(ACCOUNTS) is None:  # whatever is granted at the root, login topics are their owners'
@@ -130,9 +130,9 @@ class Administration:
             raise ValueError(f"parameters of a topic are {', '.join(PARAMETERS)}, not {', '.join(unknown)}")
         topic: Topic = find_topic(self._core, path)
         if by is not None and Right.PARAMETERS not in self._core.rights.of(self._account(by), path):
-            raise RefusedError(Code.UNAUTHORIZED, f"{by} has not the right PARAMETERS at {path}")
+            raise RefusedError(ReplyCode.UNAUTHORIZED, f"{by} has not the right PARAMETERS at {path}")
         if parameters.get("timeout") == float("inf"):
-            parameters["timeout"] = FOREVER
+            parameters["timeout"] = FOREVER_SECONDS
         self._core.directory.change(topic, **parameters)
 
     # The server
@@ -162,7 +162,7 @@ class Administration:
     def _account(self, name: str) -> Account:
         account = self._core.accounts.find(name)
         if account is None:
-            raise RefusedError(Code.NOT_FOUND, f"there is no account {name}")
+            raise RefusedError(ReplyCode.NOT_FOUND, f"there is no account {name}")
         return account
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from brokers.smqp.protocol.commands import Command, Notice, format_command
 from brokers.smqp.protocol.ids import Timeout
 from brokers.smqp.server.rights import Resource, Subscriptions
-from brokers.smqp.server.session import Session
+from brokers.smqp.server.session import SmqpSession
 from brokers.smqp.server.topics import Directory, Topic
 
 
@@ -23,12 +23,12 @@ class Audience(Protocol):
 
     directory: Directory
     subscriptions: Subscriptions
-    sessions: dict[int, Session]
+    sessions: dict[int, SmqpSession]
 
-    def sessions_of(self, account: int) -> list[Session]:
+    def sessions_of(self, account: int) -> list[SmqpSession]:
         """List the sessions of an account."""
 
-    def may_see(self, session: Session, path: str) -> bool:
+    def may_see(self, session: SmqpSession, path: str) -> bool:
         """Say whether a session may know of a topic."""
 
     def subscriber_count(self, topic: Topic) -> int:
@@ -41,16 +41,16 @@ class Announcements:
     def __init__(self, core: Audience) -> None:
         self._core = core
 
-    def listeners(self, path: str) -> list[Session]:
+    def listeners(self, path: str) -> list[SmqpSession]:
         """List the sessions that are to be told of changes of a topic, of those that may see it."""
         wanted = self._core.subscriptions.who(Resource.TOPIC, [path])
         return [session for each in wanted for session in self._seeing(each.account, path)]
 
-    def _seeing(self, account: int, path: str) -> list[Session]:
+    def _seeing(self, account: int, path: str) -> list[SmqpSession]:
         """List the sessions of an account that may see a topic."""
         return [each for each in self._core.sessions_of(account) if self._core.may_see(each, path)]
 
-    def topic(self, listeners: list[Session], path: str, action: str) -> None:
+    def topic(self, listeners: list[SmqpSession], path: str, action: str) -> None:
         """Tell sessions that something was done to a topic."""
         command = format_command(Command(kind=Notice.TOPIC, topic=path))
         for session in listeners:

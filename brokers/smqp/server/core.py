@@ -17,21 +17,21 @@ from brokers.smqp.server.accounts import Accounts
 from brokers.smqp.server.actions import Action, Timer, Timers
 from brokers.smqp.server.announcements import Announcements
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.messages import Deliveries, Item, Messages, State, Stored
+from brokers.smqp.server.messages import Deliveries, Item, Messages, MessageState, StoredMessage
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.receipts import receipt
-from brokers.smqp.server.rights import Resource, Right, Rights, Subscriptions, Wanted
-from brokers.smqp.server.session import Phase, Session, Stage, notice
-from brokers.smqp.server.topics import FOREVER, Directory, Topic, TopicKind
+from brokers.smqp.server.rights import Resource, Right, Subscriptions, TopicRights, TopicSubscriber
+from brokers.smqp.server.session import SessionPhase, SmqpSession, Stage, notice
+from brokers.smqp.server.topics import FOREVER_SECONDS, Directory, Topic, TopicKind
 
-WORKING_TIME: Final = 7 * 86_400.0
+WORKING_SECONDS: Final = 7 * 86_400.0
 """Seconds for which a session may work on a message of a queue before it counts as dead; connections tell sooner."""
 TEMPORARY: Final = "/temporary"
-SWEEP: Final = 500
+SWEEP_MESSAGES: Final = 500
 """How many messages expire at once, before others get their turn."""
 
 
-class Core:
+class SmqpCore:
     """All that commands work with.
 
     Args:
@@ -50,19 +50,19 @@ class Core:
         self.ticks = ticks
         self.accounts = Accounts(database)
         self.directory = Directory(database)
-        self.rights = Rights(database, self.directory)
+        self.rights = TopicRights(database, self.directory)
         self.messages = Messages(database)
         self.deliveries = Deliveries(database)
         self.subscriptions = Subscriptions(database)
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, SmqpSession] = {}
         self.timers = Timers()
         self.on_forward: Callable[[], None] = lambda: None
         self.link_names: tuple[str, ...] = ()
         self._actions: list[Action] = []
-        self._restless: set[Session] = set()
-        self._of_accounts: dict[int, list[Session]] = {}
+        self._restless: set[SmqpSession] = set()
+        self._of_accounts: dict[int, list[SmqpSession]] = {}
         self._served = 0
-        self._recipients: dict[int, list[Wanted]] = {}
+        self._recipients: dict[int, list[TopicSubscriber]] = {}
         self._recipients_of = (0, 0, 0)
         self.announce = Announcements(self)
 
@@ -95,7 +95,7 @@ class Core:
         """Run a function after some seconds."""
         return self.timers.at(self.ticks() + seconds, function)
 
-    def wake(self, session: Session) -> None:
+    def wake(self, session: SmqpSession) -> None:
         """Look soon whether there is something to send to a client."""
         self._restless.add(session)
 
@@ -115,14 +115,14 @@ class Core:
 
     # Sessions
 
-    def enter(self, session: Session) -> None:
+    def enter(self, session: SmqpSession) -> None:
         """A session is logged in: what waits for its account is its own."""
         account = session.owner.number
         self._of_accounts.setdefault(account, []).append(session)
         self.deliveries.adopt(account, session.number)
         self.wake(session)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: SmqpSession) -> None:
         """A session ended: what it has not had waits for its account, unless another session has it."""
         session.channel.end()
         if session.account is None or session not in self._of_accounts.get(session.account.number, ()):
@@ -155,7 +155,7 @@ class Core:
         self._of_accounts.clear()
         self._restless.clear()
 
-    def sessions_of(self, account: int) -> list[Session]:
+    def sessions_of(self, account: int) -> list[SmqpSession]:
         """List the sessions that an account is logged in with."""
         return self._of_accounts.get(account, [])
 
@@ -175,7 +175,7 @@ class Core:
         above = self.directory.find(parent(path))
         return above is not None and above.kind is not TopicKind.TOPIC and parent(above.folded) == TEMPORARY
 
-    def may_see(self, session: Session, path: str) -> bool:
+    def may_see(self, session: SmqpSession, path: str) -> bool:
         """Say whether a session may find a topic without having been told its name.
 
         It may if its account has any right there; a temporary topic is seen by the session that created it.
@@ -185,7 +185,7 @@ class Core:
             return owner.session == session.number
         return self.rights.of(session.owner, path) is not Right.NONE
 
-    def _hears(self, session: Session, topic: Topic) -> bool:
+    def _hears(self, session: SmqpSession, topic: Topic) -> bool:
         """Say whether a session itself subscribed to a topic; no wildcard covers what it cannot see."""
         is_named = topic.folded in session.interests
         return (is_named or (session.is_interested(topic.folded) and self.may_see(session, topic.path))) and (
@@ -194,25 +194,25 @@ class Core:
 
     # Messages
 
-    def publish(self, message: Stored) -> int:
+    def publish(self, message: StoredMessage) -> int:
         """Store a message, and note who is to be informed of it. Returns its number."""
         smuid = self.messages.add(message)
         self._route(smuid, message)
         return smuid
 
-    def republish(self, message: Stored) -> None:
+    def republish(self, message: StoredMessage) -> None:
         """Send a message from Trash to all who are subscribed now, whoever had it before."""
         self.deliveries.forget(message.smuid, also_delivered=True)
-        self.messages.set_state(message.smuid, State.PENDING, None)
+        self.messages.set_state(message.smuid, MessageState.PENDING, None)
         self._route(message.smuid, message)
 
-    def _route(self, smuid: int, message: Stored) -> None:
+    def _route(self, smuid: int, message: StoredMessage) -> None:
         topic = self.directory.get(message.topic)
         priority = 0 if self.options.ignores_priority else message.priority
         if topic.kind is TopicKind.QUEUE:
             self.deliveries.add(smuid, topic.number, None, None, topic.path, priority, True)
-            if message.timeout != FOREVER:
-                self.messages.set_state(smuid, State.PENDING, message.received + message.timeout)
+            if message.timeout != FOREVER_SECONDS:
+                self.messages.set_state(smuid, MessageState.PENDING, message.received + message.timeout)
             self.wake_queue(topic)
         elif topic.kind is TopicKind.SESSION:
             for session in self._interested(topic):
@@ -226,19 +226,19 @@ class Core:
             self.on_forward()
         self.settle(smuid)
 
-    def _send_to_account(self, wanted: Wanted, smuid: int, topic: Topic, priority: int) -> None:
+    def _send_to_account(self, wanted: TopicSubscriber, smuid: int, topic: Topic, priority: int) -> None:
         sessions = self.sessions_of(wanted.account)
         for session in sessions:
             self._send_to(session, smuid, topic, wanted.name, priority)
         if not sessions:
             self.deliveries.add(smuid, topic.number, wanted.account, None, wanted.name, priority, False)
 
-    def _send_to(self, session: Session, smuid: int, topic: Topic, name: str, priority: int) -> None:
+    def _send_to(self, session: SmqpSession, smuid: int, topic: Topic, name: str, priority: int) -> None:
         current = not session.channel.is_suspended
         self.deliveries.add(smuid, topic.number, session.owner.number, session.number, name, priority, current)
         self.wake(session)
 
-    def recipients(self, topic: Topic) -> list[Wanted]:
+    def recipients(self, topic: Topic) -> list[TopicSubscriber]:
         """List the accounts that are subscribed to a topic, under its own name or that of a link to it."""
         versions = (self.directory.version, self.subscriptions.version, self.rights.version)
         if self._recipients_of != versions:
@@ -250,17 +250,17 @@ class Core:
             found = self._recipients[topic.number] = [each for each in wanted if self._may_hear(each, topic)]
         return found
 
-    def _may_hear(self, wanted: Wanted, topic: Topic) -> bool:
+    def _may_hear(self, wanted: TopicSubscriber, topic: Topic) -> bool:
         account = self.accounts.get(wanted.account)
         return account is not None and self.rights.allows(account, topic, Right.SUBSCRIBE)
 
-    def _interested(self, topic: Topic) -> list[Session]:
+    def _interested(self, topic: Topic) -> list[SmqpSession]:
         return [session for session in self.sessions.values() if session.is_ready and self._hears(session, topic)]
 
     def wake_queue(self, topic: Topic) -> None:
         """Look soon whether somebody can take what waits in a queue."""
         for session in self._interested(topic):
-            if session.channel.phase in (Phase.NONE, Phase.IDLE):
+            if session.channel.phase in (SessionPhase.NONE, SessionPhase.IDLE):
                 self.wake(session)
 
     def subscriber_count(self, topic: Topic) -> int:
@@ -271,7 +271,7 @@ class Core:
 
     # What channels ask
 
-    def next_item(self, session: Session) -> Item | None:
+    def next_item(self, session: SmqpSession) -> Item | None:
         """Say what a session gets next: its own, else what waits in its queues."""
         item = self.deliveries.next_for(session.number)
         if item is None and session.interests:
@@ -280,7 +280,7 @@ class Core:
             item = self.deliveries.next_of_queues(queues)
         return item
 
-    def take(self, session: Session, item: Item) -> int:
+    def take(self, session: SmqpSession, item: Item) -> int:
         """Note that an item is on its way to a session; return how many were before it."""
         if item.account is None:
             self.deliveries.assign(item.number, session.number)
@@ -297,7 +297,7 @@ class Core:
         command = format_command(Command(kind=Notice.MESSAGE, topic=host + item.name))
         return notice(command + self.head(message) + count + b"\r\n" + message.body)
 
-    def head(self, message: Stored) -> bytes:
+    def head(self, message: StoredMessage) -> bytes:
         """Write the header attributes of a message, without the empty line after them."""
         smuid = message.origin or f"{self.options.context}/{message.smuid}"
         first = f"Created: {message.created}\r\nSmuid: {smuid}\r\nCmuid: {message.cmuid}\r\n"
@@ -307,7 +307,7 @@ class Core:
         """Say how long to wait for the acknowledgement of a message."""
         topic = self.directory.get(item.topic)
         if topic.retry_timeout is None and topic.kind is not TopicKind.TOPIC:
-            return WORKING_TIME
+            return WORKING_SECONDS
         return self.options.retry_timeout if topic.retry_timeout is None else topic.retry_timeout
 
     def pause_after(self, item: Item) -> float:
@@ -336,7 +336,7 @@ class Core:
             self.deliveries.assign(item.number, None)
             self.wake_queue(topic)
 
-    def _send_receipt(self, message: Stored) -> None:
+    def _send_receipt(self, message: StoredMessage) -> None:
         account = None if message.account is None else self.accounts.get(message.account)
         if account is not None and self.directory.has(account.topic):
             self.publish(receipt(message, account, self.options, self.clock()))
@@ -348,7 +348,7 @@ class Core:
         if self.deliveries.is_awaited(smuid):
             return
         row = self.database.row("SELECT topic, timeout, state FROM messages WHERE smuid = ?", smuid)
-        if row is None or row[2] != State.PENDING:
+        if row is None or row[2] != MessageState.PENDING:
             return
         topic = self.directory.get(row[0])
         if topic.kind is not TopicKind.TOPIC and not given_up:
@@ -356,22 +356,24 @@ class Core:
         elif row[1] == 0 or topic.kind is not TopicKind.TOPIC:
             self.throw_away(smuid)
         else:
-            self.messages.set_state(smuid, State.LINGERING, None if row[1] == FOREVER else self.clock() + row[1])
+            self.messages.set_state(
+                smuid, MessageState.LINGERING, None if row[1] == FOREVER_SECONDS else self.clock() + row[1]
+            )
         self.finish_removal(topic)
 
     def throw_away(self, smuid: int) -> None:
         """Move a message to Trash; whoever has not had it gets it no more."""
         self.deliveries.forget(smuid, also_delivered=False)
-        self.messages.set_state(smuid, State.TRASH, self.clock() + self.options.trash_lifetime)
+        self.messages.set_state(smuid, MessageState.TRASH, self.clock() + self.options.trash_lifetime)
 
     def sweep(self) -> None:
         """Move what has expired to Trash, and what was long enough in Trash out of it."""
         now = self.clock()
-        for smuid, state in self.messages.due(now, SWEEP):
+        for smuid, state in self.messages.due(now, SWEEP_MESSAGES):
             row = self.database.row("SELECT topic FROM messages WHERE smuid = ?", smuid)
             if row is None:  # it went with its topic
                 continue
-            if state is State.TRASH:
+            if state is MessageState.TRASH:
                 self.messages.remove(smuid)
             else:
                 self.throw_away(smuid)

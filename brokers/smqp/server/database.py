@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.smqp.protocol.replies import StoreError
+from brokers.smqp.protocol.replies import SmqpStoreError
 
 VERSION: Final = 1
 TABLES: Final = """
@@ -95,7 +95,7 @@ class Database:
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)
             self._open()
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{path} cannot be used as the store of a server: {error}") from error
+            raise SmqpStoreError(f"{path} cannot be used as the store of a server: {error}") from error
 
     def _open(self) -> None:
         self.execute("PRAGMA journal_mode = WAL")
@@ -107,7 +107,7 @@ class Database:
             self.execute("INSERT INTO smqp VALUES (?)", VERSION)
         found = self.row("SELECT version FROM smqp")
         if found is None or found[0] != VERSION:
-            raise StoreError(f"{self._path} is of version {found and found[0]}, and this server is for {VERSION}")
+            raise SmqpStoreError(f"{self._path} is of version {found and found[0]}, and this server is for {VERSION}")
         if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'held'") is None:
             self._execute_all(HELD)
         self.execute("COMMIT")

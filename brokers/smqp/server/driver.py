@@ -30,11 +30,21 @@ from brokers.listeners.guesses import Guesses, Lane
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.room import Room
 from brokers.smqp.server.accounts import Password
-from brokers.smqp.server.actions import Action, Check, Close, Connect, Hash, NotifyClose, NotifyWrite, Resume, Write
+from brokers.smqp.server.actions import (
+    Action,
+    CheckPassword,
+    Close,
+    Connect,
+    HashPassword,
+    NotifyClose,
+    NotifyWrite,
+    Resume,
+    Write,
+)
 from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.engine import LOGGED_IN, Engine
-from brokers.smqp.server.links import Link, Peer
+from brokers.smqp.server.engine import LOGGED_IN_READ_OCTETS, SmqpEngine
+from brokers.smqp.server.links import Peer, PeerLink
 from brokers.smqp.server.options import SERVER_PORT, Options
 from brokers.threads.thread import Pool, Thread
 
@@ -175,13 +185,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-HASHERS: Final = 2
+HASH_THREADS: Final = 2
 """Threads that compare passwords."""
-TURNS: Final = 5
+MAX_CLOSE_TURNS: Final = 5
 HANDSHAKE_TIMEOUT: Final = 10.0
-FILES_EACH: Final = 2
+FILES_PER_CLIENT: Final = 2
 """Descriptors of one client: its two connections."""
-FAREWELL: Final = 0.5
+FAREWELL_SECONDS: Final = 0.5
 """Seconds that closing leaves for what is to be written."""
 
 
@@ -201,23 +211,23 @@ class Server:
         self, store: str | Path, options: Options | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         given = options or Options()
-        given = replace(given, max_sessions=bounded(given.max_sessions, FILES_EACH, "SMQP clients"))
-        self.engine = Engine(Database(store), given, clock=clock)
+        given = replace(given, max_sessions=bounded(given.max_sessions, FILES_PER_CLIENT, "SMQP clients"))
+        self.engine = SmqpEngine(Database(store), given, clock=clock)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="smqp server", daemon=True)
-        self._hashers = Pool(HASHERS, "smqp password")
+        self._hashers = Pool(HASH_THREADS, "smqp password")
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
         room = Room(2 * self.engine.core.options.max_strangers, "TLS handshakes")
         self._handshakes = Handshakes(room, HANDSHAKE_TIMEOUT)
         self._guesses = Guesses()
         self._turns_of: WeakValueDictionary[Lane, asyncio.Lock] = WeakValueDictionary()
-        self.buffer: Final = memoryview(bytearray(LOGGED_IN))
+        self.buffer: Final = memoryview(bytearray(LOGGED_IN_READ_OCTETS))
         self._commands: dict[int, CommandProtocol] = {}
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._comparing: set[asyncio.Task[None]] = set()
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, PeerLink] = {}
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -271,7 +281,7 @@ class Server:
         """
         if peer.context in self._links:
             raise ValueError(f"there is a link to {peer.context}")
-        link = Link(self.engine.core, self.call, peer)
+        link = PeerLink(self.engine.core, self.call, peer)
         self._links[peer.context] = link
         self.call(self._know_links).result()
         link.start()
@@ -326,7 +336,7 @@ class Server:
         for protocol in protocols:
             protocol.close()
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(each.ended for each in protocols)), FAREWELL)
+            await asyncio.wait_for(asyncio.gather(*(each.ended for each in protocols)), FAREWELL_SECONDS)
         for protocol in protocols:
             protocol.abort()
         await self._turns()
@@ -344,7 +354,7 @@ class Server:
 
     async def _turns(self) -> None:
         """Let the loop do what is under way."""
-        for _ in range(TURNS):
+        for _ in range(MAX_CLOSE_TURNS):
             await asyncio.sleep(0)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -466,16 +476,16 @@ class Server:
             protocol.transport = secured
         return protocol
 
-    async def _compare_or_hash(self, action: Check | Hash) -> None:
+    async def _compare_or_hash(self, action: CheckPassword | HashPassword) -> None:
         cost = self.engine.core.options.scrypt_cost
-        if isinstance(action, Hash):
+        if isinstance(action, HashPassword):
             password = await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
             self.engine.hashed(action.session, password)
         else:
             await self._compare(action, cost)
         self.flush_soon()
 
-    async def _compare(self, action: Check, cost: int) -> None:
+    async def _compare(self, action: CheckPassword, cost: int) -> None:
         """Compare a password, after those that came before it from the same address."""
         lane = self._guesses.lane(action.address, action.account)
         async with self._turns_of.setdefault(lane, asyncio.Lock()):

@@ -16,70 +16,70 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from brokers.listeners.room import Room
-from brokers.smqp.protocol.commands import Kind
-from brokers.smqp.protocol.dialogue import CommandReader, Heard, format_banner
-from brokers.smqp.protocol.replies import Code, RefusedError, ReplyForm, format_reply, plain
+from brokers.smqp.protocol.commands import CommandKind
+from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, format_banner
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, ReplyForm, format_reply, plain
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import Action, Close, Resume, Write
 from brokers.smqp.server.commands import login, publish, query, settings, subscribe, topics
-from brokers.smqp.server.core import Core
+from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.options import Options
-from brokers.smqp.server.session import Answer, Channel, Session, Stage
+from brokers.smqp.server.session import SmqpAnswer, SmqpChannel, SmqpSession, Stage
 
 log = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[Core, Session, Heard], Answer | None]
+Handler: TypeAlias = Callable[[SmqpCore, SmqpSession, ReceivedCommand], SmqpAnswer | None]
 
-HANDLERS: Final[Mapping[Kind, Handler]] = {
-    Kind.LOGIN: login.login,
-    Kind.PASSWORD: login.password,
-    Kind.COUNT_TOPIC: query.count_topics,
-    Kind.COUNT_MESSAGE: query.count_messages,
-    Kind.COUNT_SUBSCRIBERS: query.count_subscribers,
-    Kind.LIST_TOPIC: query.list_topics,
-    Kind.LIST_MESSAGE: query.list_messages,
-    Kind.CREATE_TOPIC: topics.create,
-    Kind.REMOVE_TOPIC: topics.remove,
-    Kind.REMOVE_MESSAGE: topics.remove_message,
-    Kind.SET_TOPIC_NAME: topics.rename,
-    Kind.SET_TOPIC_KEYWORD: topics.set_keywords,
-    Kind.SET_LOGIN_PASSWORD: login.set_password,
-    Kind.SET_LOGIN_NAME: login.set_own,
-    Kind.SET_LOGIN_EMAIL: login.set_own,
-    Kind.SET_LOGIN_ADDRESS: login.set_own,
-    Kind.SET_LOGIN_PHONE: login.set_own,
-    Kind.SET_NOTIFY_PORT: settings.port,
-    Kind.SET_NOTIFY_SUSPEND: settings.suspend,
-    Kind.SET_NOTIFY_RESUME: settings.resume,
-    Kind.FIND_TOPIC: query.find_topics,
-    Kind.PUBLISH_MESSAGE: publish.publish,
-    Kind.PUBLISH_REPLY: publish.reply,
-    Kind.REPUBLISH_MESSAGE: publish.republish,
-    Kind.SUBSCRIBE_MESSAGE: subscribe.subscribe,
-    Kind.SUBSCRIBE_TOPIC: subscribe.subscribe,
-    Kind.SUBSCRIBE_SUBSCRIBER: subscribe.subscribe,
-    Kind.SUBSCRIBE_SERVER_TIMEOUT: subscribe.subscribe_timeout,
-    Kind.UNSUBSCRIBE_MESSAGE: subscribe.unsubscribe,
-    Kind.UNSUBSCRIBE_TOPIC: subscribe.unsubscribe,
-    Kind.UNSUBSCRIBE_SUBSCRIBER: subscribe.unsubscribe,
-    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: subscribe.unsubscribe_timeout,
-    Kind.UNSUBSCRIBE_ALL: subscribe.unsubscribe_all,
-    Kind.GET_MESSAGE: query.get_messages,
-    Kind.GET_TOPIC_KEYWORDS: query.get_keywords,
-    Kind.NOOP: settings.noop,
-    Kind.QUIT: settings.noop,
+HANDLERS: Final[Mapping[CommandKind, Handler]] = {
+    CommandKind.LOGIN: login.login,
+    CommandKind.PASSWORD: login.password,
+    CommandKind.COUNT_TOPIC: query.count_topics,
+    CommandKind.COUNT_MESSAGE: query.count_messages,
+    CommandKind.COUNT_SUBSCRIBERS: query.count_subscribers,
+    CommandKind.LIST_TOPIC: query.list_topics,
+    CommandKind.LIST_MESSAGE: query.list_messages,
+    CommandKind.CREATE_TOPIC: topics.create,
+    CommandKind.REMOVE_TOPIC: topics.remove,
+    CommandKind.REMOVE_MESSAGE: topics.remove_message,
+    CommandKind.SET_TOPIC_NAME: topics.rename,
+    CommandKind.SET_TOPIC_KEYWORD: topics.set_keywords,
+    CommandKind.SET_LOGIN_PASSWORD: login.set_password,
+    CommandKind.SET_LOGIN_NAME: login.set_own,
+    CommandKind.SET_LOGIN_EMAIL: login.set_own,
+    CommandKind.SET_LOGIN_ADDRESS: login.set_own,
+    CommandKind.SET_LOGIN_PHONE: login.set_own,
+    CommandKind.SET_NOTIFY_PORT: settings.port,
+    CommandKind.SET_NOTIFY_SUSPEND: settings.suspend,
+    CommandKind.SET_NOTIFY_RESUME: settings.resume,
+    CommandKind.FIND_TOPIC: query.find_topics,
+    CommandKind.PUBLISH_MESSAGE: publish.publish,
+    CommandKind.PUBLISH_REPLY: publish.reply,
+    CommandKind.REPUBLISH_MESSAGE: publish.republish,
+    CommandKind.SUBSCRIBE_MESSAGE: subscribe.subscribe,
+    CommandKind.SUBSCRIBE_TOPIC: subscribe.subscribe,
+    CommandKind.SUBSCRIBE_SUBSCRIBER: subscribe.subscribe,
+    CommandKind.SUBSCRIBE_SERVER_TIMEOUT: subscribe.subscribe_timeout,
+    CommandKind.UNSUBSCRIBE_MESSAGE: subscribe.unsubscribe,
+    CommandKind.UNSUBSCRIBE_TOPIC: subscribe.unsubscribe,
+    CommandKind.UNSUBSCRIBE_SUBSCRIBER: subscribe.unsubscribe,
+    CommandKind.UNSUBSCRIBE_SERVER_TIMEOUT: subscribe.unsubscribe_timeout,
+    CommandKind.UNSUBSCRIBE_ALL: subscribe.unsubscribe_all,
+    CommandKind.GET_MESSAGE: query.get_messages,
+    CommandKind.GET_TOPIC_KEYWORDS: query.get_keywords,
+    CommandKind.NOOP: settings.noop,
+    CommandKind.QUIT: settings.noop,
 }
-FOR_STRANGERS: Final = frozenset({Kind.LOGIN, Kind.PASSWORD, Kind.NOOP, Kind.QUIT})
-LOGGED_IN: Final = 256 * 1024
+FOR_STRANGERS: Final = frozenset({CommandKind.LOGIN, CommandKind.PASSWORD, CommandKind.NOOP, CommandKind.QUIT})
+LOGGED_IN_READ_OCTETS: Final = 256 * 1024
 """Octets that are read at once from a client that is logged in."""
-STRANGER: Final = 4 * 1024
+STRANGER_READ_OCTETS: Final = 4 * 1024
 """The same, from one that is not."""
-LONGEST_WAIT: Final = 60.0
+MAX_WAIT_SECONDS: Final = 60.0
 """Seconds until the engine wants to look at the clock again at the latest."""
 
 
-class Engine:
+class SmqpEngine:
     """One server.
 
     Args:
@@ -97,7 +97,7 @@ class Engine:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.core = Core(database, options, clock, ticks)
+        self.core = SmqpCore(database, options, clock, ticks)
         self.core.recover()
         self.is_available = True
         self._last = 0
@@ -121,8 +121,8 @@ class Engine:
             return self._last
         reader = CommandReader(options.limits, options.dialect)
         reader.takes_messages = False  # until somebody is logged in
-        session = Session(self._last, address, reader, held, is_secure=is_secure)
-        session.channel = Channel(self.core, session)
+        session = SmqpSession(self._last, address, reader, held, is_secure=is_secure)
+        session.channel = SmqpChannel(self.core, session)
         session.finish = lambda answer: self._finish(session, answer)
         session.idle = self.core.later(options.login_timeout, lambda: self._took_too_long(session))
         self.core.sessions[self._last] = session
@@ -134,7 +134,7 @@ class Engine:
         if session is not None:
             self._took_too_long(session)
 
-    def _note(self, session: Session) -> None:
+    def _note(self, session: SmqpSession) -> None:
         """Note whether a client keeps us waiting that has not been logged in so far."""
         if session.is_ready:
             self._room.settle(session.held, session.owner.name, self.core.options.max_sessions)
@@ -151,7 +151,7 @@ class Engine:
     def room(self, number: int) -> int:
         """Say how many octets of a client to read at once: of a stranger few, as they may have to be held."""
         session = self.core.sessions.get(number)
-        return LOGGED_IN if session is not None and session.is_ready else STRANGER
+        return LOGGED_IN_READ_OCTETS if session is not None and session.is_ready else STRANGER_READ_OCTETS
 
     def is_full(self, number: int) -> bool:
         """Say whether `drained` is to be called once all that was written went out."""
@@ -219,7 +219,7 @@ class Engine:
         """A notify connection ended."""
         self._to_channel(number, lambda channel: channel.lost(attempt))
 
-    def _to_channel(self, number: int, tell: Callable[[Channel], None]) -> None:
+    def _to_channel(self, number: int, tell: Callable[[SmqpChannel], None]) -> None:
         session = self.core.sessions.get(number)
         if session is not None:
             self._guarded(lambda: tell(session.channel))
@@ -233,7 +233,7 @@ class Engine:
             expiry = self.core.messages.next_due()
         except sqlite3.Error:  # which the next commit tells
             expiry = None
-        seconds = [LONGEST_WAIT]
+        seconds = [MAX_WAIT_SECONDS]
         if timer is not None:
             seconds.append(timer - self.core.ticks())
         if expiry is not None:
@@ -285,60 +285,60 @@ class Engine:
 
     # Commands
 
-    def _read(self, session: Session) -> None:
+    def _read(self, session: SmqpSession) -> None:
         while self._is_open(session) and (heard := session.reader.next()) is not None:
             self._refresh(session)
             self._answer(session, lambda heard=heard: self._handle(session, heard))  # type: ignore[misc]
             if session.is_busy and not session.is_ready:
                 self._note(session)
-            if heard.command is not None and heard.command.kind is Kind.QUIT and heard.refusal is None:
+            if heard.command is not None and heard.command.kind is CommandKind.QUIT and heard.refusal is None:
                 self._end(session)
 
-    def _is_open(self, session: Session) -> bool:
+    def _is_open(self, session: SmqpSession) -> bool:
         return not (session.is_busy or session.is_full or session.stage is Stage.ENDED)
 
-    def _handle(self, session: Session, heard: Heard) -> Answer | None:
+    def _handle(self, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
         if heard.refusal is not None:
             if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD):
                 session.stage = Stage.READY
             raise heard.refusal
         assert heard.command is not None
         kind = heard.command.kind
-        assert isinstance(kind, Kind)
+        assert isinstance(kind, CommandKind)
         if not session.is_ready and kind not in FOR_STRANGERS:
-            code = Code.BAD_REQUEST if session.stage is Stage.NAMED else Code.UNAUTHORIZED
+            code = ReplyCode.BAD_REQUEST if session.stage is Stage.NAMED else ReplyCode.UNAUTHORIZED
             raise RefusedError(code, "first comes LOGIN, then PASS")
         if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD) and kind not in FOR_STRANGERS:
             session.stage = Stage.READY
-            raise RefusedError(Code.BAD_REQUEST, "after SET LOGIN PASSWORD comes PASS, twice")
+            raise RefusedError(ReplyCode.BAD_REQUEST, "after SET LOGIN PASSWORD comes PASS, twice")
         return HANDLERS[kind](self.core, session, heard)
 
-    def _answer(self, session: Session, handle: Callable[[], Answer | None]) -> None:
+    def _answer(self, session: SmqpSession, handle: Callable[[], SmqpAnswer | None]) -> None:
         """Carry a command out, or undo it, and say which."""
         try:
             with self.core.database.savepoint():
                 answer = handle()
         except RefusedError as error:
             log.debug("session %d is told: %s", session.number, error)
-            answer = Answer(error.reply, ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
+            answer = SmqpAnswer(error.reply, ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
         except sqlite3.Error:
             log.exception("a command of session %d failed in the store", session.number)
             self._reload()
-            answer = Answer(plain(Code.UNAVAILABLE))
+            answer = SmqpAnswer(plain(ReplyCode.UNAVAILABLE))
         except Exception:
             log.exception("a command of session %d failed", session.number)
             self._reload()
-            answer = Answer(plain(Code.SERVER_ERROR))
+            answer = SmqpAnswer(plain(ReplyCode.SERVER_ERROR))
         if answer is not None:
             self._write(session, answer)
         if session.failures >= self.core.options.max_failures:
             self._end(session)
 
-    def _finish(self, session: Session, answer: Answer) -> None:
+    def _finish(self, session: SmqpSession, answer: SmqpAnswer) -> None:
         """Give the answer that a command had to wait for, and go on reading."""
         self._finish_with(session, lambda: answer)
 
-    def _finish_with(self, session: Session, handle: Callable[[], Answer]) -> None:
+    def _finish_with(self, session: SmqpSession, handle: Callable[[], SmqpAnswer]) -> None:
         session.is_busy = False
         was_ready = session.is_ready
         self._answer(session, handle)
@@ -347,16 +347,16 @@ class Engine:
         self.core.do(Resume(session.number))
         self._read(session)
 
-    def _write(self, session: Session, answer: Answer) -> None:
+    def _write(self, session: SmqpSession, answer: SmqpAnswer) -> None:
         octets = format_reply(answer.reply, answer.form) + answer.body
         session.unsent += len(octets)
         self.core.do(Write(session.number, octets))
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: SmqpSession) -> None:
         self.core.do(Close(session.number))
         self._leave(session)
 
-    def _leave(self, session: Session) -> None:
+    def _leave(self, session: SmqpSession) -> None:
         if session.number not in self.core.sessions:
             return
         if session.idle is not None:
@@ -366,7 +366,7 @@ class Engine:
         self._room.leave(session.held)
         session.stage = Stage.ENDED
 
-    def _refresh(self, session: Session) -> None:
+    def _refresh(self, session: SmqpSession) -> None:
         """Let the time begin anew in which a client that is logged in has to say something."""
         if not session.is_ready or session.idle is None:
             return
@@ -375,10 +375,10 @@ class Engine:
         if timeout is not None:
             session.idle = self.core.later(timeout, lambda: self._took_too_long(session))
 
-    def _took_too_long(self, session: Session) -> None:
+    def _took_too_long(self, session: SmqpSession) -> None:
         if session.number not in self.core.sessions or (session.is_ready and self.core.options.idle_timeout is None):
             return
-        self._write(session, Answer(plain(Code.TIMED_OUT)))
+        self._write(session, SmqpAnswer(plain(ReplyCode.TIMED_OUT)))
         self._guarded(lambda: self._end(session))
 
     def _guarded(self, function: Callable[[], None]) -> None:

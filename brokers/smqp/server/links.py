@@ -23,20 +23,20 @@ from brokers.smqp.client.connection import Address, KeptConnection, secured_by
 from brokers.smqp.client.inbox import SubscriberCount
 from brokers.smqp.client.notifications import told_of
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, Kind
-from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.commands import Command, CommandKind
+from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.messages import Attribute, Attributes, parse_line
-from brokers.smqp.protocol.replies import AGAIN, Code, RefusedError
+from brokers.smqp.protocol.replies import AGAIN, RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import covers, fold, is_wildcard
-from brokers.smqp.server.core import Core
-from brokers.smqp.server.messages import Stored
+from brokers.smqp.server.core import SmqpCore
+from brokers.smqp.server.messages import StoredMessage
 from brokers.smqp.server.options import SERVER_PORT
 from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 
 HOPS: Final = "X-Hops"
-BATCH: Final = 100
+BATCH_MESSAGES: Final = 100
 """How many messages are taken from the store at a time."""
 
 
@@ -65,10 +65,10 @@ class Peer:
     options: ClientOptions = field(default_factory=ClientOptions)
 
 
-class Outgoing(NamedTuple):
+class ForwardedMessage(NamedTuple):
     """A message that is to go on."""
 
-    message: Stored
+    message: StoredMessage
     path: str
 
 
@@ -79,30 +79,30 @@ class Interest:
         self.counts: dict[str, int] = {}
         self.generation = 0
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         """Take messages, which nobody subscribed to, and let them be."""
         return True
 
-    def confirmed(self, heard: Heard) -> None:
+    def confirmed(self, heard: ReceivedCommand) -> None:
         """Nothing comes of that."""
 
-    def doubted(self, heard: Heard) -> None:
+    def doubted(self, heard: ReceivedCommand) -> None:
         """Nothing comes of that either."""
 
     def ended(self) -> None:
         """Nothing waits."""
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         """Note how many subscribe now."""
         told = told_of(heard)
         if isinstance(told, SubscriberCount):
             self.counts[fold(told.topic)] = told.count
 
 
-OnServer: TypeAlias = "Callable[[Callable[[], list[Outgoing]]], Future[list[Outgoing]]]"
+OnServer: TypeAlias = "Callable[[Callable[[], list[ForwardedMessage]]], Future[list[ForwardedMessage]]]"
 
 
-class Link:
+class PeerLink:
     """Passes messages on to one other server, on a thread of its own, until it is closed.
 
     Args:
@@ -111,7 +111,7 @@ class Link:
         peer: the other server.
     """
 
-    def __init__(self, core: Core, call: OnServer, peer: Peer) -> None:
+    def __init__(self, core: SmqpCore, call: OnServer, peer: Peer) -> None:
         self.peer = peer
         self._core = core
         self._call = call
@@ -173,14 +173,14 @@ class Link:
             if not outgoing:
                 self._wake.wait()
 
-    def _send(self, connection: KeptConnection, outgoing: Outgoing) -> bool:
+    def _send(self, connection: KeptConnection, outgoing: ForwardedMessage) -> bool:
         """Pass one message on, or decide not to; False if that is to be tried again with a new connection."""
         try:
             if self._is_wanted(connection, outgoing):
                 self._numbers += 1
                 context = self._core.options.context
                 command = Command(
-                    kind=Kind.PUBLISH_MESSAGE,
+                    kind=CommandKind.PUBLISH_MESSAGE,
                     topic=_host(outgoing.message, context) + outgoing.path,
                     cmuid=f"F{self._numbers}",
                 )
@@ -193,7 +193,7 @@ class Link:
         self._on_server(lambda core: self._done(core, outgoing.message.smuid))
         return True
 
-    def _is_wanted(self, connection: KeptConnection, outgoing: Outgoing) -> bool:
+    def _is_wanted(self, connection: KeptConnection, outgoing: ForwardedMessage) -> bool:
         message = outgoing.message
         if self.peer.context in _hops(message) or _host(message, "") == self.peer.context:
             return False
@@ -210,10 +210,10 @@ class Link:
         folded = fold(path)
         if folded not in self._interest.counts:
             try:
-                connection.subscribed(Command(kind=Kind.SUBSCRIBE_SUBSCRIBER, topic=path))
-                found = connection.ask(Command(kind=Kind.COUNT_SUBSCRIBERS, topic=path)).data
+                connection.subscribed(Command(kind=CommandKind.SUBSCRIBE_SUBSCRIBER, topic=path))
+                found = connection.ask(Command(kind=CommandKind.COUNT_SUBSCRIBERS, topic=path)).data
             except RefusedError as error:
-                if error.code is Code.NOT_FOUND:
+                if error.code is ReplyCode.NOT_FOUND:
                     return 0
                 raise
             self._interest.counts.setdefault(folded, int(found[0]))
@@ -221,23 +221,23 @@ class Link:
 
     # On the server's thread
 
-    def _on_server(self, function: Callable[[Core], list[Outgoing]]) -> list[Outgoing]:
+    def _on_server(self, function: Callable[[SmqpCore], list[ForwardedMessage]]) -> list[ForwardedMessage]:
         return self._call(lambda: function(self._core)).result()
 
-    def _waiting(self, core: Core) -> list[Outgoing]:
+    def _waiting(self, core: SmqpCore) -> list[ForwardedMessage]:
         rows = core.database.rows(
-            "SELECT smuid FROM forwards WHERE link = ? ORDER BY smuid LIMIT ?", self.peer.context, BATCH
+            "SELECT smuid FROM forwards WHERE link = ? ORDER BY smuid LIMIT ?", self.peer.context, BATCH_MESSAGES
         )
         messages = [message for (smuid,) in rows if (message := core.messages.get(smuid)) is not None]
-        return [Outgoing(message, core.directory.get(message.topic).path) for message in messages]
+        return [ForwardedMessage(message, core.directory.get(message.topic).path) for message in messages]
 
-    def _done(self, core: Core, smuid: int) -> list[Outgoing]:
+    def _done(self, core: SmqpCore, smuid: int) -> list[ForwardedMessage]:
         core.database.begin()
         core.database.execute("DELETE FROM forwards WHERE link = ? AND smuid = ?", self.peer.context, smuid)
         return []
 
 
-def forwarded(message: Stored, context: str) -> bytes:
+def forwarded(message: StoredMessage, context: str) -> bytes:
     """Write a message as it goes to another server: one less of Depth, with its first name and all it came through."""
     lines = [parse_line(line) for line in message.header.decode().split("\r\n") if line]
     depth = message.depth if message.depth < 0 else message.depth - 1
@@ -254,7 +254,7 @@ def forwarded(message: Stored, context: str) -> bytes:
     return header.written() + b"\r\n" + message.body + b"\r\n"
 
 
-def _hops(message: Stored) -> list[str]:
+def _hops(message: StoredMessage) -> list[str]:
     """List the servers that a message of another server came through; one's own clients cannot say so."""
     if message.origin is None:
         return []
@@ -262,5 +262,5 @@ def _hops(message: Stored) -> list[str]:
     return [hop for each in lines.text(HOPS).split(",") if (hop := each.strip())]
 
 
-def _host(message: Stored, context: str) -> str:
+def _host(message: StoredMessage, context: str) -> str:
     return context if message.origin is None else message.origin.rpartition("/")[0]

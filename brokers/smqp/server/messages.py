@@ -16,7 +16,7 @@ from brokers.smqp.protocol.ids import Ranges
 from brokers.smqp.server.database import Database
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """PENDING: somebody is still to be informed. LINGERING: all current subscribers are, its time runs. TRASH: dead."""
 
     PENDING = 0
@@ -24,11 +24,11 @@ class State(IntEnum):
     TRASH = 2
 
 
-KEPT: Final = (State.PENDING, State.LINGERING)
+KEPT: Final = (MessageState.PENDING, MessageState.LINGERING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredMessage:
     """One message as it is kept: its header and body are as they go out.
 
     Attributes:
@@ -70,7 +70,7 @@ class Stored:
     depth: int
     receipt: bool
     sequenced: bool
-    state: State = State.PENDING
+    state: MessageState = MessageState.PENDING
     expires: float | None = None
 
 
@@ -94,11 +94,11 @@ class Messages:
         if self._database.row("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'") is None:
             self._database.execute("INSERT INTO sqlite_sequence VALUES ('messages', ?)", smuid - 1)
 
-    def add(self, message: Stored) -> int:
+    def add(self, message: StoredMessage) -> int:
         """Store a message; return the number that it got, which is higher than any before."""
         return self._database.insert(INSERT, *(getattr(message, name) for name in NAMES[1:]))
 
-    def get(self, smuid: int) -> Stored | None:
+    def get(self, smuid: int) -> StoredMessage | None:
         """Return a message."""
         return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
 
@@ -111,16 +111,16 @@ class Messages:
 
     def numbers(self, topic: int, *, trash: bool) -> list[int]:
         """List the messages of a topic, or of its Trash."""
-        states = (State.TRASH, State.TRASH) if trash else KEPT
+        states = (MessageState.TRASH, MessageState.TRASH) if trash else KEPT
         rows = self._database.rows(
             "SELECT smuid FROM messages WHERE topic = ? AND state IN (?, ?) ORDER BY smuid", topic, *states
         )
         return [number for (number,) in rows]
 
-    def within(self, topic: int, ranges: Ranges, limit: int, *, trash: bool) -> list[Stored]:
+    def within(self, topic: int, ranges: Ranges, limit: int, *, trash: bool) -> list[StoredMessage]:
         """Return up to `limit` messages of a topic, or of its Trash, whose numbers are in ranges."""
-        states = (State.TRASH, State.TRASH) if trash else KEPT
-        found: dict[int, Stored] = {}
+        states = (MessageState.TRASH, MessageState.TRASH) if trash else KEPT
+        found: dict[int, StoredMessage] = {}
         for begin, end in ranges:
             rows = self._database.rows(
                 f"{SELECT} WHERE topic = ? AND state IN (?, ?) AND smuid BETWEEN ? AND ? ORDER BY smuid LIMIT ?",
@@ -131,7 +131,7 @@ class Messages:
 
     def count(self, topic: int, *, trash: bool = False) -> int:
         """Count the messages of a topic, or of its Trash."""
-        states = (State.TRASH, State.TRASH) if trash else KEPT
+        states = (MessageState.TRASH, MessageState.TRASH) if trash else KEPT
         query = "SELECT COUNT(*) FROM messages WHERE topic = ? AND state IN (?, ?)"
         return int(self._database.row(query, topic, *states)[0])
 
@@ -140,7 +140,7 @@ class Messages:
         row = self._database.row("SELECT octets FROM held WHERE topic = ?", topic)
         return 0 if row is None else int(row[0])
 
-    def set_state(self, smuid: int, state: State, expires: float | None) -> None:
+    def set_state(self, smuid: int, state: MessageState, expires: float | None) -> None:
         """Note where a message is in its life, and when that changes by itself."""
         self._database.execute("UPDATE messages SET state = ?, expires = ? WHERE smuid = ?", state, expires, smuid)
 
@@ -148,10 +148,10 @@ class Messages:
         """Say whether a receipt is due, which it is once."""
         return bool(self._database.execute("UPDATE messages SET receipt = 0 WHERE smuid = ? AND receipt = 1", smuid))
 
-    def due(self, now: float, limit: int) -> list[tuple[int, State]]:
+    def due(self, now: float, limit: int) -> list[tuple[int, MessageState]]:
         """List messages whose state changes by now."""
         query = "SELECT smuid, state FROM messages WHERE expires <= ? ORDER BY expires LIMIT ?"
-        return [(smuid, State(state)) for smuid, state in self._database.rows(query, now, limit)]
+        return [(smuid, MessageState(state)) for smuid, state in self._database.rows(query, now, limit)]
 
     def next_due(self) -> float | None:
         """Say when the next state changes by itself."""
@@ -184,13 +184,13 @@ class Messages:
         self._database.execute("DELETE FROM origins WHERE seen < ?", before)
 
 
-def _stored(row: Any) -> Stored | None:
+def _stored(row: Any) -> StoredMessage | None:
     if row is None:
         return None
     values = dict(zip(NAMES, row, strict=True))
-    values["state"] = State(values["state"])
+    values["state"] = MessageState(values["state"])
     values["receipt"], values["sequenced"] = bool(values["receipt"]), bool(values["sequenced"])
-    return Stored(**values)
+    return StoredMessage(**values)
 
 
 NO_TIME: Final = -1e18

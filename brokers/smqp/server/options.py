@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.smqp.protocol.dialect import STRICT, Dialect
-from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
+from brokers.smqp.protocol.messages import SmqpLimits
 
 SERVER_PORT: Final = 720
 CLIENT_PORT: Final = 721
@@ -59,8 +59,8 @@ class Options:
 
     context: str = "localhost"
     software: str = "soapjms"
-    dialect: Dialect = STRICT
-    limits: Limits = field(default_factory=Limits)
+    dialect: SmqpDialect = STRICT
+    limits: SmqpLimits = field(default_factory=SmqpLimits)
     default_timeout: float | None = 86_400.0
     announces_timeout: bool = True
     default_priority: int = 10

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from brokers.smqp.protocol.ids import format_date
 from brokers.smqp.protocol.messages import END, Attribute, Attributes
 from brokers.smqp.server.accounts import Account
-from brokers.smqp.server.messages import Stored
+from brokers.smqp.server.messages import StoredMessage
 from brokers.smqp.server.options import Options
-from brokers.smqp.server.topics import FOREVER
+from brokers.smqp.server.topics import FOREVER_SECONDS
 
 
-def receipt(message: Stored, account: Account, options: Options, now: float) -> Stored:
+def receipt(message: StoredMessage, account: Account, options: Options, now: float) -> StoredMessage:
     """Make the receipt for a message."""
     header = Attributes(
         (
@@ -27,7 +27,7 @@ def receipt(message: Stored, account: Account, options: Options, now: float) -> 
             Attribute("X-Receipt-Count", "1"),
         )
     ).written()
-    return Stored(
+    return StoredMessage(
         topic=account.topic,
         account=None,
         guid=None,
@@ -40,7 +40,7 @@ def receipt(message: Stored, account: Account, options: Options, now: float) -> 
         size=len(header) + len(END),
         received=now,
         priority=options.default_priority,
-        timeout=FOREVER if options.default_timeout is None else options.default_timeout,
+        timeout=FOREVER_SECONDS if options.default_timeout is None else options.default_timeout,
         depth=0,
         receipt=False,
         sequenced=False,

@@ -40,7 +40,7 @@ OWN: Final = Right.SUBSCRIBE | Right.TOPICS
 """What an account may do with the temporary topics that it created."""
 
 
-class Rights:
+class TopicRights:
     """The entries; one that is missing is the parent's, and without any nothing is allowed.
 
     `version` counts their changes.
@@ -114,7 +114,7 @@ class Resource(StrEnum):
     SUBSCRIBER = "SUB"
 
 
-class Subscription(NamedTuple):
+class TopicSubscription(NamedTuple):
     """One pattern of one account."""
 
     account: int
@@ -125,7 +125,7 @@ class Subscription(NamedTuple):
     is_exclusion: bool
 
 
-class Wanted(NamedTuple):
+class TopicSubscriber(NamedTuple):
     """An account that wants a topic: under which name, and from when on."""
 
     account: int
@@ -139,7 +139,7 @@ class Subscriptions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.version = 0
-        self._all: dict[Resource, dict[int, list[Subscription]]] = {}
+        self._all: dict[Resource, dict[int, list[TopicSubscription]]] = {}
         self.reload()
 
     def reload(self) -> None:
@@ -150,14 +150,14 @@ class Subscriptions:
             "SELECT account, resource, folded, pattern, since, is_exclusion FROM subscriptions ORDER BY folded"
         )
         for account, resource, folded, pattern, since, is_exclusion in rows:
-            each = Subscription(account, Resource(resource), folded, pattern, since, bool(is_exclusion))
+            each = TopicSubscription(account, Resource(resource), folded, pattern, since, bool(is_exclusion))
             self._all[each.resource].setdefault(account, []).append(each)
 
     def count(self, account: int) -> int:
         """Count what an account is subscribed to."""
         return sum(len(of_accounts.get(account, ())) for of_accounts in self._all.values())
 
-    def wanted(self, resource: Resource, account: int, folded: str) -> Subscription | None:
+    def wanted(self, resource: Resource, account: int, folded: str) -> TopicSubscription | None:
         """Return the pattern by which an account is subscribed to a topic, an exact one first."""
         own = self._all[resource].get(account, ())
         itself = resource is Resource.TOPIC
@@ -166,14 +166,14 @@ class Subscriptions:
         found = [each for each in own if not each.is_exclusion and covers(each.folded, folded, itself=itself)]
         return min(found, key=lambda each: each.folded != folded, default=None)
 
-    def who(self, resource: Resource, names: Iterable[str]) -> list[Wanted]:
+    def who(self, resource: Resource, names: Iterable[str]) -> list[TopicSubscriber]:
         """List the accounts that want a topic under one of its names; each once, the first name first."""
         spelled = [(name, fold(name)) for name in names]
         out = []
         for account in self._all[resource]:
             for name, folded in spelled:
                 if (found := self.wanted(resource, account, folded)) is not None:
-                    out.append(Wanted(account, name, found.since))
+                    out.append(TopicSubscriber(account, name, found.since))
                     break
         return out
 
@@ -183,7 +183,7 @@ class Subscriptions:
         for each in self._all[resource].get(account, ()):
             if each.is_exclusion and covers_all_of(folded, each.folded, itself=itself):
                 self._delete(each)
-        self._insert(Subscription(account, resource, folded, pattern, since, False))
+        self._insert(TopicSubscription(account, resource, folded, pattern, since, False))
         self.reload()
 
     def remove(self, account: int, resource: Resource, pattern: str) -> bool:
@@ -200,7 +200,7 @@ class Subscriptions:
         for each in covered:
             self._delete(each)
         if wider:
-            self._insert(Subscription(account, resource, folded, pattern, None, True))
+            self._insert(TopicSubscription(account, resource, folded, pattern, None, True))
         self.reload()
         return any(not each.is_exclusion for each in covered) or (bool(wider) and not excluded)
 
@@ -223,14 +223,14 @@ class Subscriptions:
         self._database.execute("DELETE FROM subscriptions WHERE folded = ?", folded)
         self.reload()
 
-    def _insert(self, each: Subscription) -> None:
+    def _insert(self, each: TopicSubscription) -> None:
         self._database.execute(
             "INSERT OR REPLACE INTO subscriptions (account, resource, folded, pattern, since, is_exclusion)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             *(each.account, each.resource, each.folded, each.pattern, each.since, each.is_exclusion),
         )
 
-    def _delete(self, each: Subscription) -> None:
+    def _delete(self, each: TopicSubscription) -> None:
         self._database.execute(
             "DELETE FROM subscriptions WHERE account = ? AND resource = ? AND folded = ? AND is_exclusion = ?",
             *(each.account, each.resource, each.folded, each.is_exclusion),

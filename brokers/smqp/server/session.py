@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from brokers.listeners.room import Held
+from brokers.listeners.room import ClientShare
 from brokers.smqp.protocol.dialogue import CommandReader
 from brokers.smqp.protocol.lines import Octets, TooLongError
 from brokers.smqp.protocol.replies import (
-    Code,
     RefusedError,
-    Reply,
+    ReplyCode,
     ReplyForm,
     ReplyLines,
+    SmqpReply,
     WrongReplyError,
     format_reply,
     plain,
@@ -39,10 +39,10 @@ from brokers.smqp.server.actions import Action, Connect, NotifyClose, NotifyWrit
 from brokers.smqp.server.messages import Item
 from brokers.smqp.server.options import Options
 
-ACK = format_reply(plain(Code.ACKNOWLEDGED))
+ACK = format_reply(plain(ReplyCode.ACKNOWLEDGED))
 
 
-class Phase(StrEnum):
+class SessionPhase(StrEnum):
     """Where the connection is."""
 
     NONE = "none"
@@ -62,13 +62,13 @@ class Supplier(Protocol):
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
         """Call a function in so many seconds."""
 
-    def wake(self, session: Session) -> None:
+    def wake(self, session: SmqpSession) -> None:
         """Have a look at what can be sent to a session."""
 
-    def next_item(self, session: Session) -> Item | None:
+    def next_item(self, session: SmqpSession) -> Item | None:
         """Return what is next for a session."""
 
-    def take(self, session: Session, item: Item) -> int:
+    def take(self, session: SmqpSession, item: Item) -> int:
         """Note that it goes to a session; return how many were taken before."""
 
     def notification(self, item: Item) -> bytes:
@@ -87,7 +87,7 @@ class Supplier(Protocol):
         """Its acknowledgement did not come."""
 
 
-class Channel:
+class SmqpChannel:
     """The way to one client.
 
     Attributes:
@@ -97,8 +97,8 @@ class Channel:
         served: grows with each message, so that those who got one longest ago are served first.
     """
 
-    def __init__(self, core: Supplier, session: Session) -> None:
-        self.phase = Phase.NONE
+    def __init__(self, core: Supplier, session: SmqpSession) -> None:
+        self.phase = SessionPhase.NONE
         self.is_suspended = False
         self.is_wanted = False
         self.served = 0
@@ -111,13 +111,13 @@ class Channel:
         self._item: Item | None = None
         self._pause: Timer | None = None
         self._patience: Timer | None = None
-        self._on_port: Callable[[Code], None] | None = None
+        self._on_port: Callable[[ReplyCode], None] | None = None
         self._octets = Octets()
         self._replies = ReplyLines()
 
     # What the session wants
 
-    def set_port(self, port: int, on_result: Callable[[Code], None]) -> None:
+    def set_port(self, port: int, on_result: Callable[[ReplyCode], None]) -> None:
         """Drop the connection, make one to another port, and say how that went."""
         self._drop()
         self._port, self._on_port, self._failures = port, on_result, 0
@@ -137,33 +137,33 @@ class Channel:
 
     def opened(self, attempt: int) -> None:
         """It was made."""
-        if attempt != self._attempt or self.phase is not Phase.CONNECTING:
+        if attempt != self._attempt or self.phase is not SessionPhase.CONNECTING:
             return
-        self.phase, self._failures, self.is_wanted = Phase.IDLE, 0, False
+        self.phase, self._failures, self.is_wanted = SessionPhase.IDLE, 0, False
         self._octets, self._replies = Octets(), ReplyLines()
-        self._report(Code.OK)
+        self._report(ReplyCode.OK)
         self._core.wake(self._session)
 
     def failed(self, attempt: int, *, timed_out: bool) -> None:
         """It could not be made."""
-        if attempt != self._attempt or self.phase is not Phase.CONNECTING:
+        if attempt != self._attempt or self.phase is not SessionPhase.CONNECTING:
             return
-        self.phase = Phase.NONE
-        self._report(Code.TIMED_OUT if timed_out else Code.NOT_FOUND)
+        self.phase = SessionPhase.NONE
+        self._report(ReplyCode.TIMED_OUT if timed_out else ReplyCode.NOT_FOUND)
         self._retry_later()
 
     def lost(self, attempt: int) -> None:
         """It ended."""
-        if attempt == self._attempt and self.phase in (Phase.IDLE, Phase.AWAITING):
+        if attempt == self._attempt and self.phase in (SessionPhase.IDLE, SessionPhase.AWAITING):
             self._drop()
             self._retry_later()
 
     def received(self, attempt: int, data: bytes) -> None:
         """Octets came from the client."""
-        if attempt != self._attempt or self.phase not in (Phase.IDLE, Phase.AWAITING):
+        if attempt != self._attempt or self.phase not in (SessionPhase.IDLE, SessionPhase.AWAITING):
             return
         self._octets.feed(data)
-        while self.phase in (Phase.IDLE, Phase.AWAITING):
+        while self.phase in (SessionPhase.IDLE, SessionPhase.AWAITING):
             try:
                 line = self._octets.line()
                 if line is None:
@@ -173,18 +173,18 @@ class Channel:
                 reply = self._replies.add(text)
             except (TooLongError, RefusedError, WrongReplyError):
                 self._replies = ReplyLines()
-                reply = plain(Code.BAD_REQUEST)
+                reply = plain(ReplyCode.BAD_REQUEST)
             if reply is not None:
                 self._answered(reply)
 
-    def _answered(self, reply: Reply) -> None:
+    def _answered(self, reply: SmqpReply) -> None:
         if self._item is None:
-            if reply.code is Code.ACKNOWLEDGED:
+            if reply.code is ReplyCode.ACKNOWLEDGED:
                 self._write(ACK)
             return
         item, self._item = self._item, None
         self._end_wait()
-        if reply.code is Code.ACKNOWLEDGED:
+        if reply.code is ReplyCode.ACKNOWLEDGED:
             self._session.missed_ports = 0
             self._core.acknowledged(item)
             self._write(ACK)
@@ -197,9 +197,9 @@ class Channel:
 
     def pump(self) -> None:
         """Send what there is to send now."""
-        if self.phase is Phase.NONE and self._pause is None and self._has_something():
+        if self.phase is SessionPhase.NONE and self._pause is None and self._has_something():
             self._connect()
-        if self.phase is Phase.IDLE:
+        if self.phase is SessionPhase.IDLE:
             while self._events:
                 self._write(self._events.popleft())
             if not self.is_suspended and self._pause is None:
@@ -214,7 +214,7 @@ class Channel:
         item = self._core.next_item(self._session)
         if item is None:
             return
-        self._item, self.phase = item, Phase.AWAITING
+        self._item, self.phase = item, SessionPhase.AWAITING
         self.served = self._core.take(self._session, item)
         self._write(self._core.notification(item))
         self._patience = self._core.later(self._core.patience(item), self._gave_no_answer)
@@ -227,7 +227,7 @@ class Channel:
 
     def _connect(self) -> None:
         self._attempt += 1
-        self.phase = Phase.CONNECTING
+        self.phase = SessionPhase.CONNECTING
         session = self._session
         self._core.do(Connect(session.number, self._attempt, session.address, self._port, session.is_secure))
 
@@ -237,9 +237,9 @@ class Channel:
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-        if self.phase is not Phase.NONE:
+        if self.phase is not SessionPhase.NONE:
             self._core.do(NotifyClose(self._session.number, self._attempt))
-        self.phase = Phase.NONE
+        self.phase = SessionPhase.NONE
         item, self._item = self._item, None
         if item is not None:
             self._core.unanswered(item)
@@ -263,10 +263,10 @@ class Channel:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        if self.phase is Phase.AWAITING:
-            self.phase = Phase.IDLE
+        if self.phase is SessionPhase.AWAITING:
+            self.phase = SessionPhase.IDLE
 
-    def _report(self, code: Code) -> None:
+    def _report(self, code: ReplyCode) -> None:
         on_port, self._on_port = self._on_port, None
         if on_port is not None:
             on_port(code)
@@ -280,9 +280,9 @@ def notice(command: bytes, lines: bytes = b"") -> bytes:
     return command + lines + b"\r\n"
 
 
-HIGH_WATER: Final = 256 * 1024
+HIGH_WATER_OCTETS: Final = 256 * 1024
 """Octets of answers after which a client has to read before it is answered further."""
-STRANGER_HIGH_WATER: Final = 4 * 1024
+STRANGER_HIGH_WATER_OCTETS: Final = 4 * 1024
 """The same, of who is not logged in."""
 
 
@@ -298,15 +298,15 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SmqpAnswer:
     """What is said to a command: a reply, and the messages that follow it."""
 
-    reply: Reply
+    reply: SmqpReply
     form: ReplyForm = ReplyForm.PLAIN
     body: bytes = b""
 
 
-class Session:
+class SmqpSession:
     """One client's dialogue.
 
     Attributes:
@@ -329,7 +329,7 @@ class Session:
         channel: its notify connection.
     """
 
-    def __init__(self, number: int, address: str, reader: CommandReader, held: Held, *, is_secure: bool) -> None:
+    def __init__(self, number: int, address: str, reader: CommandReader, held: ClientShare, *, is_secure: bool) -> None:
         self.held = held
         self.number = number
         self.address = address
@@ -347,13 +347,13 @@ class Session:
         self.temporaries: list[int] = []
         self.wants_timeout = False
         self.idle: Timer | None = None
-        self.finish: Callable[[Answer], None]
-        self.channel: Channel
+        self.finish: Callable[[SmqpAnswer], None]
+        self.channel: SmqpChannel
 
     @property
     def is_full(self) -> bool:
         """Whether so much is to be written to the client that no further command is read before that went out."""
-        return self.unsent > (HIGH_WATER if self.is_ready else STRANGER_HIGH_WATER)
+        return self.unsent > (HIGH_WATER_OCTETS if self.is_ready else STRANGER_HIGH_WATER_OCTETS)
 
     @property
     def owner(self) -> Account:

@@ -40,7 +40,7 @@ from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.topics import PARAMETERS
 
-MAX_OCTETS: Final = 1 << 20
+MAX_FILE_OCTETS: Final = 1 << 20
 ACCOUNT_KEYS: Final = frozenset({"password", "password_file", "admin", "peer", "rights"})
 LINK_KEYS: Final = frozenset({"host", "port", "account", "password", "password_file", "topics"})
 KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
@@ -89,9 +89,9 @@ class Setup:
         try:
             check_files(path)
             with path.open("rb") as file:
-                text = file.read(MAX_OCTETS + 1)
-            if len(text) > MAX_OCTETS:
-                raise SetupError(f"{path} has more than {MAX_OCTETS} octets")
+                text = file.read(MAX_FILE_OCTETS + 1)
+            if len(text) > MAX_FILE_OCTETS:
+                raise SetupError(f"{path} has more than {MAX_FILE_OCTETS} octets")
             found = tomllib.loads(text.decode())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise SetupError(f"{path} cannot be read: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from brokers.smqp.protocol.topics import ROOT, child, covers, fold, parent
 from brokers.smqp.server.database import Database
 
-FOREVER: Final = -1.0
+FOREVER_SECONDS: Final = -1.0
 """How a timeout that never ends is stored; no value is one that is not set."""
 
 
@@ -66,7 +66,7 @@ class Topic:
     max_octets: int | None = None
 
 
-class Owner(NamedTuple):
+class TopicOwner(NamedTuple):
     """Whose a temporary topic is: of an account, and of the session that created it."""
 
     account: int
@@ -89,7 +89,7 @@ class Directory:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.version = 0
-        self.owners: dict[str, Owner] = {}
+        self.owners: dict[str, TopicOwner] = {}
         self._by_path: dict[str, Topic] = {}
         self._by_number: dict[int, Topic] = {}
         self._children: dict[str, set[str]] = {}
@@ -113,7 +113,7 @@ class Directory:
         """Find a topic by its path, in any case; virtual ones too."""
         return self._by_path.get(fold(path))
 
-    def owner(self, path: str) -> Owner | None:
+    def owner(self, path: str) -> TopicOwner | None:
         """Say whose a temporary topic is; None for any other."""
         return self.owners.get(fold(path))
 

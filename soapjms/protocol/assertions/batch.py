@@ -34,7 +34,7 @@ from soapjms.protocol.assertions.response_checks import is_jndi
 from soapjms.protocol.assertions.response_table import ASSERTIONS
 from soapjms.protocol.names import Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Described, Reading, Shape
+from soapjms.protocol.received_message import MessageDescription, PropertiesShape, Reading
 from soapjms.protocol.record import Direction
 
 BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
@@ -96,7 +96,7 @@ def _parameters(case: Case) -> Sized:
 
 NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES})
 
-MOST: Final = 4096
+MAX_SKETCHES: Final = 4096
 """Sketches that are remembered; beyond them all are forgotten, and begun again."""
 
 Found: TypeAlias = tuple[Outcome, str | None]
@@ -110,7 +110,7 @@ class Sketch(NamedTuple):
     """
 
     carrier: Carrier
-    properties: Described | Shape
+    properties: MessageDescription | PropertiesShape
     message_type: MessageType
     body: type
     is_empty: bool
@@ -150,7 +150,7 @@ class Halves(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class JudgeSteps:
     """What is left to do for one message or pair, in the order of the table.
 
     Attributes:
@@ -162,7 +162,7 @@ class Steps:
     counts: Counter[tuple[str, Outcome]]
 
 
-NEVER_SEEN: Final = Steps((), Counter())
+NEVER_SEEN: Final = JudgeSteps((), Counter())
 """Stands for the steps of a sketch that comes for the first time."""
 
 
@@ -175,8 +175,8 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.messages: dict[Sketch, Steps | None] = {}
-        self.pairs: dict[Halves, Steps] = {}
+        self.messages: dict[Sketch, JudgeSteps | None] = {}
+        self.pairs: dict[Halves, JudgeSteps] = {}
 
 
 class Judge:
@@ -193,7 +193,7 @@ class Judge:
         self.setting = setting
         self.exchanges = 0
         self._memory = memory or Memory()
-        self._seen: Counter[tuple[Steps, tuple[tuple[int, Outcome], ...]]] = Counter()
+        self._seen: Counter[tuple[JudgeSteps, tuple[tuple[int, Outcome], ...]]] = Counter()
         self._counts: Counter[tuple[str, Outcome]] = Counter()
 
     def findings(self, readings: dict[Carrier, Reading]) -> Iterator[Verdict]:
@@ -242,7 +242,7 @@ class Judge:
             if verdict.outcome not in SILENT:
                 yield verdict
 
-    def _take(self, steps: Steps, case: Case) -> Iterator[Verdict]:
+    def _take(self, steps: JudgeSteps, case: Case) -> Iterator[Verdict]:
         """Take the steps for one message or pair, and count how they end."""
         ended: Ended = {}
         ends: tuple[tuple[int, Outcome], ...] = ()
@@ -261,7 +261,7 @@ class Judge:
 
     # Working out what is left to do
 
-    def _steps_for(self, case: Case) -> Steps | None:
+    def _steps_for(self, case: Case) -> JudgeSteps | None:
         """Return what is left to do for a message, None for one whose sketch comes for the first time.
 
         To settle what a sketch settles costs more than to judge one message.
@@ -272,7 +272,7 @@ class Judge:
         known = self._memory.messages
         steps = known.get(sketch, NEVER_SEEN)
         if steps is NEVER_SEEN:
-            if len(known) >= MOST:
+            if len(known) >= MAX_SKETCHES:
                 self._add_up()
                 known.clear()
             known[sketch] = None
@@ -282,7 +282,7 @@ class Judge:
             steps = known[sketch] = self._settle(alone, self._rows(case.carrier))
         return steps
 
-    def _steps_for_pair(self, case: Case) -> Steps:
+    def _steps_for_pair(self, case: Case) -> JudgeSteps:
         request = case.request
         jndi = request is not None and case.response is not None and is_jndi(case)
         halves = Halves(request is not None, case.response is not None, jndi, bool(case.subcodes))
@@ -291,7 +291,7 @@ class Judge:
             steps = self._memory.pairs[halves] = self._settle(case, self._rows(None))
         return steps
 
-    def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> Steps:
+    def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> JudgeSteps:
         ended: Ended = {}
         todo: list[tuple[Assertion, Found | None]] = []
         counts: Counter[tuple[str, Outcome]] = Counter()
@@ -303,7 +303,7 @@ class Judge:
             if found is not None:
                 note_end(row, case, found[0], ended)
             todo.append((_applying(row) if found is None and row.applies in BY_SKETCH else row, found))
-        return Steps(tuple(todo), counts)
+        return JudgeSteps(tuple(todo), counts)
 
     def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
         """Return how a row ends for all with this sketch, None if it has to be judged for each of them."""

@@ -19,7 +19,7 @@ from soapjms.protocol.content import ContentType
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading, Shape
+from soapjms.protocol.received_message import PropertiesShape, Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.uri import Mode, parse
 
@@ -191,7 +191,7 @@ def _shown_by(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _habits_by_properties(shape: Shape, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
+def _habits_by_properties(shape: PropertiesShape, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
     """Return the habits that properties show; without parts and byte order mark, the body shows none."""
     described = shape.described
     message = Message(message_type=MessageType.BYTES, properties=described.properties, untyped=untyped)
@@ -277,7 +277,7 @@ def _first_mark(message: Reading) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _guess_by_properties(shape: Shape, there: frozenset[str], direction: Direction | None) -> str | None:
+def _guess_by_properties(shape: PropertiesShape, there: frozenset[str], direction: Direction | None) -> str | None:
     described = shape.described
     more = (Property(name, PropertyType.STRING, "") for name in there if described.properties.lookup(name) is None)
     message = Message(message_type=MessageType.BYTES, properties=Properties((*described.properties, *more)))

@@ -31,7 +31,7 @@ from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULT
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Level, Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading, Shape
+from soapjms.protocol.received_message import PropertiesShape, Reading
 
 Ended = dict[str, Outcome]
 """How the rows so far ended that neither passed nor were not applicable."""
@@ -95,7 +95,7 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
 
 @lru_cache(maxsize=1024)
 def _rows_left(
-    shape: Shape, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
+    shape: PropertiesShape, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
 ) -> tuple[Assertion, ...] | None:
     """Return the rows on the body of a message with these properties, None if a row on the properties is not kept."""
     described = shape.described

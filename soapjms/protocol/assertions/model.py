@@ -13,7 +13,7 @@ from typing import Final
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import REC_2012, CorrelationRule, Level, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.uri import KNOWN_VARIANTS
 

@@ -192,7 +192,7 @@ def _shows(case: Case, name: str, seen: str | None) -> str | None:
     return None if wanted == seen else f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}"
 
 
-CLOCK_TOLERANCE: Final = 2000
+CLOCK_TOLERANCE_MILLISECONDS: Final = 2000
 """Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive: provider clocks vary."""
 
 DELIVERY_MODES: Final = tuple(DeliveryMode)
@@ -225,7 +225,7 @@ def expiration(case: Case) -> str | None:
     assert seen is not None
     assert sent is not None
     right = sent + wanted if wanted else 0
-    if abs(seen - right) <= (CLOCK_TOLERANCE if wanted else 0):
+    if abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
         return None
     return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
 
@@ -340,7 +340,7 @@ def is_one_way(case: Case) -> bool:
 
 # requestURI
 
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
 
 def request_uri_present(case: Case) -> str | None:
@@ -420,8 +420,8 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
-    more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-    return f"the requestURI still holds {', '.join(map(named, left[:_MOST_NAMED]))}{more}" if left else None
+    more = f" and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
+    return f"the requestURI still holds {', '.join(map(named, left[:_MAX_NAMED]))}{more}" if left else None
 
 
 def leaves_target_service(case: Case) -> bool:
@@ -459,7 +459,7 @@ MARKUP: Final = (Origin.PORT, Origin.SERVICE, Origin.BINDING)
 
 def _agrees(name: str, wanted: object, seen: object) -> bool:
     if name == "timeToLive" and isinstance(wanted, int) and isinstance(seen, int) and wanted:
-        return abs(wanted - seen) <= CLOCK_TOLERANCE
+        return abs(wanted - seen) <= CLOCK_TOLERANCE_MILLISECONDS
     return wanted == seen
 
 

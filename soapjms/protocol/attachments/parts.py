@@ -25,9 +25,9 @@ from soapjms.protocol.text import named, shown
 XOP_NAMESPACE: Final = "http://www.w3.org/2004/08/xop/include"
 XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"
 
-LONGEST_BOUNDARY: Final = 70  # RFC 2046 5.1.1
+MAX_BOUNDARY_CHARACTERS: Final = 70  # RFC 2046 5.1.1
 
-LONGEST_BASE: Final = 1024
+MAX_BASE_CHARACTERS: Final = 1024
 """Characters of the Content-Location of a SOAP part; a longer one is no base: each reference would go through it."""
 
 Octets = bytes | memoryview
@@ -207,7 +207,7 @@ class Attachments(Sequence[Part]):
     def _absolute(self, reference: str) -> str:
         base = "" if self._root is None else self._root.content_location or ""
         try:
-            return urljoin(base if len(base) <= LONGEST_BASE else "", reference)
+            return urljoin(base if len(base) <= MAX_BASE_CHARACTERS else "", reference)
         except ValueError:  # what is no URI is compared as it stands
             return reference
 
@@ -308,8 +308,8 @@ def read_multipart(body: Octets | str, kind: ContentType, limits: Limits = DEFAU
     boundary = kind.parameters.get("boundary")
     if not boundary:
         raise ValueError("multipart/related without a boundary parameter")
-    if len(boundary) > LONGEST_BOUNDARY:
-        raise ValueError(f"the boundary has {len(boundary)} characters; it has 1 to {LONGEST_BOUNDARY}")
+    if len(boundary) > MAX_BOUNDARY_CHARACTERS:
+        raise ValueError(f"the boundary has {len(boundary)} characters; it has 1 to {MAX_BOUNDARY_CHARACTERS}")
     is_text = isinstance(body, str)
     view = memoryview(body.encode("utf-8") if isinstance(body, str) else body).toreadonly()
     parts = [_read_part(piece, limits, is_text) for piece in _split(view, boundary, limits)]

@@ -46,7 +46,7 @@ class Finding:
     severity: Severity
 
 
-class Row(NamedTuple):
+class FindingRow(NamedTuple):
     """A kind of finding: its text, and its severity in each mode, None where the mode has nothing against it."""
 
     text: str
@@ -57,59 +57,69 @@ class Row(NamedTuple):
 
 _S, _V, _N = Severity.SYNTAX, Severity.VALUE, Severity.NOTE
 
-FINDINGS: Final[Mapping[str, Row]] = MappingProxyType(
+FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
     {
         # characters
-        "fragment": Row("a fragment (#) is not part of a JMS URI; a # in a name is written %23", _S, _S, _S),
-        "badEscape": Row("{seen} is no escape; % is followed by two hexadecimal digits, a plain % is %25", _S, _S, _S),
-        "badCharacter": Row("{seen} may not stand in a URI; write its UTF-8 octets, each escaped", _S, _S, _S),
+        "fragment": FindingRow("a fragment (#) is not part of a JMS URI; a # in a name is written %23", _S, _S, _S),
+        "badEscape": FindingRow(
+            "{seen} is no escape; % is followed by two hexadecimal digits, a plain % is %25", _S, _S, _S
+        ),
+        "badCharacter": FindingRow("{seen} may not stand in a URI; write its UTF-8 octets, each escaped", _S, _S, _S),
         # draft-03 asks for UTF-8 only of IRIs
-        "escapeNotUtf8": Row("the octet {seen} is not UTF-8; the part is left undecoded", _S, _N, _S),
+        "escapeNotUtf8": FindingRow("the octet {seen} is not UTF-8; the part is left undecoded", _S, _N, _S),
         # scheme and variant
-        "wrongScheme": Row("it begins with {seen}; a JMS URI begins with jms:", _S, _S, _S),
-        "schemeCase": Row("the scheme is written {seen}; write it jms", _N, _N, _N),
-        "noVariant": Row("no second colon; a JMS URI is jms:variant:destination", _S, _S, _S),
-        "emptyVariant": Row("the variant is empty; it is jndi, queue, topic or another name", _S, _S, _S),
-        "slashInVariant": Row(
+        "wrongScheme": FindingRow("it begins with {seen}; a JMS URI begins with jms:", _S, _S, _S),
+        "schemeCase": FindingRow("the scheme is written {seen}; write it jms", _N, _N, _N),
+        "noVariant": FindingRow("no second colon; a JMS URI is jms:variant:destination", _S, _S, _S),
+        "emptyVariant": FindingRow("the variant is empty; it is jndi, queue, topic or another name", _S, _S, _S),
+        "slashInVariant": FindingRow(
             "{seen} holds a slash and is no variant; a JMS URI is jms:variant:destination", _S, _S, _S
         ),
-        "escapedVariant": Row("the variant {seen} holds escapes that are not needed", _N, _N, _N),
-        "unknownVariant": Row("the variant {seen} is none of jndi, queue, topic (case counts)", _N, _N, _N),
-        "vendorVariant": Row("the variant {seen} is a vendor's; only the vendor says what it means", _N, _N, _N),
-        "vendorPattern": Row("the variant {seen} begins with vnd.; that is reserved for vnd.vendor.label", _N, _N, _N),
-        "longVariant": Row("the variant {seen} has more than the 40 characters that may be registered", _N, _N, _N),
+        "escapedVariant": FindingRow("the variant {seen} holds escapes that are not needed", _N, _N, _N),
+        "unknownVariant": FindingRow("the variant {seen} is none of jndi, queue, topic (case counts)", _N, _N, _N),
+        "vendorVariant": FindingRow("the variant {seen} is a vendor's; only the vendor says what it means", _N, _N, _N),
+        "vendorPattern": FindingRow(
+            "the variant {seen} begins with vnd.; that is reserved for vnd.vendor.label", _N, _N, _N
+        ),
+        "longVariant": FindingRow(
+            "the variant {seen} has more than the 40 characters that may be registered", _N, _N, _N
+        ),
         # destination
-        "emptyDestination": Row("the destination is empty", _S, _S, _S),
-        "leadingSlash": Row("the destination begins with a slash; as part of the name it is %2F", _S, _S, _S),
-        "slashInDestination": Row("the destination holds a slash; RFC 6167 wants %2F", _S, None, _N),
-        "rawAmpersand": Row("the destination holds a plain &; it must be %26", _V, _V, _N),
-        "rawColon": Row("the destination holds a plain colon; it should be %3A", _N, _N, _N),
-        "notAscii": Row("the name {seen} holds characters beyond ASCII: mind look-alikes", _N, _N, _N),
-        "mixedScripts": Row("the name {seen} mixes scripts: mind look-alikes", _N, _N, _N),
-        "controlCharacter": Row("the name {seen} holds control or invisible characters", _N, _N, _N),
+        "emptyDestination": FindingRow("the destination is empty", _S, _S, _S),
+        "leadingSlash": FindingRow("the destination begins with a slash; as part of the name it is %2F", _S, _S, _S),
+        "slashInDestination": FindingRow("the destination holds a slash; RFC 6167 wants %2F", _S, None, _N),
+        "rawAmpersand": FindingRow("the destination holds a plain &; it must be %26", _V, _V, _N),
+        "rawColon": FindingRow("the destination holds a plain colon; it should be %3A", _N, _N, _N),
+        "notAscii": FindingRow("the name {seen} holds characters beyond ASCII: mind look-alikes", _N, _N, _N),
+        "mixedScripts": FindingRow("the name {seen} mixes scripts: mind look-alikes", _N, _N, _N),
+        "controlCharacter": FindingRow("the name {seen} holds control or invisible characters", _N, _N, _N),
         # parameters
-        "emptyQuery": Row("nothing follows the ?", _S, _S, _N),
-        "emptyParameter": Row("an empty parameter beside an &", _S, _S, _N),
-        "noValue": Row("the parameter {seen} has no =; an empty value is written {seen}=", _S, _S, _N),
-        "emptyName": Row("a parameter has no name before its =", _S, _S, _S),
-        "parameterCharacter": Row("{seen} stands plain in a parameter; it must be escaped there", _S, _S, _N),
-        "repeated": Row("the parameter {seen} is repeated; the last one counts", _N, _N, _N),
-        "nameCase": Row("the parameter {seen} is not the known one of that name: case counts", _N, _N, _N),
-        "secret": Row("the parameter {seen} looks like a secret; a URI must not carry one", _V, _V, _N),
+        "emptyQuery": FindingRow("nothing follows the ?", _S, _S, _N),
+        "emptyParameter": FindingRow("an empty parameter beside an &", _S, _S, _N),
+        "noValue": FindingRow("the parameter {seen} has no =; an empty value is written {seen}=", _S, _S, _N),
+        "emptyName": FindingRow("a parameter has no name before its =", _S, _S, _S),
+        "parameterCharacter": FindingRow("{seen} stands plain in a parameter; it must be escaped there", _S, _S, _N),
+        "repeated": FindingRow("the parameter {seen} is repeated; the last one counts", _N, _N, _N),
+        "nameCase": FindingRow("the parameter {seen} is not the known one of that name: case counts", _N, _N, _N),
+        "secret": FindingRow("the parameter {seen} looks like a secret; a URI must not carry one", _V, _V, _N),
         # values
-        "deliveryMode": Row("deliveryMode is {seen}; it is PERSISTENT or NON_PERSISTENT", _V, _V, _N),
-        "timeToLive": Row("timeToLive is {seen}; it is milliseconds, digits only, below 2 to the 63", _V, _V, _N),
-        "priority": Row("priority is {seen}; it is 0 to 9", _V, _V, _N),
-        "leadingZeros": Row("the number {seen} has leading zeros", _N, _N, _N),
-        "emptyValue": Row("the parameter {seen} is empty; leave it out, or name something", _N, _N, _N),
-        "className": Row("{seen} is no Java class name such as com.example.ContextFactory", _N, _N, _N),
-        "jndiUrl": Row("jndiURL has no scheme; it is a URL such as tcp://host:61616", _N, _N, _N),
-        "bothReplyNames": Row("replyToName and topicReplyToName exclude each other", _V, _V, _N),
-        "topicReplyWithJndi": Row("topicReplyToName means nothing with the variant jndi and is ignored", _N, _N, _N),
-        "emptyJndiName": Row("jndi- is followed by no name; the parameter is ignored", _N, _N, _N),
-        "jndiTwice": Row("{seen} says again what a parameter of its own says; that one counts", _N, _N, _N),
+        "deliveryMode": FindingRow("deliveryMode is {seen}; it is PERSISTENT or NON_PERSISTENT", _V, _V, _N),
+        "timeToLive": FindingRow(
+            "timeToLive is {seen}; it is milliseconds, digits only, below 2 to the 63", _V, _V, _N
+        ),
+        "priority": FindingRow("priority is {seen}; it is 0 to 9", _V, _V, _N),
+        "leadingZeros": FindingRow("the number {seen} has leading zeros", _N, _N, _N),
+        "emptyValue": FindingRow("the parameter {seen} is empty; leave it out, or name something", _N, _N, _N),
+        "className": FindingRow("{seen} is no Java class name such as com.example.ContextFactory", _N, _N, _N),
+        "jndiUrl": FindingRow("jndiURL has no scheme; it is a URL such as tcp://host:61616", _N, _N, _N),
+        "bothReplyNames": FindingRow("replyToName and topicReplyToName exclude each other", _V, _V, _N),
+        "topicReplyWithJndi": FindingRow(
+            "topicReplyToName means nothing with the variant jndi and is ignored", _N, _N, _N
+        ),
+        "emptyJndiName": FindingRow("jndi- is followed by no name; the parameter is ignored", _N, _N, _N),
+        "jndiTwice": FindingRow("{seen} says again what a parameter of its own says; that one counts", _N, _N, _N),
         # the rest of what there was
-        "moreFindings": Row("of each kind of finding only the first are kept; left out are {seen}", _N, _N, _N),
+        "moreFindings": FindingRow("of each kind of finding only the first are kept; left out are {seen}", _N, _N, _N),
     }
 )
 

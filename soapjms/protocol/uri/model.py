@@ -117,7 +117,7 @@ class JmsUri:
 KNOWN_VARIANTS: Final = frozenset({"jndi", "queue", "topic"})
 VENDOR_PREFIX: Final = "vnd."
 VENDOR_VARIANT: Final = re.compile(r"vnd\.[^.]+\.[^.].*", re.DOTALL)
-LONGEST_VARIANT: Final = 40
+MAX_VARIANT_CHARACTERS: Final = 40
 """Characters that the registry of variants allows."""
 
 JNDI_PREFIX: Final = "jndi-"
@@ -130,7 +130,7 @@ SAME_IN_JNDI: Final[Mapping[str, str]] = MappingProxyType(
 """Entries of the JNDI environment that have a parameter of their own."""
 
 
-class Known(NamedTuple):
+class KnownParameter(NamedTuple):
     """A parameter: what its value looks like, and the finding where it does not.
 
     Attributes:
@@ -148,17 +148,17 @@ _NAME: Final = re.compile(r".+", re.DOTALL)
 # No repeated group, which remembers each word of a long value; possessive ones match wrongly before Python 3.11.5.
 _CLASS: Final = re.compile(r"(?![\d.$])(?!.*\.(?:[\d.$]|\Z))[\w$.]+")
 
-PARAMETERS: Final[Mapping[str, Known]] = MappingProxyType(
+PARAMETERS: Final[Mapping[str, KnownParameter]] = MappingProxyType(
     {
-        "deliveryMode": Known(re.compile(r"PERSISTENT|NON_PERSISTENT"), "deliveryMode"),
-        "timeToLive": Known(re.compile(r"[0-9]+"), "timeToLive"),
-        "priority": Known(re.compile(r"0*[0-9]"), "priority"),
-        "replyToName": Known(_NAME, "emptyValue", is_destination=True),
-        "topicReplyToName": Known(_NAME, "emptyValue", is_destination=True),
-        "jndiConnectionFactoryName": Known(_NAME, "emptyValue"),
-        "jndiInitialContextFactory": Known(_CLASS, "className"),
-        "jndiURL": Known(re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:.*", re.DOTALL), "jndiUrl"),
-        "targetService": Known(_NAME, "emptyValue"),
+        "deliveryMode": KnownParameter(re.compile(r"PERSISTENT|NON_PERSISTENT"), "deliveryMode"),
+        "timeToLive": KnownParameter(re.compile(r"[0-9]+"), "timeToLive"),
+        "priority": KnownParameter(re.compile(r"0*[0-9]"), "priority"),
+        "replyToName": KnownParameter(_NAME, "emptyValue", is_destination=True),
+        "topicReplyToName": KnownParameter(_NAME, "emptyValue", is_destination=True),
+        "jndiConnectionFactoryName": KnownParameter(_NAME, "emptyValue"),
+        "jndiInitialContextFactory": KnownParameter(_CLASS, "className"),
+        "jndiURL": KnownParameter(re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:.*", re.DOTALL), "jndiUrl"),
+        "targetService": KnownParameter(_NAME, "emptyValue"),
     }
 )
 IN_SMALL_LETTERS: Final = frozenset(name.lower() for name in PARAMETERS)

@@ -21,14 +21,14 @@ from soapjms.protocol.uri.model import (
     IN_SMALL_LETTERS,
     JNDI_PREFIX,
     KNOWN_VARIANTS,
-    LONGEST_VARIANT,
+    MAX_VARIANT_CHARACTERS,
     NUMBERS,
     PARAMETERS,
     SAME_IN_JNDI,
     VENDOR_PREFIX,
     VENDOR_VARIANT,
     JmsUri,
-    Known,
+    KnownParameter,
     Parameter,
     fits_long,
     mixes_scripts,
@@ -37,9 +37,9 @@ from soapjms.protocol.uri.redact import REDACTED, holds_secret, is_secret_name, 
 
 KEPT: Final = 20
 """Findings of one kind that are kept."""
-LONGEST_REMEMBERED: Final = 1024
+MAX_CACHED_CHARACTERS: Final = 1024
 """Characters of a URI that is worth remembering, so that what is remembered stays small."""
-STRETCH: Final = 1 << 16
+DECODE_CHARACTERS: Final = 1 << 16
 """Characters that are decoded in one go, and those up to the next escape."""
 
 _UNRESERVED: Final = r"A-Za-z0-9\-._~"
@@ -60,7 +60,7 @@ def octets_of(raw: str) -> bytes:
     """
     octets, start = [], 0
     while start < len(raw):
-        end = raw.find("%", start + STRETCH)
+        end = raw.find("%", start + DECODE_CHARACTERS)
         end = len(raw) if end == -1 else end
         octets.append(unquote_to_bytes(raw[start:end]))
         start = end
@@ -72,7 +72,7 @@ def parse(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
 
     Spec: RFC 6167 3; draft-03 3.
     """
-    return _remembered(text, mode) if len(text) <= LONGEST_REMEMBERED else read(text, mode)
+    return _remembered(text, mode) if len(text) <= MAX_CACHED_CHARACTERS else read(text, mode)
 
 
 def read(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
@@ -182,7 +182,7 @@ def _read_variant(reader: _Reader, raw: str) -> str | None:
         reader.note("vendorVariant" if VENDOR_VARIANT.fullmatch(variant) else "vendorPattern", 4, variant)
     elif variant not in KNOWN_VARIANTS:
         reader.note("unknownVariant", 4, variant)
-    if len(variant) > LONGEST_VARIANT:
+    if len(variant) > MAX_VARIANT_CHARACTERS:
         reader.note("longVariant", 4, variant)
     return variant
 
@@ -279,7 +279,7 @@ def _check_custom(reader: _Reader, name: str, position: int, last: dict[str, Par
         reader.note("nameCase", position, name)
 
 
-def _check_value(reader: _Reader, known: Known, value: str, parameter: Parameter) -> None:
+def _check_value(reader: _Reader, known: KnownParameter, value: str, parameter: Parameter) -> None:
     name, position = parameter.name, parameter.position
     if not known.accepted.fullmatch(value) or (name == "timeToLive" and not fits_long(value)):
         reader.note(known.code, position, name if known.code == "emptyValue" else value)

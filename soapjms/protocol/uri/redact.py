@@ -13,7 +13,7 @@ from typing import Final
 from brokers.redaction import HIDDEN, without_logins_of_words
 
 REDACTED: Final = HIDDEN
-LONGEST: Final = 80
+MAX_SHOWN_CHARACTERS: Final = 80
 """Characters of what was seen that a text repeats."""
 
 # A word is over where no small letter follows: `accessToken` and `token.1` hold a secret, `tokenizer` does not.
@@ -40,4 +40,4 @@ def without_user_info(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Quote what was seen for a finding's text: cut if long, control and invisible characters as escapes."""
-    return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}…"
+    return repr(text) if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]!r}…"

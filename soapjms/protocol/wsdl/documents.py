@@ -26,7 +26,7 @@ MAX_DEPTH: Final = 100
 """Documents on the way to one that is imported, itself and the first among them."""
 MAX_DOCUMENTS: Final = 100
 MAX_IMPORTS: Final = 1000
-MAX_OCTETS: Final = 16 << 20
+MAX_DOCUMENTS_OCTETS: Final = 16 << 20
 MAX_CHILDREN: Final = 1000
 MAX_PREFIXES: Final = 500
 MAX_PORTS: Final = 500
@@ -138,8 +138,10 @@ class _Loader:
     def _parse(self, octets: bytes, chain: tuple[str, ...]) -> etree._Element | None:
         """Parse a document of the same WSDL version; None for an imported schema, which is kept apart."""
         self.octets += len(octets)
-        if self.octets > MAX_OCTETS:
-            raise InvalidWsdlError(f"{chain[-1]}: the WSDL has more than {MAX_OCTETS >> 20} MiB with its imports")
+        if self.octets > MAX_DOCUMENTS_OCTETS:
+            raise InvalidWsdlError(
+                f"{chain[-1]}: the WSDL has more than {MAX_DOCUMENTS_OCTETS >> 20} MiB with its imports"
+            )
         try:
             root = xml.parse(octets)
         except ValueError as error:

@@ -177,7 +177,7 @@ CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
 
 
 MAX_REFERENCES: Final = 20_000
-SHOWN: Final = 5
+MAX_SUGGESTED_NAMES: Final = 5
 """How many names are offered in the place of one that is not there."""
 
 XSD: Final = "http://www.w3.org/2001/XMLSchema"
@@ -216,7 +216,7 @@ class Reference(NamedTuple):
     of: str = ""
 
 
-class Kind(NamedTuple):
+class WsdlKind(NamedTuple):
     """One version of WSDL: its namespace, its references, and where the components stand that they name."""
 
     namespace: str
@@ -234,8 +234,8 @@ def _steps(path: str) -> list[str]:
     return plain.split("/") + ([f"{{{last}"] if brace else [])
 
 
-KINDS: Final[Mapping[WsdlVersion, Kind]] = {
-    WsdlVersion.WSDL_11: Kind(
+KINDS: Final[Mapping[WsdlVersion, WsdlKind]] = {
+    WsdlVersion.WSDL_11: WsdlKind(
         WSDL11,
         (
             Reference("binding", "type", "missingInterface", "2.5", required=True),
@@ -254,7 +254,7 @@ KINDS: Final[Mapping[WsdlVersion, Kind]] = {
         ),
         {"missingInterface": "portType", "missingMessage": "message"},
     ),
-    WsdlVersion.WSDL_20: Kind(
+    WsdlVersion.WSDL_20: WsdlKind(
         WSDL20,
         (
             Reference("interface", "extends", "missingInterface", "2.2"),
@@ -277,7 +277,7 @@ KINDS: Final[Mapping[WsdlVersion, Kind]] = {
 }
 
 
-class Names:
+class ComponentNames:
     """The names of one kind of component, by namespace.
 
     Args:
@@ -307,17 +307,17 @@ class Names:
         near: Iterable[str] = self._found.get(namespace or "", ())
         others = ((space, each) for space, found in self._found.items() if space != XSD for each in found)
         everywhere = (f"{{{space}}}{each}" for space, each in others)
-        some = list(islice(near or everywhere, SHOWN + 1))
+        some = list(islice(near or everywhere, MAX_SUGGESTED_NAMES + 1))
         if not some:
             return "add it, or import the file that has it"
-        more = ", …" if len(some) > SHOWN else ""
-        return f"name one that is there ({', '.join(some[:SHOWN])}{more}), or import the file that has it"
+        more = ", …" if len(some) > MAX_SUGGESTED_NAMES else ""
+        return f"name one that is there ({', '.join(some[:MAX_SUGGESTED_NAMES])}{more}), or import the file that has it"
 
 
 # What is there
 
 
-def _names_of(documents: Sequence[Document], kind: Kind) -> dict[str, Names]:
+def _names_of(documents: Sequence[Document], kind: WsdlKind) -> dict[str, ComponentNames]:
     """Return the names that there are, by the code of what is said where one is not."""
     unread = {
         each.get("namespace", "")
@@ -325,7 +325,7 @@ def _names_of(documents: Sequence[Document], kind: Kind) -> dict[str, Names]:
         for each in document.root.iterfind(kind.path("import"))
         if each.get("location") is None
     }
-    found = {code: Names(unread) for code in kind.declared}
+    found = {code: ComponentNames(unread) for code in kind.declared}
     for document in documents:
         for code, path in kind.declared.items():
             found[code].add(document.namespace, _own_names(document.root.iterfind(kind.path(path))))
@@ -336,20 +336,22 @@ def _own_names(elements: Iterable[etree._Element]) -> Iterator[str]:
     return (each.get("name", "") for each in elements)
 
 
-def _of_port_types(documents: Sequence[Document]) -> Names:
+def _of_port_types(documents: Sequence[Document]) -> ComponentNames:
     """Return the operations of WSDL 1.1 by their port types; nothing is known of those that are not there."""
-    found = Names(elsewhere=True)
+    found = ComponentNames(elsewhere=True)
     for document in documents:
         for each in document.root.iterchildren(f"{{{WSDL11}}}portType"):
             found.add(document.name_of(each), _own_names(each.iterchildren(f"{{{WSDL11}}}operation")))
     return found
 
 
-def _schema_names(documents: Sequence[Document], unread: Iterable[str]) -> dict[str, Names]:
+def _schema_names(documents: Sequence[Document], unread: Iterable[str]) -> dict[str, ComponentNames]:
     holders = [each for document in documents for each in schemas_in(document)]
     schemas = {each: each.get("targetNamespace", "") for each in holders if each.tag == SCHEMA}
     outside = {each for holder in holders for each in _outside(holder, frozenset(schemas.values()))}
-    found = {code: Names({*unread, *ENCODINGS, *outside}, elsewhere=bool(outside)) for code in SCHEMA_COMPONENTS}
+    found = {
+        code: ComponentNames({*unread, *ENCODINGS, *outside}, elsewhere=bool(outside)) for code in SCHEMA_COMPONENTS
+    }
     found["missingElement"].add(XSD, ())
     found["missingType"].add(XSD, BUILT_IN)
     for schema, namespace in schemas.items():
@@ -395,7 +397,9 @@ def read_missing(documents: Sequence[Document], version: WsdlVersion) -> Iterato
             yield finding(row.code, document.place(element), **said, write=names[row.code].instead(namespace))
 
 
-def _references(documents: Sequence[Document], kind: Kind) -> Iterator[tuple[Reference, Document, etree._Element, str]]:
+def _references(
+    documents: Sequence[Document], kind: WsdlKind
+) -> Iterator[tuple[Reference, Document, etree._Element, str]]:
     """Yield each name that is referred to, in Clark notation, with its row and where it stands."""
     for document in documents:
         for row in kind.references:

@@ -23,7 +23,7 @@ _XML: Final = "http://www.w3.org/XML/1998/namespace"
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Span(NamedTuple):
+class ElementSpan(NamedTuple):
     """Where an element stands: its start tag, and its end tag, which is empty at the end of an empty-element tag."""
 
     start: int
@@ -59,7 +59,7 @@ class Text:
         self.line_break = "\r\n" if "\r\n" in self.text else "\n"
         self._spans = dict(zip(root.iter("*"), _spans(self.text), strict=True))
 
-    def span(self, element: etree._Element) -> Span:
+    def span(self, element: etree._Element) -> ElementSpan:
         """Return where an element stands."""
         return self._spans[element]
 
@@ -78,9 +78,9 @@ class Text:
         return text.encode(self.encoding, "xmlcharrefreplace")
 
 
-def _spans(text: str) -> list[Span]:
+def _spans(text: str) -> list[ElementSpan]:
     """Return the elements of a document in the order of their start tags."""
-    found: list[Span] = []
+    found: list[ElementSpan] = []
     opened: list[int] = []
     for markup in _MARKUP.finditer(text):
         tag = markup["tag"]
@@ -90,7 +90,7 @@ def _spans(text: str) -> list[Span]:
             index = opened.pop()
             found[index] = found[index]._replace(end=markup.start(), after=markup.end())
             continue
-        found.append(Span(markup.start(), markup.end(), markup.end(), markup.end()))
+        found.append(ElementSpan(markup.start(), markup.end(), markup.end(), markup.end()))
         if not tag.endswith("/"):
             opened.append(len(found) - 1)
     return found
@@ -132,7 +132,7 @@ class Scope:
             return local
         return f"{self.prefix(space, wanted)}:{local}"
 
-    def complete(self, node: Node) -> Node:
+    def complete(self, node: NewElement) -> NewElement:
         """Return the outermost new element with the declarations that it and those in it need."""
         return node._replace(
             attributes=[*node.attributes, *((f"xmlns:{prefix}", space) for prefix, space in self.declared.items())]
@@ -144,12 +144,12 @@ class Scope:
         return f"{self.prefix(space, wanted)}:{local}" if space else local
 
 
-class Node(NamedTuple):
+class NewElement(NamedTuple):
     """A new element: its tag, attributes, and either text or children."""
 
     tag: str
     attributes: Sequence[tuple[str, str]] = ()
-    children: Sequence[Node] = ()
+    children: Sequence[NewElement] = ()
     text: str = ""
 
     def lines(self, indent: str, step: str) -> Iterable[str]:

@@ -28,7 +28,7 @@ from soapjms.protocol.wsdl.as_json import shown_safely
 from soapjms.protocol.wsdl.documents import WSDL11, WSDL20, Document, Load, load_documents, load_nothing
 from soapjms.protocol.wsdl.elements import CONTEXT_PARAMETER, NAMESPACES, Extension
 from soapjms.protocol.wsdl.findings import Finding, Severity
-from soapjms.protocol.wsdl.markup import Edit, Node, Scope, Text, is_xml
+from soapjms.protocol.wsdl.markup import Edit, NewElement, Scope, Text, is_xml
 from soapjms.protocol.wsdl.model import Binding, Description, Port, Service, WsdlVersion
 from soapjms.protocol.wsdl.reader import read
 from soapjms.protocol.wsdl.wsdl11 import SOAP_BINDINGS, soap_element
@@ -40,14 +40,14 @@ _SOAP_PREFIX: Final[Mapping[SoapVersion, str]] = {SoapVersion.SOAP_11: "soap", S
 _LEFT_OUT: Final = frozenset({f"{_WSDL11}documentation"})
 
 
-def extension_nodes(scope: Scope, profile: Profile, values: Mapping[str, str]) -> list[Node]:
+def extension_nodes(scope: Scope, profile: Profile, values: Mapping[str, str]) -> list[NewElement]:
     """Make the soapjms elements for property values."""
     nodes = []
     for name, value in values.items():
         is_parameter = name.startswith("jndi-")
         tag = scope.element(profile.namespace, CONTEXT_PARAMETER if is_parameter else name, "soapjms")
         attributes = [("name", name.removeprefix("jndi-")), ("value", value)] if is_parameter else []
-        nodes.append(Node(tag, attributes, text="" if is_parameter else value))
+        nodes.append(NewElement(tag, attributes, text="" if is_parameter else value))
     return nodes
 
 
@@ -55,12 +55,14 @@ def extension_nodes(scope: Scope, profile: Profile, values: Mapping[str, str]) -
 
 
 def port_node(
-    scope: Scope, name: str, binding: str, address: str, version: SoapVersion, extensions: Sequence[Node]
-) -> Node:
+    scope: Scope, name: str, binding: str, address: str, version: SoapVersion, extensions: Sequence[NewElement]
+) -> NewElement:
     """Make a port."""
-    location = Node(scope.element(SOAP_BINDINGS[version], "address", _SOAP_PREFIX[version]), [("location", address)])
+    location = NewElement(
+        scope.element(SOAP_BINDINGS[version], "address", _SOAP_PREFIX[version]), [("location", address)]
+    )
     attributes = [("name", name), ("binding", scope.qname(binding, "tns"))]
-    return Node(scope.element(WSDL11, "port", "wsdl"), attributes, [*extensions, location])
+    return NewElement(scope.element(WSDL11, "port", "wsdl"), attributes, [*extensions, location])
 
 
 def binding11_node(
@@ -69,9 +71,9 @@ def binding11_node(
     interface: str,
     version: SoapVersion,
     profile: Profile,
-    extensions: Sequence[Node],
+    extensions: Sequence[NewElement],
     documents: Sequence[Document],
-) -> Node:
+) -> NewElement:
     """Make a binding: its operations are those of another SOAP binding of the port type, else document and literal."""
     source = _source(documents, interface, version)
     soap = None if source is None else soap_element(source, "binding")[0]
@@ -81,9 +83,9 @@ def binding11_node(
     else:
         operations = [_copy(scope, each, version) for each in source.iterchildren(f"{_WSDL11}operation")]
     attributes = [("style", style), ("transport", profile.namespace)]
-    head = Node(scope.element(SOAP_BINDINGS[version], "binding", _SOAP_PREFIX[version]), attributes)
+    head = NewElement(scope.element(SOAP_BINDINGS[version], "binding", _SOAP_PREFIX[version]), attributes)
     own = [("name", name), ("type", scope.qname(interface, "tns"))]
-    return Node(scope.element(WSDL11, "binding", "wsdl"), own, [head, *extensions, *operations])
+    return NewElement(scope.element(WSDL11, "binding", "wsdl"), own, [head, *extensions, *operations])
 
 
 def _source(documents: Sequence[Document], interface: str, version: SoapVersion) -> etree._Element | None:
@@ -105,20 +107,20 @@ def _operations(documents: Sequence[Document], interface: str) -> Iterator[etree
                 yield from element.iterchildren(f"{_WSDL11}operation")
 
 
-def _plain_operation(scope: Scope, operation: etree._Element, version: SoapVersion) -> Node:
-    def soap(local: str, *attributes: tuple[str, str]) -> Node:
-        return Node(scope.element(SOAP_BINDINGS[version], local, _SOAP_PREFIX[version]), attributes)
+def _plain_operation(scope: Scope, operation: etree._Element, version: SoapVersion) -> NewElement:
+    def soap(local: str, *attributes: tuple[str, str]) -> NewElement:
+        return NewElement(scope.element(SOAP_BINDINGS[version], local, _SOAP_PREFIX[version]), attributes)
 
     children = [soap("operation")]
     for part in operation.iterchildren(*(f"{_WSDL11}{each}" for each in ("input", "output", "fault"))):
         local, name = etree.QName(part).localname, part.get("name")
         named = [] if name is None else [("name", name)]
         inside = soap("fault", *named, ("use", "literal")) if local == "fault" else soap("body", ("use", "literal"))
-        children.append(Node(scope.element(WSDL11, local, "wsdl"), named, [inside]))
-    return Node(scope.element(WSDL11, "operation", "wsdl"), [("name", operation.get("name", ""))], children)
+        children.append(NewElement(scope.element(WSDL11, local, "wsdl"), named, [inside]))
+    return NewElement(scope.element(WSDL11, "operation", "wsdl"), [("name", operation.get("name", ""))], children)
 
 
-def _copy(scope: Scope, element: etree._Element, version: SoapVersion) -> Node:
+def _copy(scope: Scope, element: etree._Element, version: SoapVersion) -> NewElement:
     """Copy an element of a binding, with its SOAP elements for a SOAP version; documentation and ours are left out."""
     space = _moved(element, version)
     children = [
@@ -127,7 +129,7 @@ def _copy(scope: Scope, element: etree._Element, version: SoapVersion) -> Node:
         if each.tag not in _LEFT_OUT and etree.QName(each).namespace not in NAMESPACES
     ]
     wanted = _SOAP_PREFIX[version] if space == SOAP_BINDINGS[version] else element.prefix or "ns"
-    return Node(
+    return NewElement(
         scope.element(space, etree.QName(element).localname, wanted),
         list(_attributes(scope, element, version)),
         children,
@@ -158,10 +160,10 @@ def _attributes(scope: Scope, element: etree._Element, version: SoapVersion) -> 
 # WSDL 2.0
 
 
-def endpoint_node(scope: Scope, name: str, binding: str, address: str, extensions: Sequence[Node]) -> Node:
+def endpoint_node(scope: Scope, name: str, binding: str, address: str, extensions: Sequence[NewElement]) -> NewElement:
     """Make an endpoint."""
     attributes = [("name", name), ("binding", scope.qname(binding, "tns")), ("address", address)]
-    return Node(scope.element(WSDL20, "endpoint", "wsdl"), attributes, extensions)
+    return NewElement(scope.element(WSDL20, "endpoint", "wsdl"), attributes, extensions)
 
 
 def binding20_node(
@@ -170,9 +172,9 @@ def binding20_node(
     interface: str,
     version: SoapVersion,
     profile: Profile,
-    extensions: Sequence[Node],
+    extensions: Sequence[NewElement],
     documents: Sequence[Document],
-) -> Node:
+) -> NewElement:
     """Make a binding; what other bindings of the interface say of actions is repeated."""
     soap = scope.prefix(WSOAP, "wsoap")
     actions: dict[str, str] = {}
@@ -183,7 +185,7 @@ def binding20_node(
                     actions.setdefault(document.qname(each, "ref"), each.get(f"{{{WSOAP}}}action", ""))
     tag = scope.element(WSDL20, "operation", "wsdl")
     operations = [
-        Node(tag, [("ref", scope.qname(ref, "tns")), (f"{soap}:action", action)])
+        NewElement(tag, [("ref", scope.qname(ref, "tns")), (f"{soap}:action", action)])
         for ref, action in actions.items()
         if action
     ]
@@ -194,7 +196,7 @@ def binding20_node(
         (f"{soap}:version", str(version)),
         (f"{soap}:protocol", profile.namespace),
     ]
-    return Node(scope.element(WSDL20, "binding", "wsdl"), attributes, [*extensions, *operations])
+    return NewElement(scope.element(WSDL20, "binding", "wsdl"), attributes, [*extensions, *operations])
 
 
 REPLY_NAMES = ("replyToName", "topicReplyToName")
@@ -520,7 +522,7 @@ class _Addition:
         prefix = f"{self.service.prefix}:" if self.service.prefix else ""
         return prefix + etree.QName(self.service).localname
 
-    def _lines(self, nodes: Iterable[Node]) -> str:
+    def _lines(self, nodes: Iterable[NewElement]) -> str:
         step = self._step()
         indent = self.text.indent(self.service) + step
         return "".join(f"\n{line}" for node in nodes for line in node.lines(indent, step))

@@ -20,9 +20,9 @@ TOP: Final = 10
 BOTTOM: Final = 22
 PLOT: Final = HEIGHT - TOP - BOTTOM
 TICKS: Final = 6
-OUTLIERS: Final = 1000
+MESSAGES_PER_OUTLIER: Final = 1000
 """At most one in so many messages may be left out of the charts at either end, where that shows the others better."""
-BETTER: Final = 10
+MIN_SPREAD_FACTOR: Final = 10
 
 ROUND: Final = tuple(
     unit * count
@@ -102,7 +102,7 @@ def _step(span: timedelta, number: int) -> int:
 def _without_outliers(timeline: Timeline) -> dict[int, Counter[str]]:
     """Leave out a few messages at the ends where a clock was wrong by years, and all others would be one column."""
     spans = timeline.spans
-    allowed = sum(span[MESSAGES] for span in spans.values()) // OUTLIERS
+    allowed = sum(span[MESSAGES] for span in spans.values()) // MESSAGES_PER_OUTLIER
     ordered = sorted(spans)
     ordered = ordered[_outliers(spans, ordered, allowed) :]
     backwards = ordered[::-1]
@@ -113,7 +113,7 @@ def _outliers(spans: dict[int, Counter[str]], ordered: list[int], allowed: int) 
     """Say how many spans to leave out at the beginning of a list, so that the others have far more room."""
     seen = 0
     for index, each in enumerate(ordered):
-        if (abs(ordered[-1] - each) + 1) * BETTER <= abs(ordered[-1] - ordered[0]) + 1:
+        if (abs(ordered[-1] - each) + 1) * MIN_SPREAD_FACTOR <= abs(ordered[-1] - ordered[0]) + 1:
             return index
         seen += spans[each][MESSAGES]
         if seen > allowed:

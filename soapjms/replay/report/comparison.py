@@ -18,7 +18,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.replay.report.tables import JUDGED
 from soapjms.replay.summary import Summary
 
-REASONS: Final = 5
+MAX_NAMED_CAUSES: Final = 5
 """How many causes of an assertion are named that are new, or gone."""
 
 
@@ -34,7 +34,7 @@ class Turn(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class ViolationShare:
     """How often an assertion was judged, and how often that ended badly."""
 
     judged: int
@@ -58,8 +58,8 @@ class Change:
     assertion: str
     title: str
     turn: Turn
-    old: Share
-    now: Share
+    old: ViolationShare
+    now: ViolationShare
     new: tuple[str, ...]
     gone: tuple[str, ...]
 
@@ -117,7 +117,7 @@ def _members(change: Change) -> dict[str, Any]:
     }
 
 
-def _share(share: Share) -> dict[str, Any]:
+def _share(share: ViolationShare) -> dict[str, Any]:
     return {
         "judged": share.judged,
         "failed": share.failed,
@@ -172,13 +172,13 @@ def _change(name: str, old: Summary, new: Summary, tolerance: Fraction) -> Chang
     )
 
 
-def _share_of(name: str, run: Summary) -> Share:
+def _share_of(name: str, run: Summary) -> ViolationShare:
     counts = run.members["assertions"].get(name, {})
     judged = sum(counts.get(each, 0) for each in JUDGED)
-    return Share(judged=judged, failed=counts.get(Outcome.FAILED, 0), warning=counts.get(Outcome.WARNING, 0))
+    return ViolationShare(judged=judged, failed=counts.get(Outcome.FAILED, 0), warning=counts.get(Outcome.WARNING, 0))
 
 
-def _turn(before: Share, after: Share, tolerance: Fraction) -> Turn:
+def _turn(before: ViolationShare, after: ViolationShare, tolerance: Fraction) -> Turn:
     if not before.judged or not after.judged:
         if before.judged:
             return Turn.NO_LONGER
@@ -191,7 +191,7 @@ def _turn(before: Share, after: Share, tolerance: Fraction) -> Turn:
     return Turn.SAME
 
 
-def _judged_first(after: Share) -> Turn:
+def _judged_first(after: ViolationShare) -> Turn:
     return Turn.WORSE if after.failed or after.warning else Turn.NEWLY
 
 
@@ -210,7 +210,7 @@ def _reasons(name: str, run: Summary) -> list[str]:
 
 
 def _without(reasons: Iterable[str], others: Iterable[str]) -> Iterator[str]:
-    known, left = set(others), REASONS
+    known, left = set(others), MAX_NAMED_CAUSES
     for each in reasons:
         if each not in known and left:
             left -= 1

@@ -25,8 +25,8 @@ from jinja2 import UndefinedError
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
-from soapjms.replay.findings import PLACES, Findings, Found, Sample
-from soapjms.replay.inputs import Rejected
+from soapjms.replay.findings import MAX_DESTINATIONS, FindingKey, Findings, Sample
+from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
 from soapjms.replay.report.texts import visible
@@ -39,7 +39,7 @@ from soapjms.replay.summary import (
     places_from_members,
     places_to_members,
 )
-from soapjms.replay.terms import Late
+from soapjms.replay.terms import LateRecord
 from soapjms.replay.terms import place as place_of
 
 REPORT: Final = "report.json"
@@ -123,8 +123,8 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         findings=Findings.from_members(more["findings"]),
         timeline=Timeline.from_members(more["timeline"]),
         places=places_from_members(more["places"]),
-        rejects=tuple(Rejected(*each) for each in more["rejects"]),
-        late=tuple(Late(*each) for each in more.get("late", ())),
+        rejects=tuple(RejectedRow(*each) for each in more["rejects"]),
+        late=tuple(LateRecord(*each) for each in more.get("late", ())),
     )
 
 
@@ -133,17 +133,19 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
     for row in _rows(folder / "verdicts", COLUMNS):
         sample = _sample(row)
         place = TEMPORARY.sub(r"\1", sample.destination)
-        found = Found(sample.reason, place, "", sample.expected_subcodes, sample.observed_subcode)
+        found = FindingKey(sample.reason, place, "", sample.expected_subcodes, sample.observed_subcode)
         findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
         if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
             timeline.count(row["time"], f"{row['verdict']}/{row['assertion']}")
-    late = (Late(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS))
-    refused = (Rejected(*row.values()) for row in _rows(folder / "rejected", ["file", "line", "reason"]))
+    late = (
+        LateRecord(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS)
+    )
+    refused = (RejectedRow(*row.values()) for row in _rows(folder / "rejected", ["file", "line", "reason"]))
     return Summary(
         members={"time": {"first": None, "last": None}, "latency": None, **members},
         findings=findings.settled(),
         timeline=timeline,
-        places={name: Counter() for name in nsmallest(PLACES, _places(findings))},
+        places={name: Counter() for name in nsmallest(MAX_DESTINATIONS, _places(findings))},
         rejects=tuple(nsmallest(REJECTS_SHOWN, refused, key=place_of)),
         late=tuple(nsmallest(LATE_SHOWN, late)),
     )

@@ -25,7 +25,7 @@ from soapjms.protocol.assertions import Outcome
 from soapjms.replay.findings import Sample
 from soapjms.replay.report import tables, texts
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.tables import BROKEN, NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, Line, rows
+from soapjms.replay.report.tables import BROKEN, NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
 from soapjms.replay.report.texts import visible, visible_lines
 from soapjms.replay.summary import NOTHING, Summary
 
@@ -35,7 +35,7 @@ WHERE_SHOWN: Final = 40_000
 """How many pairs of a cause and a destination are in a page; all further ones count as other destinations."""
 
 
-def embedded(lines: Iterable[Line], places: Iterable[str]) -> str:
+def embedded(lines: Iterable[CauseLine], places: Iterable[str]) -> str:
     """Write the data for a script element: no text in it can end that element, whatever a log says."""
     return _safe(json.dumps(_data(list(lines), list(places)), ensure_ascii=False, separators=(",", ":")))
 
@@ -44,7 +44,7 @@ def _safe(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _data(lines: list[Line], places: list[str]) -> dict[str, Any]:
+def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
     stacks = sorted({"", *(stack for line in lines for _, stack in line.cause.where)})  # no stack is the first
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
@@ -72,7 +72,7 @@ def _data(lines: list[Line], places: list[str]) -> dict[str, Any]:
     }
 
 
-def _where(line: Line, places: Mapping[str, int], stacks: list[str], most: int) -> list[tuple[int, int, int]]:
+def _where(line: CauseLine, places: Mapping[str, int], stacks: list[str], most: int) -> list[tuple[int, int, int]]:
     """Say where findings were, as place, stack and number; what is beyond the lists is at the place after the last."""
     ranked = sorted(line.cause.where.items(), key=lambda each: (-each[1], each[0]))
     listed = [each for each in ranked if each[0][0] in places][: max(0, most)]
@@ -81,7 +81,7 @@ def _where(line: Line, places: Mapping[str, int], stacks: list[str], most: int) 
     return [*shown, (len(places), 0, rest)] if rest else shown
 
 
-def _samples(line: Line, most: int) -> list[dict[str, Any]]:
+def _samples(line: CauseLine, most: int) -> list[dict[str, Any]]:
     shown = [_sample(each) for each in line.samples]
     if _size(shown) <= most:
         return shown

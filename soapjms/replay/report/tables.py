@@ -122,7 +122,7 @@ def _state(counts: Mapping[str, Any], unseen: bool) -> str:
     return UNSEEN if unseen else NEVER
 
 
-CAUSES_SHOWN: Final = 500
+MAX_SHOWN_CAUSES: Final = 500
 """How many causes the report lists: the gravest, and of these the most frequent."""
 GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT, Outcome.PREREQ_FAILED)
 BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
@@ -131,7 +131,7 @@ REST: Final = "all others"
 NAMELESS: Final = "unknown"
 
 
-class Line(NamedTuple):
+class CauseLine(NamedTuple):
     """One line of the list of causes."""
 
     row: Row
@@ -161,28 +161,28 @@ class Line(NamedTuple):
         ]
 
 
-class Lines(NamedTuple):
+class CauseLines(NamedTuple):
     """The list of causes, and how many causes and findings are beyond it."""
 
-    shown: list[Line]
+    shown: list[CauseLine]
     causes_left: int
     findings_left: int
 
 
-def lines(summary: Summary, listed: Iterable[Row]) -> Lines:
+def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     """List the causes of findings."""
     found = [
-        Line(row, outcome, reason, cause)
+        CauseLine(row, outcome, reason, cause)
         for outcome in GRAVITY
         for row in listed
         for reason, cause in summary.findings.of(row.id, outcome)
     ]
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
-    rest = found[CAUSES_SHOWN:]
-    return Lines(found[:CAUSES_SHOWN], len(rest), sum(line.cause.count for line in rest))
+    rest = found[MAX_SHOWN_CAUSES:]
+    return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
 
 
-class Spot(NamedTuple):
+class DestinationRow(NamedTuple):
     """One destination as the report lists it; `name` is None for all that are not listed one by one."""
 
     name: str | None
@@ -196,7 +196,7 @@ class Spot(NamedTuple):
     """What senders look of, with the sending nodes and how many messages of each."""
 
 
-def spots(summary: Summary) -> list[Spot]:
+def spots(summary: Summary) -> list[DestinationRow]:
     """List the destinations, those where most failed first, and the rest of them as one."""
     found = _found_at(summary)
     known = [
@@ -210,7 +210,7 @@ def spots(summary: Summary) -> list[Spot]:
         seen = [(each["node"], stack, n) for each in rest for stack, n in each["stacks"].items()]
         messages = sum(each["messages"] for each in rest)
         failed, warning = (numbers[each] for each in BROKEN)
-        known.append(Spot(None, messages, 0, None, None, failed, warning, _by_stack(seen)))
+        known.append(DestinationRow(None, messages, 0, None, None, failed, warning, _by_stack(seen)))
     return known
 
 
@@ -234,11 +234,11 @@ def _counted(summary: Summary) -> Iterator[tuple[str, str, str, int]]:
                     yield place, stack, outcome, count
 
 
-def _spot(name: str, seen: Place, failed: int, warning: int) -> Spot:
+def _spot(name: str, seen: Place, failed: int, warning: int) -> DestinationRow:
     bins = Counter({int(path[1]): count for path, count in seen.items() if path[0] == "latency"})
     taken = quantiles(bins, (0.5, 0.95))
     stacks = sorted((path[1], path[2], count) for path, count in seen.items() if path[0] == "stack")
-    return Spot(
+    return DestinationRow(
         name=name,
         messages=sum(count for _, _, count in stacks),
         answered=seen["answered",],
@@ -259,7 +259,7 @@ def _by_stack(seen: Iterable[tuple[str, str, int]]) -> dict[str, list[tuple[str,
     return stacks
 
 
-class Peer(NamedTuple):
+class StackRow(NamedTuple):
     """What messages look of one stack; of none where `name` is empty."""
 
     name: str
@@ -271,10 +271,10 @@ class Peer(NamedTuple):
     """The assertions that most of its messages failed, with how often."""
 
 
-WORST: Final = 3
+MAX_WORST_ROWS: Final = 3
 
 
-def peers(summary: Summary) -> list[Peer]:
+def peers(summary: Summary) -> list[StackRow]:
     """List the stacks that messages look of, by the number of messages; those without a mark of any last."""
     nodes: dict[str, Counter[str]] = {}
     for each in summary.members["stacks"]:
@@ -285,7 +285,7 @@ def peers(summary: Summary) -> list[Peer]:
     for _, stack, outcome, count in _counted(summary):
         found[stack, outcome] += count
     listed = [
-        Peer(
+        StackRow(
             name=stack,
             messages=seen.total(),
             nodes=dict(sorted(seen.items())),
@@ -306,4 +306,4 @@ def _worst(summary: Summary, stack: str) -> list[tuple[str, int]]:
                 count for cause in causes.all.values() for (_, one), count in cause.where.items() if one == stack
             )
     ranked = sorted(failed.items(), key=lambda each: (-each[1], each[0]))
-    return [each for each in ranked if each[1]][:WORST]
+    return [each for each in ranked if each[1]][:MAX_WORST_ROWS]

@@ -7,9 +7,9 @@ from typing import Final
 
 from soapjms.protocol import uri
 
-LONGEST: Final = 600
+MAX_TEXT_CHARACTERS: Final = 600
 """Characters of one text that the report shows."""
-LINES: Final = 40
+MAX_BODY_LINES: Final = 40
 """Lines of a body that the report shows."""
 
 UNITS: Final = (
@@ -25,15 +25,21 @@ UNITS: Final = (
 def visible(text: object) -> str:
     """Show a text of a log: control characters and those that turn the direction of writing as escapes; cut if long."""
     characters = str(text)
-    shown = uri.visible(characters[:LONGEST])
-    return shown if len(characters) <= LONGEST else f"{shown}… ({len(characters) - LONGEST} more characters)"
+    shown = uri.visible(characters[:MAX_TEXT_CHARACTERS])
+    return (
+        shown
+        if len(characters) <= MAX_TEXT_CHARACTERS
+        else f"{shown}… ({len(characters) - MAX_TEXT_CHARACTERS} more characters)"
+    )
 
 
 def visible_lines(text: str) -> str:
     """Show a body likewise, with its line ends."""
     lines = text.splitlines()
-    shown = [uri.visible(line.replace("\t", "    ")) for line in lines[:LINES]]
-    return "\n".join(shown if len(lines) <= LINES else [*shown, f"… ({len(lines) - LINES} more lines)"])
+    shown = [uri.visible(line.replace("\t", "    ")) for line in lines[:MAX_BODY_LINES]]
+    return "\n".join(
+        shown if len(lines) <= MAX_BODY_LINES else [*shown, f"… ({len(lines) - MAX_BODY_LINES} more lines)"]
+    )
 
 
 def number(value: int) -> str:

@@ -26,10 +26,10 @@ ASKING: Final = (names.SOAP_ACTION, names.TARGET_SERVICE, "JMSXUserID")
 OWN_PLACE: Final = bytes(KEY_OCTETS)
 """The place of a request from the service's own connection, whose temporary queue has another name on the next one."""
 
-SLICE: Final = 1 << 20
+ENCODE_CHARACTERS: Final = 1 << 20
 """Characters of a text that are encoded at a time."""
 
-UNCOUNTED: Final = -1
+UNCOUNTED_DELIVERIES: Final = -1
 """What is told of the deliveries of a request that may be delivered any number of times."""
 
 NO_STORE: Final = "the dispatcher has no store; give it one, as in Dispatcher(..., store='requests.db')"
@@ -75,8 +75,8 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
     digest = blake2b(json.dumps([str(message.destination), *identity]).encode(), digest_size=KEY_OCTETS)
     body = message.body
     if isinstance(body, str):
-        for start in range(0, len(body), SLICE):  # a copy of all of it may be what there is no memory for
-            digest.update(body[start : start + SLICE].encode("utf-8", "surrogatepass"))
+        for start in range(0, len(body), ENCODE_CHARACTERS):  # a copy of all of it may be what there is no memory for
+            digest.update(body[start : start + ENCODE_CHARACTERS].encode("utf-8", "surrogatepass"))
     else:
         digest.update(bytes_of(body))
     return digest.digest() if is_opened(message) else digest.digest() + _place_of(message)
@@ -153,7 +153,7 @@ class Claim(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class FinishedBefore:
     """The request was finished before, with this response; None for a one-way message.
 
     Attributes:
@@ -162,7 +162,7 @@ class Answered:
     """
 
     response: Message | None
-    claim: Claim = field(default_factory=lambda: UnstoredClaim(FINISHED), repr=False, compare=False)
+    claim: Claim = field(default_factory=lambda: NoStoreClaim(FINISHED), repr=False, compare=False)
 
 
 class Store(ABC):
@@ -174,7 +174,7 @@ class Store(ABC):
         return ""
 
     @abstractmethod
-    def begin(self, key: bytes) -> Claim | Answered | None:
+    def begin(self, key: bytes) -> Claim | FinishedBefore | None:
         """Begin a request: the right to work on it, what it was answered with, or None while somebody works on it.
 
         Args:
@@ -192,13 +192,13 @@ class Store(ABC):
             deliveries: how many there were, this one included, as far as the broker tells.
 
         Returns:
-            How many there were before this one since the last `depart`; `UNCOUNTED` for a request that is finished, and
-            where nobody counts.
+            How many there were before this one since the last `depart`; `UNCOUNTED_DELIVERIES` for a request that is
+            finished, and where nobody counts.
 
         Raises:
             StoreError: the store cannot be written now; nothing was noted.
         """
-        return UNCOUNTED
+        return UNCOUNTED_DELIVERIES
 
     def depart(self, key: bytes) -> None:  # noqa: B027 - a store that counts nothing forgets nothing
         """Forget the deliveries of a request, as nobody died of the last. Never raises."""
@@ -208,7 +208,7 @@ class Store(ABC):
         """Close. Idempotent."""
 
 
-class Unstored(Store):
+class NoStore(Store):
     """Remembers nothing: every delivery is worked on.
 
     Args:
@@ -220,13 +220,13 @@ class Unstored(Store):
 
     def begin(self, key: bytes = b"") -> Claim:
         """Begin, always."""
-        return UnstoredClaim(self._why)
+        return NoStoreClaim(self._why)
 
     def close(self) -> None:
         """Nothing."""
 
 
-class UnstoredClaim(Claim):
+class NoStoreClaim(Claim):
     """Any request, any number of times."""
 
     def __init__(self, why: str) -> None:

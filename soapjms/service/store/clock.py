@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-BEATS: Final = 4
+BEATS_PER_LEASE: Final = 4
 """Signs of life within a lease."""
 
-MAX_LEAP: Final = 0.5
+MAX_LEAP_SHARE: Final = 0.5
 """Of the time that entries are kept, how much may have gone by at most while nobody had the file open."""
 
 
-class Life:
+class Liveness:
     """Whether the others that share a file are alive, by the signs that they give. For one thread at a time.
 
     Attributes:
@@ -38,11 +38,11 @@ class Life:
         if sign is None:
             return False
         self._seen[owner] = self._noted(owner, sign)
-        return self.signs - self._seen[owner][1] < BEATS
+        return self.signs - self._seen[owner][1] < BEATS_PER_LEASE
 
     def dead(self) -> list[tuple[str, float]]:
         """List who is dead, with the last sign of each."""
-        return [(owner, sign) for owner, (sign, at) in self._seen.items() if self.signs - at >= BEATS]
+        return [(owner, sign) for owner, (sign, at) in self._seen.items() if self.signs - at >= BEATS_PER_LEASE]
 
     def _noted(self, owner: str, sign: float) -> tuple[float, int]:
         before = self._seen.get(owner)
@@ -82,7 +82,9 @@ class FileTime:
         self.clock = now if opened is None else max(now, opened[1])
         then, said = opened or (newest, newest)
         latest = max(newest, then)
-        self._offset = (min(max(latest, then + now - said), latest + keep * MAX_LEAP) if latest else now) - steady()
+        self._offset = (
+            min(max(latest, then + now - said), latest + keep * MAX_LEAP_SHARE) if latest else now
+        ) - steady()
 
     def __call__(self) -> float:
         """Return the time."""

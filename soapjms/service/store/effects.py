@@ -20,7 +20,7 @@ from soapjms.service.store.tables import PREFIX, Results, connected
 P = ParamSpec("P")
 T = TypeVar("T")
 
-INTERRUPTION: Final = 0.05
+INTERRUPT_SECONDS: Final = 0.05
 """Seconds between two tries to interrupt a statement."""
 
 NOT_THE_FUNCTIONS: Final = frozenset(
@@ -42,7 +42,7 @@ TOO_LONG: Final = (
 ROLLED_BACK: Final = "request.transaction was rolled back by an error of the database while its function ran{}"
 
 
-class Span:
+class ServiceTransaction:
     """One transaction of a service.
 
     Attributes:
@@ -103,7 +103,7 @@ class ServiceConnection(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.turn = RLock()
-        self.span = Span(math.inf)
+        self.span = ServiceTransaction(math.inf)
 
     def commit(self) -> NoReturn:
         """Refuse."""
@@ -232,16 +232,16 @@ class Effects:
     def lend(self, now: float) -> None:
         """Let a service have it; statements that would end the transaction, or touch our tables, are refused."""
         self.connection.set_authorizer(_authorize)
-        self.connection.span = Span(now + self._timeout)
+        self.connection.span = ServiceTransaction(now + self._timeout)
 
     # While a service has it
 
-    def late(self, now: float) -> Span | None:
+    def late(self, now: float) -> ServiceTransaction | None:
         """Return the transaction, if a service has had it for too long."""
         span = self.connection.span
         return span if now > span.until else None
 
-    def break_off(self, span: Span) -> bool:
+    def break_off(self, span: ServiceTransaction) -> bool:
         """Undo what a service wrote, though its function goes on, and close; False if it ended just now.
 
         A statement of it is interrupted. Its next one raises UsageError. On a thread of its own: a statement that
@@ -252,7 +252,7 @@ class Effects:
         """
         connection = self.connection
         span.ended = TOO_LONG.format(self._timeout)
-        while not connection.turn.acquire(timeout=INTERRUPTION):
+        while not connection.turn.acquire(timeout=INTERRUPT_SECONDS):
             if connection.span is span:
                 connection.interrupt()
         try:
@@ -277,7 +277,7 @@ class Effects:
                 return StoreError(f"{self._path}: {span.failure}")
             if not _is_in_transaction(connection):
                 return UsageError(ROLLED_BACK.format(f": {span.failure}" if span.failure else ""))
-            connection.span = Span(math.inf)  # whoever is about to break it off finds out by that
+            connection.span = ServiceTransaction(math.inf)  # whoever is about to break it off finds out by that
         return None
 
     @property

@@ -45,25 +45,25 @@ from typing import Final, Self, TypeAlias
 from brokers.message import Message
 from brokers.threads.thread import Thread
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
-from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED, Answered, Claim, Store
-from soapjms.service.store.clock import BEATS, FileTime, Life
+from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED_DELIVERIES, Claim, FinishedBefore, Store
+from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
-from soapjms.service.store.tables import Entry, File, Holder, Ledger, Results, packed, unpacked
+from soapjms.service.store.tables import ClaimEntry, File, Holder, Ledger, Results, packed, unpacked
 
 log = logging.getLogger("soapjms.store")
 
-DAY: Final = 86_400.0
-SWEEP: Final = 30.0
+DAY_SECONDS: Final = 86_400.0
+SWEEP_SECONDS: Final = 30.0
 """Seconds between two clean-ups."""
 
-BATCH: Final = 200
+SWEEP_ENTRIES: Final = 200
 """Entries listed, and removed in one transaction, so that calls wait next to nothing for it."""
 
-TOLD: Final = 2.0
+LOCK_WARNING_SECONDS: Final = 2.0
 """Seconds that somebody waits for a transaction of others before it is told whose it is."""
 
-SWEEPING: Final = 0.2
+SWEEP_LOCK_SECONDS: Final = 0.2
 """Seconds that cleaning up waits for it; then it is left to the next time."""
 
 PROBING: Final = 0.02
@@ -72,7 +72,7 @@ PROBING: Final = 0.02
 LOCKED: Final = 4.0
 """Seconds after which that is a problem, where nobody has committed anything there meanwhile either."""
 
-LOOK: Final = 1.0
+TRANSACTION_POLL_SECONDS: Final = 1.0
 """Seconds between two looks, at most, at whether a function has its transaction for too long."""
 
 SHARED: Final = (
@@ -80,7 +80,7 @@ SHARED: Final = (
     "file may be damaged, and requests run twice. Use a local disk"
 )
 
-LEAVING: Final = 1.0
+CLOSE_LOCK_SECONDS: Final = 1.0
 """Seconds that closing waits for whoever writes; then it is left to them to close the file."""
 
 
@@ -117,7 +117,7 @@ class SqliteStore(Store):
         path: str | Path,
         *,
         lease: float = 5.0,
-        keep: float = 7 * DAY,
+        keep: float = 7 * DAY_SECONDS,
         max_entries: int = 1_000_000,
         max_octets: int = 1 << 30,
         timeout: float = 30.0,
@@ -133,7 +133,7 @@ class SqliteStore(Store):
         self.claims = self.path.with_name(f"{self.path.name}-claims")
         self._lease, self._keep, self._timeout = lease, keep, timeout
         self._max_entries, self._max_octets = max_entries, max_octets
-        self._life = Life()
+        self._life = Liveness()
         self._sign_at, self._sign_error = time.monotonic(), ""
         self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # the first file, by others
         self._owner = token_hex(16)
@@ -184,20 +184,20 @@ class SqliteStore(Store):
 
     # Working
 
-    def begin(self, key: bytes) -> Claim | Answered | None:
+    def begin(self, key: bytes) -> Claim | FinishedBefore | None:
         """Begin a request; see `Store`."""
         found = self._attempt(key, is_sure=False)
-        if isinstance(found, Entry):
+        if isinstance(found, ClaimEntry):
             self._take_turn(self._timeout)
             try:
                 found = self._attempt(key, is_sure=True)
             finally:
                 self._end_turn()
-        assert not isinstance(found, Entry)
+        assert not isinstance(found, ClaimEntry)
         return found
 
-    def _attempt(self, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
-        found: Claim | Answered | Entry | None = None
+    def _attempt(self, key: bytes, *, is_sure: bool) -> Claim | FinishedBefore | ClaimEntry | None:
+        found: Claim | FinishedBefore | ClaimEntry | None = None
         try:
             with self._writing() as ledger:
                 self._require_file(self.path)
@@ -208,16 +208,16 @@ class SqliteStore(Store):
             raise
         return found
 
-    def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
+    def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | FinishedBefore | ClaimEntry | None:
         """Begin a request; return its entry if somebody may be about to commit it. `is_sure`: we have the turn."""
         places = self._places(ledger, key)
         key = _known_as(key, places)
         entry = ledger.entry(key)
         if entry is not None and entry.is_finished:
-            return Answered(unpacked(ledger.response(entry.number)), SqliteClaim(self, key))
+            return FinishedBefore(unpacked(ledger.response(entry.number)), SqliteClaim(self, key))
         finished = self._results.finished(key)
         if finished is not None:
-            return Answered(unpacked(finished.response), SqliteClaim(self, key))
+            return FinishedBefore(unpacked(finished.response), SqliteClaim(self, key))
         if entry is None:
             number = ledger.add(key, self._owner, self._clock())
             return self._hold(SqliteClaim(self, key, number, 1, copied=bool(places)))
@@ -248,7 +248,7 @@ class SqliteStore(Store):
             key = _known_as(key, self._places(ledger, key))
             entry = ledger.entry(key)
             if (entry is not None and entry.is_finished) or self._results.finished(key) is not None:
-                return UNCOUNTED
+                return UNCOUNTED_DELIVERIES
             return ledger.arrive(key, deliveries, self._clock())
 
     def depart(self, key: bytes) -> None:
@@ -360,10 +360,10 @@ class SqliteStore(Store):
     def _wait_for(self, attempt: Callable[[float], bool], until: float) -> None:
         """Try for some seconds, and then for as long as it may take, which is told."""
         left = max(0.0, until - time.monotonic())
-        if attempt(min(left, TOLD)):
+        if attempt(min(left, LOCK_WARNING_SECONDS)):
             return
         held = self._held_by()
-        if left > TOLD:
+        if left > LOCK_WARNING_SECONDS:
             log.warning("a request waits: %s", held)
             self._waiting.add(get_ident())
             try:
@@ -387,7 +387,7 @@ class SqliteStore(Store):
     def _last_holder(self) -> Holder | None:
         """Read who it may be, on a connection of its own: others may be waiting for a turn on ours."""
         try:
-            reader = Ledger.open(self.claims, SWEEPING)
+            reader = Ledger.open(self.claims, SWEEP_LOCK_SECONDS)
         except StoreError:
             return None
         try:
@@ -426,7 +426,7 @@ class SqliteStore(Store):
 
     def _break_off(self) -> None:
         """Take its transaction from a function that has it for too long, on a thread of its own."""
-        while not self._is_free.wait(min(LOOK, self._transaction_timeout / 10)):
+        while not self._is_free.wait(min(TRANSACTION_POLL_SECONDS, self._transaction_timeout / 10)):
             effects, holder = self._effects, self._holder
             late = None if effects is None or holder is None else effects.late(time.monotonic())
             if effects is None or late is None:
@@ -524,13 +524,13 @@ class SqliteStore(Store):
         return False
 
     def _look_after(self) -> None:
-        sweep_at = time.monotonic() + SWEEP
-        while not self._closing.wait(self._lease / BEATS):
+        sweep_at = time.monotonic() + SWEEP_SECONDS
+        while not self._closing.wait(self._lease / BEATS_PER_LEASE):
             try:
                 self._show_life()
                 if time.monotonic() > sweep_at:
                     self.sweep()
-                    sweep_at = time.monotonic() + SWEEP
+                    sweep_at = time.monotonic() + SWEEP_SECONDS
             except StoreError as error:
                 if not self._closing.is_set():
                     self._sign_error = f": {error}"
@@ -567,7 +567,7 @@ class SqliteStore(Store):
             self._clock.catch_up(reader.newest())
             before = self._clock() - self._keep
             up_to = reader.newest_beyond(self._max_entries, self._max_octets)
-            while not self._closing.is_set() and (doomed := reader.doomed(last, up_to, before, BATCH)):
+            while not self._closing.is_set() and (doomed := reader.doomed(last, up_to, before, SWEEP_ENTRIES)):
                 removed += remove(doomed)
                 last = doomed[-1][0]
         finally:
@@ -596,7 +596,7 @@ class SqliteStore(Store):
     def _turn_now(self) -> Effects | None:
         """Take the turn if it is free; else what is to be removed waits for the next time."""
         try:
-            return self._take_turn(SWEEPING)
+            return self._take_turn(SWEEP_LOCK_SECONDS)
         except StoreError as error:
             log.info("not all that is too old or too much can be removed now: %s", error)
             return None
@@ -610,11 +610,11 @@ class SqliteStore(Store):
             return
         self._closing.set()
         for lock, release in ((self._lock, self._release), (self._turn, self._leave_turn)):
-            if lock.acquire(timeout=LEAVING):
+            if lock.acquire(timeout=CLOSE_LOCK_SECONDS):
                 release()
             else:
                 log.warning("%s: closed while somebody writes, and so when that ends", self.path)
-        self._keeper.join(LEAVING)
+        self._keeper.join(CLOSE_LOCK_SECONDS)
 
     def _end(self) -> None:
         """Take leave of the others who share the file, and close it. Idempotent; the lock is held."""
@@ -623,7 +623,7 @@ class SqliteStore(Store):
         self._is_ended = True
         try:
             self._require_file(self.claims)
-            self._ledger.hurry(LEAVING)
+            self._ledger.hurry(CLOSE_LOCK_SECONDS)
             with self._ledger.writing():
                 self._ledger.leave(self._owner)
         except (StoreError, sqlite3.Error) as error:

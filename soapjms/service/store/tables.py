@@ -60,8 +60,8 @@ UPDATE soapjms_version SET version = 2;
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
-LOCKED_NAP: Final = 0.01
-FEW: Final = 10
+LOCKED_NAP_SECONDS: Final = 0.01
+MAX_LISTED_KEYS: Final = 10
 READABLE: Final = (1, VERSION)
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -103,7 +103,7 @@ def unpacked(found: PackedResponse) -> Message | None:
     )
 
 
-class Entry(NamedTuple):
+class ClaimEntry(NamedTuple):
     """One request as the claims have it."""
 
     number: int
@@ -217,7 +217,7 @@ class File:
         """List keys that begin with a name, the oldest first: all without a place of their own, and of others a few."""
         found = self._connection.execute(
             "SELECT number, key FROM soapjms_requests WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
-            (name, name + b"\xff" * KEY_OCTETS, FEW),
+            (name, name + b"\xff" * KEY_OCTETS, MAX_LISTED_KEYS),
         ).fetchall()
         return [key for _, key in sorted(found)]
 
@@ -274,10 +274,10 @@ class Results(File):
         (found,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(found)
 
-    def finished(self, key: bytes) -> Finished | None:
+    def finished(self, key: bytes) -> FinishedRequest | None:
         """Find a request that was finished here."""
         found = self._connection.execute("SELECT number FROM soapjms_requests WHERE key = ?", (key,)).fetchone()
-        return None if found is None else Finished(self.response(found[0]))
+        return None if found is None else FinishedRequest(self.response(found[0]))
 
     def finish(self, key: bytes, response: PackedResponse, now: float) -> bool:
         """Note that a request is finished; return whether it was not before."""
@@ -312,7 +312,7 @@ class Results(File):
             self.run(FROM_VERSION_1)
 
 
-class Finished(NamedTuple):
+class FinishedRequest(NamedTuple):
     """A request that was finished, with its response."""
 
     response: PackedResponse
@@ -344,12 +344,12 @@ class Ledger(File):
 
     # Requests
 
-    def entry(self, key: bytes) -> Entry | None:
+    def entry(self, key: bytes) -> ClaimEntry | None:
         """Find a request."""
         found = self._connection.execute(
             "SELECT number, owner, starts, deaths, failures, octets, writes FROM soapjms_requests WHERE key = ?", (key,)
         ).fetchone()
-        return None if found is None else Entry(*found)
+        return None if found is None else ClaimEntry(*found)
 
     def is_copy(self, name: bytes, number: int) -> bool:
         """Say whether a request with the name of this one came before it."""
@@ -510,4 +510,4 @@ def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode not in BUSY or time.monotonic() > until:
                 raise
-        time.sleep(LOCKED_NAP)
+        time.sleep(LOCKED_NAP_SECONDS)

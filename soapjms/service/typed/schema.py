@@ -30,7 +30,7 @@ from soapjms.protocol.xml import Misfit, Schema
 from soapjms.wsdl import read_wsdl
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.client import read_document
-from soapjms.zeep.loading import Loader, Loading
+from soapjms.zeep.loader import DocumentLoader, Loader
 
 XS: Final = "http://www.w3.org/2001/XMLSchema"
 WRAPPERS: Final = "urn:soapjms:wrappers"
@@ -135,7 +135,7 @@ def _schema_root(namespace: str) -> etree._Element:
     return root
 
 
-class _Kept(Loading):
+class _Kept(DocumentLoader):
     """Keeps the documents that it loads."""
 
     def __init__(self, loader: Loader | None, allow: Iterable[str | Path]) -> None:
@@ -148,7 +148,7 @@ class _Kept(Loading):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class PortDescription:
     """A port of a WSDL.
 
     Attributes:
@@ -201,7 +201,7 @@ def wrapper_name(message: Any) -> str:
 
 def described(
     path: str | Path, port: str | None, *, validate: bool, loader: Loader | None, allow: Iterable[str | Path] = ()
-) -> Described:
+) -> PortDescription:
     """Read a WSDL.
 
     Args:
@@ -233,7 +233,7 @@ def described(
             f"the port {chosen.name!r} has no SOAP binding that can be served; {_hint(document)}"
         ) from None
     schema = _schema_of(path, kept.documents, binding) if validate else None
-    return Described(Path(path), chosen, document, binding, schema, said.missing)
+    return PortDescription(Path(path), chosen, document, binding, schema, said.missing)
 
 
 def _hint(document: Document) -> str:

@@ -19,9 +19,9 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.reply import Reply
 from soapjms.security import Verify
-from soapjms.service.operations import Middleware, Operations, Route
+from soapjms.service.operations import Middleware, OperationRoute, Operations
 from soapjms.service.request import DEFAULT, Policy, Request
-from soapjms.service.typed.schema import Described
+from soapjms.service.typed.schema import PortDescription
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
 from soapjms.wsdl import add_jms_port, move_jms_port
@@ -36,7 +36,7 @@ ACTIONS: Final = (
 """The attributes of an output that say it."""
 
 
-def reply_action_of(described: Described, operation: Any) -> str | None:
+def reply_action_of(described: PortDescription, operation: Any) -> str | None:
     """Return the action of the answer: what the output says, else namespace, port type and output. None without one.
 
     What a port type in another document says is not looked at.
@@ -57,7 +57,7 @@ def reply_action_of(described: Described, operation: Any) -> str | None:
     return mark.join((space.rstrip(mark), name.localname, called or f"{operation.name}Response"))
 
 
-def _output(described: Described, port_type: str, operation: str) -> etree._Element | None:
+def _output(described: PortDescription, port_type: str, operation: str) -> etree._Element | None:
     root = described.binding.standing.element.getroottree().getroot()
     for each in root.iterchildren("{*}portType"):
         if each.get("name") == port_type:
@@ -83,7 +83,7 @@ class TypedOperation:
         UsageError: the function cannot be called with what the WSDL says, or that is something that is not served.
     """
 
-    def __init__(self, described: Described, operation: Any, function: Callable[..., Any], *, lazy: bool) -> None:
+    def __init__(self, described: PortDescription, operation: Any, function: Callable[..., Any], *, lazy: bool) -> None:
         _refuse_unserved(operation)
         self._described, self._operation, self._function, self._lazy = described, operation, function, lazy
         self._signature: Signature = signature_of(function, operation.name, operation.input)
@@ -168,7 +168,7 @@ class TypedService(Operations):
 
     def __init__(
         self,
-        described: Described,
+        described: PortDescription,
         *,
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
@@ -226,11 +226,11 @@ class TypedService(Operations):
             raise UsageError(f"the port {self.port.name} has no operation {name!r}; there are: {known}{why}")
         chosen = self._chosen(policy)
 
-        def route(function: Callable[..., Any]) -> Route:
+        def route(function: Callable[..., Any]) -> OperationRoute:
             run = TypedOperation(self._described, found, function, lazy=lazy)
             said = found.soapaction or found.abstract.wsa_action or None
             answer = reply_action or reply_action_of(self._described, found)
-            return Route(name, element_of(found.input), said, function, run, chosen, run.understands, answer)
+            return OperationRoute(name, element_of(found.input), said, function, run, chosen, run.understands, answer)
 
         return self._registering(route)
 

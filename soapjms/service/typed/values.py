@@ -26,16 +26,16 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 from soapjms.reply import Reply
 from soapjms.service.request import Request
-from soapjms.service.typed.schema import Described
+from soapjms.service.typed.schema import PortDescription
 from soapjms.service.typed.signature import element_names
-from soapjms.zeep.attachments import Enclosed, replaced
+from soapjms.zeep.attachments import Enclosures, replaced
 from soapjms.zeep.bare import once, sendable, value_of
-from soapjms.zeep.checking import keep_empty, misfit
+from soapjms.zeep.checks import keep_empty, misfit
 
 SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
 
 
-def read_values(request: Request, described: Described, message: Any, *, lazy: bool) -> tuple[Any, Any]:
+def read_values(request: Request, described: PortDescription, message: Any, *, lazy: bool) -> tuple[Any, Any]:
     """Return what is in the body of a request, and its SOAP headers, in the types of the WSDL.
 
     Args:
@@ -75,7 +75,7 @@ def _refuse(why: str | None) -> None:
         raise _unfit_request(why)
 
 
-def _misfits(envelope: Envelope, described: Described, message: Any) -> Iterator[str | None]:
+def _misfits(envelope: Envelope, described: PortDescription, message: Any) -> Iterator[str | None]:
     """Yield what is wrong with a request, None for each of its elements that fits."""
     contents = list(envelope.body.iterchildren(etree.Element))
     wanted = 0 if message.body is None else len(message.body.type.elements) if message._is_body_wrapped else 1
@@ -108,7 +108,7 @@ def without_soap_attributes(block: etree._Element) -> etree._Element:
     return copy
 
 
-def _parsed(envelope: Envelope, described: Described, message: Any) -> tuple[Any, Any]:
+def _parsed(envelope: Envelope, described: PortDescription, message: Any) -> tuple[Any, Any]:
     types, context = described.document.types, XmlParserContext(settings=described.document.settings)
     body = None
     if message.body is not None:
@@ -148,7 +148,7 @@ def _changer(marks: dict[bytes, Part]) -> Callable[[Any], Any]:
     return lambda value: marks.get(value, value) if isinstance(value, bytes) else value
 
 
-def reply_with(result: Any, version: SoapVersion, described: Described, operation: Any, *, lazy: bool) -> Reply:
+def reply_with(result: Any, version: SoapVersion, described: PortDescription, operation: Any, *, lazy: bool) -> Reply:
     """Make the envelope for what a function returned.
 
     Args:
@@ -169,7 +169,7 @@ def reply_with(result: Any, version: SoapVersion, described: Described, operatio
     message = operation.output
     if message is None or message.body is None:
         return _nothing(reply, version, operation)
-    enclosed = Enclosed(reply.attachments)
+    enclosed = Enclosures(reply.attachments)
     try:
         root = _rendered(enclosed, reply, version, message)
         enclosed.fill_in(root, spelled_out=False)
@@ -186,7 +186,7 @@ def reply_with(result: Any, version: SoapVersion, described: Described, operatio
     return Reply(root, enclosed.attachments, properties=reply.properties)
 
 
-def _unfit_answer(operation: Any, why: str, described: Described) -> UsageError:
+def _unfit_answer(operation: Any, why: str, described: PortDescription) -> UsageError:
     wanted = _signature(operation.output.body, described)
     return UsageError(
         f"what the function for {operation.name} returned does not fit the WSDL: {why}; it returns: {wanted}"
@@ -201,7 +201,7 @@ def _nothing(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
     return Reply(wrap(None, version), reply.attachments, properties=reply.properties)
 
 
-def _rendered(enclosed: Enclosed, reply: Reply, version: SoapVersion, message: Any) -> etree._Element:
+def _rendered(enclosed: Enclosures, reply: Reply, version: SoapVersion, message: Any) -> etree._Element:
     """Let zeep write the message, and put it into an envelope of the request's version."""
     arguments, values = _arguments(enclosed.marked(reply.content), message.body.type)
     headers = dict(reply.headers) if isinstance(reply.headers, Mapping) else list(reply.headers)
@@ -219,7 +219,7 @@ def _rendered(enclosed: Enclosed, reply: Reply, version: SoapVersion, message: A
 
 
 def element_with(
-    element: Any, arguments: Sequence[Any], values: Mapping[str, Any], described: Described, what: str
+    element: Any, arguments: Sequence[Any], values: Mapping[str, Any], described: PortDescription, what: str
 ) -> etree._Element:
     """Write an element of the WSDL.
 
@@ -246,7 +246,7 @@ def element_with(
     return holder[0]
 
 
-def _signature(element: Any, described: Described) -> str:
+def _signature(element: Any, described: PortDescription) -> str:
     return str(element.type.signature(schema=described.document.types, standalone=False))
 
 
@@ -267,7 +267,9 @@ def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
     raise TypeError(f"it is {value!r}, and not a dict of the elements by name")
 
 
-def _misfit(root: etree._Element, described: Described, message: Any, contents: Mapping[str, Attachment]) -> str | None:
+def _misfit(
+    root: etree._Element, described: PortDescription, message: Any, contents: Mapping[str, Attachment]
+) -> str | None:
     envelope = as_envelope(root)
     for content in envelope.body:
         element = _spelled_out(content, contents)

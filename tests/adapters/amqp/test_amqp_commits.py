@@ -7,7 +7,7 @@ from calling_kit import eventually
 
 import brokers
 from brokers import ConnectionLostError, Transaction, queue
-from brokers.amqp.coordinator import MAX_OPEN
+from brokers.amqp.coordinator import MAX_OPEN_TRANSACTIONS
 from brokers.amqp.listener import Listener
 from brokers.amqp.listener import transactions as provider
 from brokers.embedded import Broker
@@ -24,7 +24,7 @@ def filled(connection: brokers.Connection) -> Transaction:
 
 def test_any_number_of_commits_may_be_under_way() -> None:
     """The broker is asked for no more transactions at a time than it has room for: each commit succeeds in its turn."""
-    assert MAX_OPEN < provider.MAX_OPEN < MANY
+    assert MAX_OPEN_TRANSACTIONS < provider.MAX_OPEN_TRANSACTIONS < MANY
     broker = Broker()
     with Listener(broker, port=0) as listener, brokers.connect(listener.url, reconnect=False) as connection:
         for _ in range(2):

@@ -16,7 +16,7 @@ from proton import Message
 
 from brokers import queue
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 
@@ -56,7 +56,7 @@ GOOD, BEYOND = b"\0\0\0\x12amqp:released", b"\0\0\x0d\xc2amqp:released"
 def test_octets_in_any_pieces(token: str | None) -> None:
     """A conversation is understood cut in two at each octet, in pieces of any size, and all at once."""
     broker = Broker()
-    with Listener(broker, port=0, options=Options(binding=token and Binding.CS01)) as listener:
+    with Listener(broker, port=0, options=Options(binding=token and WebSocketBinding.CS01)) as listener:
         with Listener(broker, port=0) as plain:
             said = sending_one(plain.port)
         longest = max(sum(map(len, phase.units)) for phase in said)
@@ -86,7 +86,7 @@ def in_pieces(size: int, units: list[bytes]) -> list[bytes]:
 def test_frames_joined_in_any_way(token: str | None) -> None:
     """One by one, in twos, in threes: over WebSocket in as many messages."""
     broker = Broker()
-    with Listener(broker, port=0, options=Options(binding=token and Binding.LENIENT)) as listener:
+    with Listener(broker, port=0, options=Options(binding=token and WebSocketBinding.LENIENT)) as listener:
         with Listener(broker, port=0) as plain:
             said = sending_one(plain.port)
         for size in range(1, 5):
@@ -100,8 +100,8 @@ def test_frames_joined_in_any_way(token: str | None) -> None:
 # Many
 
 
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_many_connections(binding: Binding | None) -> None:
+@pytest.mark.parametrize("binding", [None, WebSocketBinding.LENIENT])
+def test_many_connections(binding: WebSocketBinding | None) -> None:
     """Idle ones do not hold up busy ones, and are still served; all are forgotten when they go."""
     hold(idle=50, busy=5, messages=20, binding=binding)
 

@@ -29,7 +29,7 @@ from brokers import (
 )
 from brokers.amqp import Reconnect, sasl
 from brokers.amqp.listener import Listener
-from brokers.amqp.url import Given, Mechanism, TemporaryQueues, login_of
+from brokers.amqp.url import AmqpOptions, Mechanism, TemporaryQueues, login_of
 from brokers.embedded import Broker
 from brokers.url import Credentials
 
@@ -205,7 +205,7 @@ def test_urls_that_cannot_be(url: str, why: str) -> None:
 def test_what_a_url_says() -> None:
     """Parameters are those of STOMP where they mean the same; secrets are not shown."""
     login = login_of(
-        "amqps://u:p%40@host?clientId=me&idle=2500&mechanism=external&dialect=plain&caFile=/ca", {}, Given()
+        "amqps://u:p%40@host?clientId=me&idle=2500&mechanism=external&dialect=plain&caFile=/ca", {}, AmqpOptions()
     )
     assert (login.port, login.container, login.client_id, login.idle) == (5671, "me", "me", 2.5)
     assert (login.mechanism, str(login.tls and login.tls.ca_file)) == (Mechanism.EXTERNAL, "/ca")
@@ -213,11 +213,11 @@ def test_what_a_url_says() -> None:
     assert "p@" not in repr(login)
     assert login.temporary_queues is TemporaryQueues.DYNAMIC
     for url, given in (
-        ("amqp://host?temporaryQueues=topics", Given()),
-        ("amqp://host?temporaryQueues=dynamic", Given(temporary_queues="topics")),
+        ("amqp://host?temporaryQueues=topics", AmqpOptions()),
+        ("amqp://host?temporaryQueues=dynamic", AmqpOptions(temporary_queues="topics")),
     ):
         assert login_of(url, {}, given).temporary_queues is TemporaryQueues.TOPICS
-    assert str(login_of("amqp://[::1]", {}, Given())) == "amqp://[::1]:5672"
+    assert str(login_of("amqp://[::1]", {}, AmqpOptions())) == "amqp://[::1]:5672"
 
 
 def test_a_lost_connection_is_made_again() -> None:

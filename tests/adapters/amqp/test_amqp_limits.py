@@ -20,7 +20,7 @@ from brokers import BrokerError, queue, topic
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
 from brokers.amqp.sections import MAX_SECTIONS
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 
@@ -82,7 +82,7 @@ def test_a_client_that_pings_and_does_not_read(has_tls: bool) -> None:
     server, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     made.issue_cert("localhost").configure_cert(server)
     made.configure_trust(trusting)
-    options = Options(binding=Binding.CS01, tls=server if has_tls else None, patience=TEST)  # it never logs in
+    options = Options(binding=WebSocketBinding.CS01, tls=server if has_tls else None, patience=TEST)  # it never logs in
     with (
         Listener(Broker(), port=0, options=options) as listener,
         socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as plain,

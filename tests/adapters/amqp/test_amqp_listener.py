@@ -47,7 +47,7 @@ from brokers import (
 )
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpack
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.amqp.websocket_stream import is_unit, units
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher
@@ -89,8 +89,8 @@ def with_user(listener: Listener, user: str) -> str:
     return listener.url.replace("://", f"://{user}@")
 
 
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_users_and_passwords(binding: Binding | None) -> None:
+@pytest.mark.parametrize("binding", [None, WebSocketBinding.LENIENT])
+def test_users_and_passwords(binding: WebSocketBinding | None) -> None:
     """The right password lets in; wrong ones, unknown users and nobody do not."""
     with listening(users={"ann": "secret", "zoë": ""}, binding=binding) as listener:
         for user in ("ann:secret", "zo%C3%AB:"):
@@ -130,8 +130,8 @@ def test_destinations_by_user() -> None:
     assert asked == [("ann", "send", queue("q")), ("bob", "send", queue("q"))]
 
 
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_tls_and_certificates_of_clients(binding: Binding | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("binding", [None, WebSocketBinding.LENIENT])
+def test_tls_and_certificates_of_clients(binding: WebSocketBinding | None, tmp_path: Path) -> None:
     """WS-31, and over TCP: EXTERNAL is who the certificate says; without one there is no such mechanism."""
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -277,12 +277,12 @@ def _next(websocket: ClientConnection) -> bytes | str | None:
 @pytest.mark.parametrize(
     ("binding", "known", "unknown"),
     [
-        (Binding.CSPRD01, ["AMQPWSB10"], ["amqp", "amqpwsb10"]),
-        (Binding.CS01, ["amqp"], ["AMQPWSB10", "AMQP"]),
-        (Binding.LENIENT, ["amqp", "AMQPWSB10"], ["stomp"]),
+        (WebSocketBinding.CSPRD01, ["AMQPWSB10"], ["amqp", "amqpwsb10"]),
+        (WebSocketBinding.CS01, ["amqp"], ["AMQPWSB10", "AMQP"]),
+        (WebSocketBinding.LENIENT, ["amqp", "AMQPWSB10"], ["stomp"]),
     ],
 )
-def test_ws01_ws04_ws05_the_sub_protocol(binding: Binding, known: list[str], unknown: list[str]) -> None:
+def test_ws01_ws04_ws05_the_sub_protocol(binding: WebSocketBinding, known: list[str], unknown: list[str]) -> None:
     """WS-01, WS-04, WS-05, WS-06: exactly what was asked for and is spoken is echoed; else there is no WebSocket."""
     with listening(binding=binding) as listener:
         for token in known:
@@ -296,13 +296,15 @@ def test_ws01_ws04_ws05_the_sub_protocol(binding: Binding, known: list[str], unk
 
 def test_ws02_paths_and_origins() -> None:
     """WS-02: any path unless some are named; pages of other origins are kept out, programs are not."""
-    with listening(binding=Binding.LENIENT) as listener:
+    with listening(binding=WebSocketBinding.LENIENT) as listener:
         for path in ("/", "/x", "/a?b=c"):
             with enter(listener, path=path):
                 pass
         with pytest.raises(InvalidStatus, match="403"):
             enter(listener, origin="http://evil.example").__enter__()
-    with listening(binding=Binding.CS01, paths=frozenset({"/amqp"}), origins=frozenset({"http://good"})) as listener:
+    with listening(
+        binding=WebSocketBinding.CS01, paths=frozenset({"/amqp"}), origins=frozenset({"http://good"})
+    ) as listener:
         with enter(listener, path="/amqp?x", origin="http://good"):
             pass
         for path in ("/", "/amqp/x"):
@@ -323,7 +325,7 @@ def log_in(websocket: ClientConnection) -> None:
 @pytest.mark.parametrize("with_sasl", [True, False])
 def test_ws11_to_ws21_ws28_ws29_a_whole_conversation(with_sasl: bool) -> None:
     """WS-11 to WS-18, WS-20, WS-21, WS-28, WS-29: header by header, frame by frame; then close, close, Close, Close."""
-    with listening(binding=Binding.CSPRD01) as listener, enter(listener, "AMQPWSB10") as websocket:
+    with listening(binding=WebSocketBinding.CSPRD01) as listener, enter(listener, "AMQPWSB10") as websocket:
         if with_sasl:
             log_in(websocket)
         pump = Pump()
@@ -344,7 +346,7 @@ def test_ws11_to_ws21_ws28_ws29_a_whole_conversation(with_sasl: bool) -> None:
 
 def test_ws16_after_a_refused_login() -> None:
     """WS-12, WS-16: the outcome says so in a message of its own, and the WebSocket is closed."""
-    with listening(binding=Binding.CS01, users={}) as listener, enter(listener) as websocket:
+    with listening(binding=WebSocketBinding.CS01, users={}) as listener, enter(listener) as websocket:
         websocket.send(SASL_HEADER)
         assert receive(websocket) == SASL_HEADER
         assert unpack(receive(websocket))[1][0].elements == ("PLAIN",)
@@ -356,7 +358,7 @@ def test_ws16_after_a_refused_login() -> None:
 @pytest.mark.parametrize("header", [b"AMQP\x00\x02\x00\x00", b"AMQP\x02\x01\x00\x00", b"GET / HT"])
 def test_ws19_ws34_other_headers_are_answered(header: bytes) -> None:
     """WS-19, WS-34: another version, and TLS within AMQP, are answered with what is spoken here, and the end."""
-    with listening(binding=Binding.CS01) as listener, enter(listener) as websocket:
+    with listening(binding=WebSocketBinding.CS01) as listener, enter(listener) as websocket:
         websocket.send(header)
         assert receive(websocket) == AMQP_HEADER
         assert end_of(websocket) == 1000
@@ -364,15 +366,18 @@ def test_ws19_ws34_other_headers_are_answered(header: bytes) -> None:
 
 def test_ws20_text_is_refused() -> None:
     """WS-20: AMQP is binary."""
-    with listening(binding=Binding.LENIENT) as listener, enter(listener) as websocket:
+    with listening(binding=WebSocketBinding.LENIENT) as listener, enter(listener) as websocket:
         websocket.send("AMQP")
         assert end_of(websocket) == 1003
 
 
-@pytest.mark.parametrize(("binding", "goes"), [(Binding.CSPRD01, False), (Binding.CS01, True), (Binding.LENIENT, True)])
-def test_ws21_one_frame_a_message_by_edition(binding: Binding, goes: bool) -> None:
+@pytest.mark.parametrize(
+    ("binding", "goes"),
+    [(WebSocketBinding.CSPRD01, False), (WebSocketBinding.CS01, True), (WebSocketBinding.LENIENT, True)],
+)
+def test_ws21_one_frame_a_message_by_edition(binding: WebSocketBinding, goes: bool) -> None:
     """WS-21: who joins or cuts is refused by the draft's listener, and read by the others."""
-    token = "AMQPWSB10" if binding is Binding.CSPRD01 else "amqp"
+    token = "AMQPWSB10" if binding is WebSocketBinding.CSPRD01 else "amqp"
     joined = b"".join(Pump().take())
     for messages in ([joined], [joined[at : at + 1] for at in range(len(joined))]):
         with listening(binding=binding) as listener, enter(listener, token) as websocket:
@@ -388,7 +393,7 @@ def test_ws21_one_frame_a_message_by_edition(binding: Binding, goes: bool) -> No
 @pytest.mark.parametrize("token", ["amqp", "AMQPWSB10"])
 def test_ws22_ws38_fragments_and_pings(token: str) -> None:
     """WS-22, WS-38: a message may come in WebSocket frames, with pings between; they are answered."""
-    binding = Binding.CSPRD01 if token == "AMQPWSB10" else Binding.CS01
+    binding = WebSocketBinding.CSPRD01 if token == "AMQPWSB10" else WebSocketBinding.CS01
     with listening(binding=binding) as listener, enter(listener, token) as websocket:
 
         def pieces(unit: bytes) -> Iterator[bytes]:
@@ -405,7 +410,7 @@ def test_ws22_ws38_fragments_and_pings(token: str) -> None:
 
 def test_ws30_a_close_is_answered() -> None:
     """WS-30, WS-40: also without AMQP's own before it; the client is forgotten."""
-    with listening(binding=Binding.CS01) as listener:
+    with listening(binding=WebSocketBinding.CS01) as listener:
         with enter(listener) as websocket:
             log_in(websocket)
             websocket.close(1001)
@@ -415,7 +420,10 @@ def test_ws30_a_close_is_answered() -> None:
 
 def test_ws37_frames_without_a_mask_are_refused() -> None:
     """WS-37: a client has to mask; what comes from here is not masked, or the tests' client would not read it."""
-    with listening(binding=Binding.CS01) as listener, socket.create_connection(("127.0.0.1", listener.port)) as client:
+    with (
+        listening(binding=WebSocketBinding.CS01) as listener,
+        socket.create_connection(("127.0.0.1", listener.port)) as client,
+    ):
         key = base64.b64encode(bytes(16)).decode()
         client.sendall(
             f"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
@@ -430,7 +438,7 @@ def test_ws37_frames_without_a_mask_are_refused() -> None:
 
 def test_ws39_signs_of_life() -> None:
     """WS-39: empty frames of AMQP for a client that asked for them, each a message."""
-    with listening(binding=Binding.CSPRD01) as listener, enter(listener, "AMQPWSB10") as websocket:
+    with listening(binding=WebSocketBinding.CSPRD01) as listener, enter(listener, "AMQPWSB10") as websocket:
         for unit in Pump(idle=0.4).take():
             websocket.send(unit)
         empty = b"\0\0\0\x08\x02\0\0\0"
@@ -440,7 +448,7 @@ def test_ws39_signs_of_life() -> None:
 
 def test_ws41_large_messages() -> None:
     """WS-41: as large as AMQP frames may be, and far larger than any is the end."""
-    with listening(binding=Binding.CS01) as listener:
+    with listening(binding=WebSocketBinding.CS01) as listener:
         with brokers.connect(listener.url, timeout=PATIENCE) as connection:
             connection.send(text("x" * 1_000_000)).result(PATIENCE)
         with enter(listener, max_size=None) as websocket:
@@ -452,7 +460,7 @@ def test_ws41_large_messages() -> None:
 @pytest.mark.parametrize(("max_message", "code"), [(1 << 20, 1000), (1000, 1009)])
 def test_ws41_frames_joined_into_a_large_message(max_message: int, code: int) -> None:
     """WS-41: who is let in may put all frames of the largest AMQP message into one of WebSocket."""
-    with listening(binding=Binding.CS01, max_message=max_message) as listener, enter(listener) as websocket:
+    with listening(binding=WebSocketBinding.CS01, max_message=max_message) as listener, enter(listener) as websocket:
         pump = Pump()
         websocket.send(b"".join(pump.take()))
         assert receive(websocket) == AMQP_HEADER
@@ -465,8 +473,8 @@ def test_ws41_frames_joined_into_a_large_message(max_message: int, code: int) ->
         assert end_of(websocket) == code
 
 
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_ipv6(binding: Binding | None) -> None:
+@pytest.mark.parametrize("binding", [None, WebSocketBinding.LENIENT])
+def test_ipv6(binding: WebSocketBinding | None) -> None:
     """Listener and client go by an address in brackets."""
     with Listener(Broker(), "::1", 0, Options(binding=binding)) as listener:
         assert f"://[::1]:{listener.port}" in listener.url
@@ -578,8 +586,8 @@ def test_protons_reactor() -> None:
     assert handler.got == list(reversed(range(100)))
 
 
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_soap_calls(binding: Binding | None) -> None:
+@pytest.mark.parametrize("binding", [None, WebSocketBinding.LENIENT])
+def test_soap_calls(binding: WebSocketBinding | None) -> None:
     """Client and dispatcher meet on the embedded broker over the network."""
     uri = f"jms:queue:{fresh()}"
     with (

@@ -29,9 +29,9 @@ from brokers import (
     typed,
 )
 from brokers.amqp import message as ids
-from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, Dialect, dialect_of, read_address, spell
+from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, AmqpDialect, dialect_of, read_address, spell
 from brokers.amqp.message import IN_SECTIONS, from_amqp_message, to_amqp_message
-from brokers.amqp.sections import Section, encode
+from brokers.amqp.sections import AmqpSection, encode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 NAMES = TEXTS.filter(lambda name: bool(name) and "://" not in name)
@@ -82,7 +82,7 @@ MESSAGES = st.builds(
 DIALECT_ROWS = st.sampled_from([PLAIN, ACTIVEMQ_CLASSIC, ARTEMIS])
 
 
-def arrived(octets: bytes, dialect: Dialect = PLAIN) -> Message:
+def arrived(octets: bytes, dialect: AmqpDialect = PLAIN) -> Message:
     """Read a message."""
     return from_amqp_message(octets, dialect).message
 
@@ -108,7 +108,7 @@ def from_proton(**fields: Any) -> Message:
     ),
     PLAIN,
 )
-def test_message_survives_both_ways(message: Message, dialect: Dialect) -> None:
+def test_message_survives_both_ways(message: Message, dialect: AmqpDialect) -> None:
     """What goes out comes back: every message type, every type of property, every header."""
     received = from_amqp_message(to_amqp_message(message, dialect), dialect, message.destination)
     assert received.message == message
@@ -205,10 +205,10 @@ def test_type_and_body_that_disagree_are_unknown() -> None:
 
 def test_several_data_sections_are_one_body() -> None:
     """AMQP lets a body come in pieces, of one kind."""
-    pieces = encode(Section.DATA, b"a") + encode(Section.DATA, b"b" * 300)
+    pieces = encode(AmqpSection.DATA, b"a") + encode(AmqpSection.DATA, b"b" * 300)
     received = arrived(pieces)
     assert (received.message_type, received.body) == (MessageType.BYTES, b"a" + b"b" * 300)
-    assert arrived(pieces + encode(Section.VALUE, "x")).message_type is MessageType.UNKNOWN
+    assert arrived(pieces + encode(AmqpSection.VALUE, "x")).message_type is MessageType.UNKNOWN
 
 
 def test_types_of_properties() -> None:
@@ -261,7 +261,7 @@ def test_annotations_that_say_where_a_copy_was() -> None:
         (PLAIN, "ID:vm-1:1:1:1:1", "ID:7", {"p": "q", "__HDR_MESSAGE_ID": "ID:vm-1:1:1:1:1"}),
     ],
 )
-def test_senders_id_of_artemis(dialect: Dialect, told: object, message_id: str, shown: dict[str, object]) -> None:
+def test_senders_id_of_artemis(dialect: AmqpDialect, told: object, message_id: str, shown: dict[str, object]) -> None:
     """What came over OpenWire has its JMSMessageID in a property; it is that, and no property of anybody's."""
     octets = proton.Message(id="ID:7", properties={"p": "q", "__HDR_MESSAGE_ID": told}).encode()
     message = from_amqp_message(octets, dialect).message
@@ -323,7 +323,7 @@ def test_id_that_only_looks_encoded_is_text(text: str) -> None:
         (PLAIN, topic("t"), "t"),
     ],
 )
-def test_addresses_are_spelled_as_the_broker_does(dialect: Dialect, destination: Destination, address: str) -> None:
+def test_addresses_are_spelled_as_the_broker_does(dialect: AmqpDialect, destination: Destination, address: str) -> None:
     """Both ways."""
     assert spell(destination, dialect) == address
     assert read_address(address, destination.kind, dialect) == destination
@@ -336,7 +336,7 @@ def test_temporary_destinations_of_stomp_on_artemis() -> None:
 
 
 @pytest.mark.parametrize(("dialect", "number"), [(ARTEMIS, 1), (PLAIN, 2), (ACTIVEMQ_CLASSIC, 2)])
-def test_temporary_queues_that_are_topics(dialect: Dialect, number: int) -> None:
+def test_temporary_queues_that_are_topics(dialect: AmqpDialect, number: int) -> None:
     """A message says what they are to the broker, so that clients over other protocols answer to a topic."""
     mine = Destination(DestinationKind.TEMPORARY_QUEUE, "temp-queue.1")
     asked = Message(message_type=MessageType.TEXT, body="?", destination=queue("q"), reply_to=mine)
@@ -383,9 +383,9 @@ def test_message_that_amqp_cannot_carry_is_refused(changes: dict[str, Any], comp
 @example(b"\x00\x53\x75\xb0\xff\xff\xff\xff")
 @example(b"\x40")
 @example(b"\x00\xa3\x01x\x40")
-@example(encode(Section.PROPERTIES, [5, "no octets", 5, 5, 5, None, 5, 5, "never", "long ago", 5, "x"]))
-@example(encode(Section.HEADER, ["yes", "high", "long", None, "often"]))
-@example(encode(Section.MESSAGE_ANNOTATIONS, {symbol("x-opt-jms-msg-type"): 99}))
+@example(encode(AmqpSection.PROPERTIES, [5, "no octets", 5, 5, 5, None, 5, 5, "never", "long ago", 5, "x"]))
+@example(encode(AmqpSection.HEADER, ["yes", "high", "long", None, "often"]))
+@example(encode(AmqpSection.MESSAGE_ANNOTATIONS, {symbol("x-opt-jms-msg-type"): 99}))
 def test_any_octets_make_a_message(octets: bytes) -> None:
     """A peer may send what it likes: reading never raises."""
     assert isinstance(arrived(octets), Message)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Data, Described, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
-from brokers.amqp.primitives import MOST, read_value
-from brokers.amqp.sections import MalformedError, Section, decode, encode
+from brokers.amqp.primitives import MAX_VALUES, read_value
+from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 SYMBOLS: Final = st.text(st.characters(max_codepoint=127), max_size=300).map(symbol)
@@ -105,8 +105,8 @@ def test_what_is_not_read(value: Any) -> None:
 
 def test_too_many() -> None:
     """So long a list is for proton, which has a limit."""
-    assert read_value(encoded([None] * MOST), 0) is not None
-    assert read_value(encoded([None] * (MOST + 1)), 0) is None
+    assert read_value(encoded([None] * MAX_VALUES), 0) is not None
+    assert read_value(encoded([None] * (MAX_VALUES + 1)), 0) is None
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_what_is_not_right(octets: bytes) -> None:
 def test_sections_either_way() -> None:
     """A message has the same sections whether its descriptors, and so what follows them, are read here or by proton."""
     value = {symbol("a"): ubyte(1), symbol("b"): UUID(int=5), symbol("c"): "Zoë"}
-    short_form = encode(Section.MESSAGE_ANNOTATIONS, value) + encode(Section.VALUE, "body")
+    short_form = encode(AmqpSection.MESSAGE_ANNOTATIONS, value) + encode(AmqpSection.VALUE, "body")
     long_form = b"".join(
         b"\x00\x80" + section.to_bytes(8, "big") + encoded(each)
-        for section, each in ((Section.MESSAGE_ANNOTATIONS, value), (Section.VALUE, "body"))
+        for section, each in ((AmqpSection.MESSAGE_ANNOTATIONS, value), (AmqpSection.VALUE, "body"))
     )
     for octets in (short_form, long_form):
         found = list(decode(octets))
         assert [(each.section, each.value) for each in found] == [
-            (Section.MESSAGE_ANNOTATIONS, value),
-            (Section.VALUE, "body"),
+            (AmqpSection.MESSAGE_ANNOTATIONS, value),
+            (AmqpSection.VALUE, "body"),
         ]
         assert b"".join(each.octets for each in found) == octets
-    nested = encode(Section.VALUE, [["a"], Described(ulong(5), "b")])
+    nested = encode(AmqpSection.VALUE, [["a"], Described(ulong(5), "b")])
     assert [each.value for each in decode(nested)] == [[["a"], Described(ulong(5), "b")]]
     with pytest.raises(MalformedError):
         list(decode(short_form[:-1]))

@@ -19,7 +19,7 @@ from proton import Described, Message, Terminus, byte, symbol, ulong
 import brokers
 from brokers import Destination, MessageType, SendFailedError, queue, topic
 from brokers.amqp.listener import Action, Listener, Options
-from brokers.amqp.sections import Section, encode
+from brokers.amqp.sections import AmqpSection, encode
 from brokers.embedded import Broker
 
 GONE = "temp-queue://ID:nobody"
@@ -510,7 +510,7 @@ def test_numbers_that_no_field_has(broker: Broker, raw: Raw) -> None:
     """A message that says them is one without; it is a dead letter like any other, too."""
     sender = raw.attach("q")
     stated = [None] * 8 + [ulong(2**64 - 1), None, "g", ulong(2**60)]
-    raw.outcome(raw.send(sender, encode(Section.PROPERTIES, stated) + encode(Section.VALUE, "x")))
+    raw.outcome(raw.send(sender, encode(AmqpSection.PROPERTIES, stated) + encode(AmqpSection.VALUE, "x")))
     raw.receive("q")
     raw.until(lambda: raw.deliveries)
     raw.settle(raw.deliveries.pop(), REJECTED)

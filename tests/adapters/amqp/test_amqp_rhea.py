@@ -18,7 +18,7 @@ import brokers
 from brokers import Destination, Message, MessageType, properties, queue
 from brokers.amqp.listener import Action, Listener, Options
 from brokers.amqp.listener.client import OFFERED
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 pytestmark = pytest.mark.peer
@@ -28,8 +28,8 @@ PATIENCE = 60.0
 
 WAYS = [
     pytest.param(None, None, id="tcp"),
-    pytest.param(Binding.CS01, "amqp", id="cs01"),
-    pytest.param(Binding.LENIENT, "AMQPWSB10", id="lenient"),
+    pytest.param(WebSocketBinding.CS01, "amqp", id="cs01"),
+    pytest.param(WebSocketBinding.LENIENT, "AMQPWSB10", id="lenient"),
 ]
 
 
@@ -39,7 +39,7 @@ def may(user: str | None, action: Action, destination: Destination) -> bool:
 
 
 @contextmanager
-def listening(binding: Binding | None) -> Iterator[Listener]:
+def listening(binding: WebSocketBinding | None) -> Iterator[Listener]:
     """Listen, for one user."""
     options = Options(users={"ann": "secret"}, may=may, binding=binding)
     with Listener(Broker(), port=0, options=options) as listener:
@@ -65,7 +65,7 @@ def talk(listener: Listener, token: str | None, password: str = "secret") -> dic
 
 
 @pytest.mark.parametrize(("binding", "token"), WAYS)
-def test_rhea(binding: Binding | None, token: str | None) -> None:
+def test_rhea(binding: WebSocketBinding | None, token: str | None) -> None:
     """AT-03, AT-07, AT-12, AT-14, AT-16, AT-24; WS-01, WS-11: login, each outcome, request and reply."""
     with listening(binding) as listener:
         told = talk(listener, token)
@@ -90,7 +90,7 @@ def told_tag(told: dict[str, Any], number: int) -> str:
 
 
 @pytest.mark.parametrize(("binding", "token"), WAYS)
-def test_a_wrong_password(binding: Binding | None, token: str | None) -> None:
+def test_a_wrong_password(binding: WebSocketBinding | None, token: str | None) -> None:
     """WS-16: the login is refused, and that is all."""
     with listening(binding) as listener:
         told = talk(listener, token, password="wrong")

@@ -18,7 +18,7 @@ import brokers
 from brokers import Delivery, Destination, Message, MessageType, queue, topic
 from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.listener.client import MAX_SELECTORS
+from brokers.amqp.listener.client import MAX_SELECTOR_CHARACTERS
 from brokers.embedded import Broker
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
@@ -139,7 +139,7 @@ def test_a_selector_that_is_none(filters: dict[str, Any], why: str, wire: Wire) 
 def test_selectors_of_one_client_together(wire: Wire) -> None:
     """They are bounded, and make room as their links end."""
     long = wanted("q", filters={"s": described(SELECTOR, "TRUE OR " * 1000 + "TRUE")})
-    room = MAX_SELECTORS // 8004
+    room = MAX_SELECTOR_CHARACTERS // 8004
     for handle in range(room):
         assert attach(wire, long, f"l{handle}", handle)["filter"]
     assert attach(wire, long, "more", room) == {}
@@ -150,7 +150,7 @@ def test_selectors_of_one_client_together(wire: Wire) -> None:
 
 
 LONG = {"s": described(SELECTOR, "TRUE OR " * 1000 + "TRUE")}
-ROOM = MAX_SELECTORS // 8004
+ROOM = MAX_SELECTOR_CHARACTERS // 8004
 
 
 def fill(wire: Wire, room: int = ROOM) -> None:

@@ -16,7 +16,7 @@ from calling_kit import eventually
 
 import brokers
 from brokers import BrokerError, Delivery, topic
-from brokers.amqp.consumer import FIRST_RETREAT, LONGEST_RETREAT, Retreat
+from brokers.amqp.consumer import FIRST_RETREAT_SECONDS, MAX_RETREAT_SECONDS, Retreat
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.embedded.claims import Claims
@@ -42,7 +42,7 @@ def test_it_is_not_taken_back_at_once(url: str) -> None:
         assert kept.problem.startswith(said)
         assert "amqp:link:stolen" in kept.problem
         with pytest.raises(Empty):
-            problems.get(timeout=FIRST_RETREAT / 4)
+            problems.get(timeout=FIRST_RETREAT_SECONDS / 4)
         second.send(text(NEWS, "1")).result(10)
         assert after.bodies(1) == ["1"]
         taken.close()
@@ -54,12 +54,12 @@ def test_it_is_not_taken_back_at_once(url: str) -> None:
 def test_pauses() -> None:
     """They are seconds, grow to some minutes, and begin again after the subscription was kept for long."""
     retreat = Retreat()
-    bound = FIRST_RETREAT
+    bound = FIRST_RETREAT_SECONDS
     for _ in range(2000):
         assert bound / 2 <= retreat.pause(0.0) <= bound
-        bound = min(bound * 2, LONGEST_RETREAT)
-    assert retreat.pause(LONGEST_RETREAT) >= LONGEST_RETREAT / 2
-    assert retreat.pause(LONGEST_RETREAT + 1) <= FIRST_RETREAT
+        bound = min(bound * 2, MAX_RETREAT_SECONDS)
+    assert retreat.pause(MAX_RETREAT_SECONDS) >= MAX_RETREAT_SECONDS / 2
+    assert retreat.pause(MAX_RETREAT_SECONDS + 1) <= FIRST_RETREAT_SECONDS
 
 
 def test_one_at_a_time() -> None:

@@ -17,7 +17,7 @@ import brokers
 from brokers import ConnectionFailedError, TlsError
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER
-from brokers.amqp.url import Binding
+from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
 
@@ -113,7 +113,7 @@ def test_the_ports_of_the_listener() -> None:
     broker, told = Broker(), {}
     for right in SCHEMES:
         context = server if right in ("amqps", "amqp+wss") else None
-        binding = Binding.LENIENT if "ws" in right else None
+        binding = WebSocketBinding.LENIENT if "ws" in right else None
         options = Options(tls=context, binding=binding, patience=10 * PATIENCE)
         with Listener(broker, port=0, options=options) as listener:
             for wrong in SCHEMES:

@@ -19,7 +19,7 @@ from proton import Described, symbol, uint, ulong
 import brokers
 from brokers import topic
 from brokers.amqp.listener import Listener
-from brokers.amqp.listener.send import Outgoing
+from brokers.amqp.listener.send import OutgoingLink
 from brokers.embedded import Broker
 
 
@@ -232,7 +232,7 @@ def test_a_durable_subscription_is_stolen_at_another_listener(listener: Listener
 def held(listener: Listener) -> int:
     """Count what the clients of a listener were handed over and have not settled."""
     links = [link for guest in list(listener._guests) for link in list(guest._links.values())]
-    return sum(len(link._held) for link in links if isinstance(link, Outgoing))
+    return sum(len(link._held) for link in links if isinstance(link, OutgoingLink))
 
 
 def test_what_was_never_written_is_stolen_uncounted(listener: Listener) -> None:

@@ -18,7 +18,7 @@ from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 import brokers
 from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
 from brokers.amqp.outcomes import RedirectedError
-from brokers.amqp.url import Given, login_of
+from brokers.amqp.url import AmqpOptions, login_of
 
 TRANSACTIONAL = 0x34
 
@@ -355,7 +355,7 @@ def test_redirects_that_cannot_be_followed_safely(key: str, value: object) -> No
 def test_hosts_and_paths_are_visible_ascii(url: str, path: str | None, why: str) -> None:
     """Anything else would end up in the request as it is."""
     with pytest.raises(ValueError, match=why):
-        login_of(url, {}, Given(path=path))
+        login_of(url, {}, AmqpOptions(path=path))
 
 
 def test_redirects_in_a_circle_end() -> None:

@@ -26,8 +26,8 @@ from websockets.http11 import Request, Response
 import brokers
 from brokers import ConnectionFailedError, ConnectionLostError, ConnectionState, LoginRefusedError, TlsError, queue
 from brokers.amqp import sasl
-from brokers.amqp.url import Given, login_of
-from brokers.amqp.websocket_stream import MAX_MESSAGE, is_unit, units
+from brokers.amqp.url import AmqpOptions, login_of
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, is_unit, units
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def test_ws11_to_ws21_one_header_or_frame_a_message(mechanism: str) -> None:
 def test_ws12_no_mechanism_with_a_layer_of_its_own() -> None:
     """WS-12: of what servers offer none is ever chosen that would encrypt."""
     with pytest.raises(ValueError, match="no SASL mechanism 'GSSAPI'"):
-        login_of("amqp+ws://host?mechanism=GSSAPI", {}, Given())
+        login_of("amqp+ws://host?mechanism=GSSAPI", {}, AmqpOptions())
 
 
 def test_ws16_after_a_refused_login_the_socket_is_closed() -> None:
@@ -332,7 +332,7 @@ def test_ws40_a_lost_socket_is_a_lost_connection() -> None:
 )
 def test_ws31_to_ws33_schemes_and_ports(url: str, port: int, has_tls: bool) -> None:
     """WS-31, WS-32, WS-33: the ports are those of HTTP unless given; with wss there is TLS below WebSocket."""
-    login = login_of(url, {}, Given())
+    login = login_of(url, {}, AmqpOptions())
     assert (login.port, login.tls is not None) == (port, has_tls)
 
 
@@ -387,7 +387,7 @@ def test_ws39_signs_of_life_are_amqps() -> None:
 
 def test_ws41_messages_larger_than_any_limit_are_refused() -> None:
     """WS-41: a message may be larger than an AMQP frame, and has an end nevertheless."""
-    script = Script(cut=lambda octets: [b"\0" * (MAX_MESSAGE + 1001)])
+    script = Script(cut=lambda octets: [b"\0" * (MAX_MESSAGE_OCTETS + 1001)])
     with serving(script) as (_, url), pytest.raises(ConnectionFailedError):
         call(url, max_message=1000)
 

@@ -15,8 +15,8 @@ import pytest
 
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
-from brokers.amqp.url import Binding
-from brokers.amqp.websocket_stream import MAX_MESSAGE
+from brokers.amqp.url import WebSocketBinding
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS
 from brokers.embedded import Broker
 
 PATIENCE = 20.0
@@ -121,7 +121,7 @@ def framed(first: int, payload: bytes = b"", *, masked: bool = True, length: int
 @contextmanager
 def listening(**options: object) -> Iterator[Listener]:
     """Listen for WebSocket."""
-    with Listener(Broker(), port=0, options=Options(binding=Binding.LENIENT, **options)) as listener:  # type: ignore[arg-type]
+    with Listener(Broker(), port=0, options=Options(binding=WebSocketBinding.LENIENT, **options)) as listener:  # type: ignore[arg-type]
         yield listener
 
 
@@ -243,7 +243,7 @@ def test_two_origins(wire: Wire) -> None:
 
 def test_where_it_listens_is_served() -> None:
     """A listener at a name is served as that name."""
-    with Listener(Broker(), "localhost", 0, Options(binding=Binding.LENIENT)) as listener:
+    with Listener(Broker(), "localhost", 0, Options(binding=WebSocketBinding.LENIENT)) as listener:
         assert listener.options.hosts == {"localhost"}
 
 
@@ -299,9 +299,10 @@ BAD = {
     "a close of code 999": ([framed(FIN | CLOSE, (999).to_bytes(2, "big"))], PROTOCOL),
     "a reason that is no UTF-8": ([framed(FIN | CLOSE, b"\x03\xe8\xff")], INCONSISTENT),
     "text": ([framed(FIN | TEXT, b"AMQP")], UNSUPPORTED),
-    "a message too large": ([framed(FIN | BINARY, length=MAX_MESSAGE + 1)], TOO_BIG),
+    "a message too large": ([framed(FIN | BINARY, length=MAX_MESSAGE_OCTETS + 1)], TOO_BIG),
     "fragments too large": (
-        [framed(BINARY, b"x" * (MAX_MESSAGE // 2))] + [framed(CONTINUATION, b"x" * (MAX_MESSAGE // 2))] * 2,
+        [framed(BINARY, b"x" * (MAX_MESSAGE_OCTETS // 2))]
+        + [framed(CONTINUATION, b"x" * (MAX_MESSAGE_OCTETS // 2))] * 2,
         TOO_BIG,
     ),
     "a message of 2 to the 63 octets": ([framed(FIN | BINARY, length=1 << 63)], TOO_BIG),
@@ -313,7 +314,7 @@ def test_bad_frames(what: str, opened: Wire) -> None:
     """WS-20; 5.1 to 5.5, 7.4.1: they end the connection, with the code of the text."""
     frames, code = BAD[what]
     if what == "fragments too large":
-        frames = [framed(BINARY, AMQP_HEADER[:4]), *[framed(CONTINUATION, b"x" * (MAX_MESSAGE // 2))] * 2]
+        frames = [framed(BINARY, AMQP_HEADER[:4]), *[framed(CONTINUATION, b"x" * (MAX_MESSAGE_OCTETS // 2))] * 2]
     opened.write(*frames)
     while (answer := opened.read())[0] != FIN | CLOSE:
         pass

@@ -14,7 +14,7 @@ from broker_contract import BrokerContract  # noqa: E402 - after the line above,
 
 from brokers import Connection, connect  # noqa: E402 - follows the import above
 from brokers.amqp.listener import Listener, Options  # noqa: E402
-from brokers.amqp.url import Binding  # noqa: E402
+from brokers.amqp.url import WebSocketBinding  # noqa: E402
 from brokers.embedded import Broker  # noqa: E402
 
 
@@ -41,7 +41,7 @@ DEVIATIONS = {
 }
 """What a broker does otherwise than the contract has it, which fails here once it does not."""
 
-OWN = {"own-amqp": None, "own-ws": Binding.LENIENT}
+OWN = {"own-amqp": None, "own-ws": WebSocketBinding.LENIENT}
 """The embedded broker, as clients over the network see it."""
 
 

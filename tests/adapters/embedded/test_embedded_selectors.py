@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from brokers import BrokerError, Connection, Destination, InvalidSelectorError, Message, MessageType, properties
 from brokers.embedded import Broker
-from brokers.embedded.queues import SPARE, Entry, Line, Store, Terms
+from brokers.embedded.queues import SPARE_ENTRIES, EntryLine, EntryStore, QueueEntry, SubscribeTerms
 from brokers.selector import Selector
 
 
@@ -127,7 +127,7 @@ class TestBrowsing(EmbeddedFixtures):
             send(connection, *(numbered(ORDERS, each) for each in range(3)))
             wants = Selector("number <> 1").wants
             inbox, taken = Inbox(accept=False), Inbox()
-            with connection.subscribe(ORDERS, inbox, Terms(prefetch=9, is_browsing=True, wants=wants)):
+            with connection.subscribe(ORDERS, inbox, SubscribeTerms(prefetch=9, is_browsing=True, wants=wants)):
                 seen = [inbox.next() for _ in range(2)]
                 seen[0].accept()
                 seen[1].reject("not mine")
@@ -149,15 +149,15 @@ STEPS = st.lists(
 def test_lines(steps: list[tuple[str, int]]) -> None:
     """A line has what waits and is wanted, in order, whatever was taken elsewhere and came back."""
     store, line, waiting, taken = (
-        Store(1000, 1000),
-        Line(lambda message, count: bool((message.priority or 0) % 2)),
+        EntryStore(1000, 1000),
+        EntryLine(lambda message, count: bool((message.priority or 0) % 2)),
         [],
         [],
     )
     store.add(line)
     for sequence, (step, priority) in enumerate(steps):
         if step == "put":
-            waiting.append(Entry(Message(message_type=MessageType.MESSAGE, priority=priority), sequence))
+            waiting.append(QueueEntry(Message(message_type=MessageType.MESSAGE, priority=priority), sequence))
             store.put(waiting[-1])
         elif step.startswith("take"):
             wanted = [each for each in waiting if step == "take" or (each.message.priority or 0) % 2]
@@ -177,12 +177,12 @@ def test_lines(steps: list[tuple[str, int]]) -> None:
 
 def test_lines_forget_what_was_taken_elsewhere() -> None:
     """A queue whose consumers all have selectors keeps no message that has left it."""
-    store, line = Store(10_000, 1 << 20), Line(lambda message, count: True)
+    store, line = EntryStore(10_000, 1 << 20), EntryLine(lambda message, count: True)
     store.add(line)
     for number in range(5000):
-        store.put(Entry(Message(message_type=MessageType.MESSAGE), number))
+        store.put(QueueEntry(Message(message_type=MessageType.MESSAGE), number))
         entry, _ = store.take(0, line if number % 2 else None)
         assert entry is not None
         store.settle(entry)
-    assert len(store._line._heap) <= SPARE + 1
-    assert len(line._heap) <= SPARE + 1
+    assert len(store._line._heap) <= SPARE_ENTRIES + 1
+    assert len(line._heap) <= SPARE_ENTRIES + 1

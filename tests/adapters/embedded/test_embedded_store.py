@@ -7,24 +7,24 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.embedded.queues import Entry, Share, Store, Total
+from brokers.embedded.queues import EntryStore, MessageShare, QueueEntry, Total
 from brokers.message import Message, MessageType
 
 PRIORITIES = st.none() | st.integers(-1, 11)
 EXPIRATIONS = st.none() | st.integers(0, 20)
 
 
-def entry(sequence: int, priority: int | None = 4, expiration: int | None = 0) -> Entry:
-    return Entry(Message(message_type=MessageType.MESSAGE, priority=priority, expiration=expiration), sequence)
+def entry(sequence: int, priority: int | None = 4, expiration: int | None = 0) -> QueueEntry:
+    return QueueEntry(Message(message_type=MessageType.MESSAGE, priority=priority, expiration=expiration), sequence)
 
 
-def rank(item: Entry) -> tuple[int, int]:
+def rank(item: QueueEntry) -> tuple[int, int]:
     """Say the order that JMS asks for: priority within 0 to 9, 4 by default, then arrival."""
     priority = 4 if item.message.priority is None else item.message.priority
     return -min(max(priority, 0), 9), item.sequence
 
 
-def drain(store: Store, now: int = 0) -> list[Entry]:
+def drain(store: EntryStore, now: int = 0) -> list[QueueEntry]:
     """Take all that can be taken."""
     taken = []
     while (item := store.take(now)[0]) is not None:
@@ -35,7 +35,7 @@ def drain(store: Store, now: int = 0) -> list[Entry]:
 @given(st.lists(PRIORITIES))
 def test_order(priorities: list[int | None]) -> None:
     """Entries leave by priority, then by arrival; a priority outside 0 to 9 counts as the nearest."""
-    store = Store(100, 1000)
+    store = EntryStore(100, 1000)
     entries = [entry(number, priority) for number, priority in enumerate(priorities)]
     for item in entries:
         store.put(item)
@@ -45,7 +45,7 @@ def test_order(priorities: list[int | None]) -> None:
 @given(st.lists(PRIORITIES, min_size=1), st.data())
 def test_order_after_coming_back(priorities: list[int | None], data: st.DataObject) -> None:
     """Whatever is given back, in whatever order, takes its old place."""
-    store = Store(100, 1000)
+    store = EntryStore(100, 1000)
     entries = [entry(number, priority) for number, priority in enumerate(priorities)]
     for item in entries:
         store.put(item)
@@ -60,7 +60,7 @@ def test_order_after_coming_back(priorities: list[int | None], data: st.DataObje
 @given(st.lists(EXPIRATIONS), st.integers(0, 20))
 def test_expiry(expirations: list[int | None], now: int) -> None:
     """`take` passes over what expired; `expire` removes the same; an expiration of 0 or None means never."""
-    taking, sweeping = Store(100, 1000), Store(100, 1000)
+    taking, sweeping = EntryStore(100, 1000), EntryStore(100, 1000)
     entries = [entry(number, 4, expiration) for number, expiration in enumerate(expirations)]
     for item in entries:
         taking.put(replace(item))  # an entry is of one store
@@ -83,7 +83,7 @@ def test_expiry(expirations: list[int | None], now: int) -> None:
 
 def test_the_next_to_expire_is_known_after_a_sweep() -> None:
     """A sweep leaves what expires later, and a later sweep finds it."""
-    store = Store(10, 1000)
+    store = EntryStore(10, 1000)
     for number, expiration in enumerate((30, 10, 0, 20)):
         store.put(entry(number, 4, expiration))
     assert [[item.sequence for item in store.expire(now)] for now in (9, 10, 19, 20, 30, 99)] == [
@@ -99,7 +99,7 @@ def test_the_next_to_expire_is_known_after_a_sweep() -> None:
 
 def test_limit() -> None:
     """Waiting and taken entries count towards the limit; settled ones do not."""
-    store = Store(2, 1000)
+    store = EntryStore(2, 1000)
     store.put(entry(1))
     assert store.excess(1, 0) is None
     assert store.excess(2, 0) == "max_messages is 2, there are 1 and 2 more were to come"
@@ -117,7 +117,7 @@ STEPS = st.lists(st.sampled_from(["put", "take", "give_back", "settle", "expire"
 @given(STEPS)
 def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
     """Whatever is done, the octets are those of waiting and taken entries: no step counts twice, or forgets to."""
-    store, taken, numbers, now, octets = Store(1000, 100), [], iter(range(1000)), 0, 0
+    store, taken, numbers, now, octets = EntryStore(1000, 100), [], iter(range(1000)), 0, 0
     total = Total()
     for step in steps:
         match step:
@@ -125,7 +125,7 @@ def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
                 octets = step
             case "put":
                 item = entry(next(numbers), 4, octets * 3)
-                item.octets, item.share = octets, Share(total, octets)
+                item.octets, item.share = octets, MessageShare(total, octets)
                 store.put(item)
             case "take":
                 found, _ = store.take(now)

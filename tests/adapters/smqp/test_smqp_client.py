@@ -40,8 +40,8 @@ from brokers.smqp.client.client import SERVER_PORT
 from brokers.smqp.client.inbox import InboxState
 from brokers.smqp.protocol.dialect import LENIENT
 from brokers.smqp.protocol.ids import parse_date
-from brokers.smqp.protocol.messages import Attribute, Section
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.messages import Attribute, SmqpSection
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.server import Server
 
 
@@ -105,7 +105,7 @@ def test_every_question(server: Running) -> None:
         client.noop()
         with pytest.raises(RefusedError, match="404") as found:
             client.count_topics("/none")
-        assert found.value.code is Code.NOT_FOUND
+        assert found.value.code is ReplyCode.NOT_FOUND
 
 
 def test_receipts_and_replies(server: Running) -> None:
@@ -163,7 +163,7 @@ def test_SM_192_created_is_now(server: Running) -> None:
     with connected(server.address) as client:
         before = datetime.now(UTC) - timedelta(seconds=1)
         content = client.message(
-            "/t", client.publish("/t", sections := [Section("a/b", b"1"), Section("c/d", b"2")]).smuid
+            "/t", client.publish("/t", sections := [SmqpSection("a/b", b"1"), SmqpSection("c/d", b"2")]).smuid
         )
         assert before <= parse_date(content.attributes.text("Created")) <= datetime.now(UTC)
         assert content.sections == tuple(sections)
@@ -221,7 +221,7 @@ def test_SM_166_what_cannot_be_interpreted_is_taken(server: Running) -> None:
     inbox = Inbox()
     with connected(server.address) as client:
         client.subscribe("/t", inbox)
-        client.publish("/t", [Section("application/x-nobody-knows", bytes(range(256)))])
+        client.publish("/t", [SmqpSection("application/x-nobody-knows", bytes(range(256)))])
         assert inbox.data(1) == [bytes(range(256))]
         eventually(lambda: server.server.engine.core.database.row("SELECT COUNT(*) FROM deliveries")[0] == 0)
 

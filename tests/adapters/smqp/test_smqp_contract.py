@@ -34,11 +34,11 @@ from brokers import (  # noqa: E402 - follows the imports above
     topic,
 )
 from brokers.smqp.adapter import SmqpConnection  # noqa: E402 - as above
-from brokers.smqp.adapter.mapping import to_content, to_message  # noqa: E402 - as above
+from brokers.smqp.adapter.messages import to_content, to_message  # noqa: E402 - as above
 from brokers.smqp.client import ClientOptions, Received  # noqa: E402 - as above
 from brokers.smqp.protocol.dialect import STRICT  # noqa: E402 - as above
 from brokers.smqp.protocol.dialogue import CommandReader  # noqa: E402 - as above
-from brokers.smqp.protocol.messages import Limits  # noqa: E402 - as above
+from brokers.smqp.protocol.messages import SmqpLimits  # noqa: E402 - as above
 from brokers.smqp.server import Right, Server  # noqa: E402 - as above
 
 
@@ -58,7 +58,7 @@ class ReachedByUrl:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Run a server for all tests."""
-    with running(limits=Limits()) as server:
+    with running(limits=SmqpLimits()) as server:
         yield prepared(server)
 
 
@@ -236,7 +236,7 @@ def test_a_queue_survives_its_server(kept_port: int, tmp_path: Path) -> None:
 def test_messages_survive(message: Message) -> None:
     """Headers and properties with any characters are read as they were written, over the wire form."""
     written = b"PUB MESSAGE /queue/q 1\r\n" + to_content(message, 1e9, STRICT).written()
-    reader = CommandReader(Limits(line=1_000_000))
+    reader = CommandReader(SmqpLimits(line=1_000_000))
     reader.feed(written)
     heard = reader.next()
     assert heard is not None

@@ -14,7 +14,7 @@ from smqp_kit import Running, prepared, running
 import brokers
 from brokers import Connection, Destination, Message, MessageType, queue
 from brokers.smqp.adapter.consumer import SmqpConsumer
-from brokers.smqp.adapter.mapping import topic_of
+from brokers.smqp.adapter.messages import topic_of
 from brokers.smqp.client import ClientOptions
 from brokers.smqp.server import Right, TopicKind
 from soapjms import CallFailedError, Client, Dispatcher

@@ -16,16 +16,16 @@ from brokers.smqp.protocol.commands import (
     FROM_SERVERS,
     NOTICES,
     Command,
-    Kind,
+    CommandKind,
     Notice,
     format_command,
     parse_command,
 )
-from brokers.smqp.protocol.dialect import LENIENT, STRICT, DateForm, Dialect
+from brokers.smqp.protocol.dialect import LENIENT, STRICT, DateForm, SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, format_banner, parse_banner
 from brokers.smqp.protocol.ids import (
     EVERY,
-    LONGEST,
+    MAX_DURATION_SECONDS,
     Cmuid,
     Smuid,
     format_date,
@@ -41,13 +41,13 @@ from brokers.smqp.protocol.ids import (
 from brokers.smqp.protocol.replies import (
     MEANINGS,
     NEVER_SENT,
-    Code,
     Mood,
     ProtocolError,
     RefusedError,
-    Reply,
+    ReplyCode,
     ReplyForm,
     ReplyLines,
+    SmqpReply,
     WrongReplyError,
     format_reply,
     mood,
@@ -57,14 +57,14 @@ from brokers.smqp.protocol.topics import covers, covers_all_of, moved, name_of_s
 from brokers.smqp.protocol.words import parse_keywords, quoted
 
 
-def code_of(line: str, dialect: Dialect = STRICT) -> Code:
+def code_of(line: str, dialect: SmqpDialect = STRICT) -> ReplyCode:
     """Return the code with which a command is refused."""
     with pytest.raises(RefusedError) as found:
         parse_command(line, dialect)
     return found.value.code
 
 
-def heard(octets: bytes, dialect: Dialect = STRICT) -> list[tuple[Kind | Notice | None, Code | None]]:
+def heard(octets: bytes, dialect: SmqpDialect = STRICT) -> list[tuple[CommandKind | Notice | None, ReplyCode | None]]:
     """Read octets to their end; return what each command was, and how it was refused."""
     reader = CommandReader(dialect=dialect)
     reader.feed(octets)
@@ -80,25 +80,25 @@ def heard(octets: bytes, dialect: Dialect = STRICT) -> list[tuple[Kind | Notice 
 def test_SM_011_a_command_ends_with_crlf() -> None:
     """LF alone does not end a command, but for the lenient."""
     assert heard(b"NOOP\nQUIT\n") == []
-    assert heard(b"NOOP\nQUIT\n", LENIENT) == [(Kind.NOOP, None), (Kind.QUIT, None)]
-    assert heard(b"NOOP\r\nQUIT\r\n", LENIENT) == [(Kind.NOOP, None), (Kind.QUIT, None)]
+    assert heard(b"NOOP\nQUIT\n", LENIENT) == [(CommandKind.NOOP, None), (CommandKind.QUIT, None)]
+    assert heard(b"NOOP\r\nQUIT\r\n", LENIENT) == [(CommandKind.NOOP, None), (CommandKind.QUIT, None)]
 
 
 def test_SM_012_a_verb_without_parameters_is_alone() -> None:
     """NOOP takes nothing."""
-    assert parse_command("NOOP").kind is Kind.NOOP
-    assert code_of("NOOP X") is Code.BAD_REQUEST
+    assert parse_command("NOOP").kind is CommandKind.NOOP
+    assert code_of("NOOP X") is ReplyCode.BAD_REQUEST
 
 
 @pytest.mark.parametrize("line", ["sub   mess  /a/b", "SUB\tMESSAGE /a/b  ", "Subscribe Messages /a/b"])
 def test_SM_013_case_and_white_space_do_not_count(line: str) -> None:
     """Literals are read in any case, with any white space between them."""
-    assert parse_command(line) == Command(kind=Kind.SUBSCRIBE_MESSAGE, topic="/a/b")
+    assert parse_command(line) == Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic="/a/b")
 
 
 def test_SM_014_words_need_a_delimiter() -> None:
     """Two words without one are one word, which nobody knows."""
-    assert code_of("SUBMESSAGE /a") is Code.NOT_IMPLEMENTED
+    assert code_of("SUBMESSAGE /a") is ReplyCode.NOT_IMPLEMENTED
 
 
 ABBREVIATIONS = [
@@ -145,17 +145,17 @@ def test_SM_015_abbreviations_of_the_server_are_read(long: str, short: str) -> N
 )
 def test_SM_016_other_abbreviations_are_refused(line: str) -> None:
     """What the grammar does not abbreviate is not known."""
-    assert code_of(line) is Code.NOT_IMPLEMENTED
+    assert code_of(line) is ReplyCode.NOT_IMPLEMENTED
 
 
 def test_SM_017_a_backslash_quotes_the_next_character() -> None:
     """The account of the draft's example has nine characters, with a comma."""
     account = parse_command(r"LOGIN Joe\,Smith CLEAR/1.0").account
     assert (account, len(account)) == ("Joe,Smith", 9)
-    assert code_of("LOGIN Joe,Smith CLEAR/1.0") is Code.BAD_REQUEST
+    assert code_of("LOGIN Joe,Smith CLEAR/1.0") is ReplyCode.BAD_REQUEST
     assert parse_command('LOGIN "Joe,Smith" CLEAR/1.0').account == "Joe,Smith"
     for bad in ("LOGIN joe\\", 'LOGIN "joe CLEAR/1.0', 'LOGIN "joe"x CLEAR/1.0'):
-        assert code_of(bad) is Code.BAD_REQUEST
+        assert code_of(bad) is ReplyCode.BAD_REQUEST
 
 
 @given(st.text(min_size=1).filter(lambda text: not re.search(r"[\r\n]", text)))
@@ -168,7 +168,7 @@ def test_SM_017_words_survive(word: str) -> None:
 @pytest.mark.parametrize("line", [b"NOOP\xff\r\n", b"NO\x00OP\r\n"])
 def test_lines_are_utf8_without_control_characters(line: bytes) -> None:
     """A line that is not is refused, and the next one read."""
-    assert heard(line + b"NOOP\r\n") == [(None, Code.BAD_REQUEST), (Kind.NOOP, None)]
+    assert heard(line + b"NOOP\r\n") == [(None, ReplyCode.BAD_REQUEST), (CommandKind.NOOP, None)]
 
 
 def test_a_line_of_a_mebibyte_is_refused() -> None:
@@ -184,22 +184,22 @@ def test_a_line_of_a_mebibyte_is_refused() -> None:
     first, second = reader.next(), reader.next()
     assert first is not None
     assert first.refusal is not None
-    assert first.refusal.code is Code.RESOURCE_TOO_LARGE
+    assert first.refusal.code is ReplyCode.RESOURCE_TOO_LARGE
     assert second is not None
-    assert second.command == Command(kind=Kind.NOOP)
+    assert second.command == Command(kind=CommandKind.NOOP)
 
 
 def test_an_unknown_resource_and_a_missing_one() -> None:
     """501 for a resource that does not exist, 400 for one that is missing, and for an argument that is."""
-    assert code_of("COUNT QUEUE /a") is Code.NOT_IMPLEMENTED
-    assert code_of("COUNT") is Code.BAD_REQUEST
-    assert code_of("COUNT TOPIC") is Code.BAD_REQUEST
-    assert code_of("SUB MESSAGE *") is Code.BAD_REQUEST
-    assert code_of("SET NOTIFY PORT 0") is Code.BAD_REQUEST
-    assert code_of("SET NOTIFY PORT 65536") is Code.BAD_REQUEST
-    assert code_of("LOGIN joe CLEAR") is Code.BAD_REQUEST
-    assert code_of("SET LOGIN NAME") is Code.BAD_REQUEST
-    assert code_of("REMOVE MESSAGE /a 1") is Code.NOT_IMPLEMENTED
+    assert code_of("COUNT QUEUE /a") is ReplyCode.NOT_IMPLEMENTED
+    assert code_of("COUNT") is ReplyCode.BAD_REQUEST
+    assert code_of("COUNT TOPIC") is ReplyCode.BAD_REQUEST
+    assert code_of("SUB MESSAGE *") is ReplyCode.BAD_REQUEST
+    assert code_of("SET NOTIFY PORT 0") is ReplyCode.BAD_REQUEST
+    assert code_of("SET NOTIFY PORT 65536") is ReplyCode.BAD_REQUEST
+    assert code_of("LOGIN joe CLEAR") is ReplyCode.BAD_REQUEST
+    assert code_of("SET LOGIN NAME") is ReplyCode.BAD_REQUEST
+    assert code_of("REMOVE MESSAGE /a 1") is ReplyCode.NOT_IMPLEMENTED
     assert parse_command("REMOVE MESSAGE /a 1", LENIENT).smuid == 1
 
 
@@ -209,7 +209,9 @@ def test_an_unknown_resource_and_a_missing_one() -> None:
 )
 def test_keywords_stand_before_or_after_the_target(line: str) -> None:
     """Both orders of the draft are read, and keywords without parentheses."""
-    assert parse_command(line) == Command(kind=Kind.CREATE_TOPIC, topic="/a", target="/b", keywords=("X", "BIG BLUE"))
+    assert parse_command(line) == Command(
+        kind=CommandKind.CREATE_TOPIC, topic="/a", target="/b", keywords=("X", "BIG BLUE")
+    )
 
 
 def test_values_go_to_the_end_of_the_line() -> None:
@@ -228,7 +230,7 @@ keywords = st.lists(st.from_regex(r"[A-Z]{1,5}( [A-Z]{1,5})?", fullmatch=True), 
 dates = st.datetimes(datetime(1900, 1, 1), datetime(2099, 12, 31)).map(
     lambda date: date.replace(microsecond=date.microsecond // 10_000 * 10_000, tzinfo=UTC)
 )
-timeouts = st.none() | st.integers(1, int(LONGEST) * 100).map(lambda hundredths: hundredths / 100)
+timeouts = st.none() | st.integers(1, int(MAX_DURATION_SECONDS) * 100).map(lambda hundredths: hundredths / 100)
 ranges = st.just(EVERY) | st.lists(st.integers(1, 999), min_size=1, unique=True).map(
     lambda numbers: ranges_of(sorted(numbers))
 )
@@ -253,7 +255,7 @@ FIELDS = {
 @st.composite
 def commands(draw: st.DrawFn) -> Command:
     """Make a command of any kind, with values for all that it takes."""
-    kind = draw(st.sampled_from([*Kind, *Notice]))
+    kind = draw(st.sampled_from([*CommandKind, *Notice]))
     command = Command(kind=kind, topic="/a", account="a", password="p", method="M", version="1", cmuid="c", value="v")
     command = replace(command, target="/t", keywords=("k",), messages=EVERY, port=1, since=datetime.now(UTC))
     line = format_command(command).decode().split("\r\n")[0]
@@ -276,14 +278,14 @@ def test_commands_survive(command: Command) -> None:
 
 def test_every_command_is_in_the_table() -> None:
     """Each kind has one row."""
-    assert set(COMMANDS) == set(Kind)
+    assert set(COMMANDS) == set(CommandKind)
     assert set(NOTICES) == set(Notice)
 
 
 @given(st.text(), st.sampled_from([STRICT, LENIENT]))
-def test_any_line_is_a_command_or_refused(line: str, dialect: Dialect) -> None:
+def test_any_line_is_a_command_or_refused(line: str, dialect: SmqpDialect) -> None:
     """Nothing but a refusal leaves the reader of lines."""
-    for begin in ("", *(f"{kind} " for kind in Kind)):
+    for begin in ("", *(f"{kind} " for kind in CommandKind)):
         with suppress(RefusedError):
             parse_command(begin + line, dialect)
 
@@ -293,9 +295,9 @@ def test_any_line_is_a_command_or_refused(line: str, dialect: Dialect) -> None:
 
 def test_SM_019_replies_of_several_lines() -> None:
     """Every line but the last has the code and '-', the last the code and a space; all codes are equal."""
-    octets = format_reply(Reply(Code.OK, ("OK", "a", "b")))
+    octets = format_reply(SmqpReply(ReplyCode.OK, ("OK", "a", "b")))
     assert octets == b"200-OK\r\n200-a\r\n200 b\r\n\r\n"
-    assert format_reply(plain(Code.CONFLICT), ReplyForm.BARE) == b"409 Conflict\r\n"
+    assert format_reply(plain(ReplyCode.CONFLICT), ReplyForm.BARE) == b"409 Conflict\r\n"
 
 
 def test_SM_020_replies_are_read_to_their_last_line() -> None:
@@ -303,8 +305,8 @@ def test_SM_020_replies_are_read_to_their_last_line() -> None:
     lines = ReplyLines()
     assert lines.add("200-a") is None
     assert lines.add("200-234 x") is None
-    assert lines.add("200 end") == Reply(Code.OK, ("a", "234 x", "end"))
-    assert lines.add("200") == Reply(Code.OK, ("",))
+    assert lines.add("200 end") == SmqpReply(ReplyCode.OK, ("a", "234 x", "end"))
+    assert lines.add("200") == SmqpReply(ReplyCode.OK, ("",))
 
 
 @pytest.mark.parametrize("lines", [["20 x"], ["hello"], ["299 x"], ["200-a", "400 b"], ["200_x"], [""]])
@@ -321,10 +323,12 @@ def test_SM_021_wrong_replies(lines: list[str]) -> None:
 def test_SM_022_the_codes_are_those_of_the_draft() -> None:
     """The table is that of Appendix A and 510 of an example; those that nothing attaches to are never sent."""
     numbers = "200 310 400 401 402 403 404 405 406 407 408 409 410 413 414 415 500 501 502 503 505 510"
-    assert [int(code) for code in Code] == [int(number) for number in numbers.split()]
-    assert set(MEANINGS) == set(Code)
+    assert [int(code) for code in ReplyCode] == [int(number) for number in numbers.split()]
+    assert set(MEANINGS) == set(ReplyCode)
     assert {402, 407, 505} == NEVER_SENT
-    assert [mood(code) for code in (Code.OK, Code.ACKNOWLEDGED, Code.CONFLICT, Code.SERVER_ERROR)] == [
+    assert [
+        mood(code) for code in (ReplyCode.OK, ReplyCode.ACKNOWLEDGED, ReplyCode.CONFLICT, ReplyCode.SERVER_ERROR)
+    ] == [
         Mood.COMPLETED,
         Mood.INTERMEDIATE,
         Mood.TRANSIENT,
@@ -332,13 +336,13 @@ def test_SM_022_the_codes_are_those_of_the_draft() -> None:
     ]
 
 
-@given(st.sampled_from(Code), st.lists(st.from_regex(r"[!-~]([ -~]*[!-~])?", fullmatch=True), min_size=1))
-def test_replies_survive(code: Code, lines: list[str]) -> None:
+@given(st.sampled_from(ReplyCode), st.lists(st.from_regex(r"[!-~]([ -~]*[!-~])?", fullmatch=True), min_size=1))
+def test_replies_survive(code: ReplyCode, lines: list[str]) -> None:
     """A reply is read as it was written."""
     gathered = ReplyLines()
-    *before, last = format_reply(Reply(code, tuple(lines)), ReplyForm.BARE).decode().split("\r\n")[:-1]
+    *before, last = format_reply(SmqpReply(code, tuple(lines)), ReplyForm.BARE).decode().split("\r\n")[:-1]
     assert [gathered.add(line) for line in before] == [None] * len(before)
-    assert gathered.add(last) == Reply(code, tuple(lines))
+    assert gathered.add(last) == SmqpReply(code, tuple(lines))
 
 
 def test_SM_003_SM_004_the_first_line() -> None:
@@ -375,7 +379,7 @@ def test_SM_033_SM_035_what_is_no_topic(topic: str) -> None:
     """Without a leading slash, with a digit first, or other characters, it is refused with 400."""
     with pytest.raises(RefusedError) as found:
         parse_topic(topic)
-    assert found.value.code is Code.BAD_REQUEST
+    assert found.value.code is ReplyCode.BAD_REQUEST
 
 
 def test_topics_of_any_letters() -> None:
@@ -499,9 +503,9 @@ def test_dates_of_every_form(text: str, expected: datetime) -> None:
 
 def test_days_and_months_that_could_be_either() -> None:
     """The dialect of the grammar has the day first."""
-    grammar = Dialect(dates=DateForm.GRAMMAR)
+    grammar = SmqpDialect(dates=DateForm.GRAMMAR)
     assert parse_date("D01022001T000000Z", grammar) == datetime(2001, 2, 1, tzinfo=UTC)
-    assert [format_date(NINTH, Dialect(dates=form)) for form in DateForm] == [
+    assert [format_date(NINTH, SmqpDialect(dates=form)) for form in DateForm] == [
         "D09092001T10151234Z",
         "D09092001T10151234Z",
         "D20010909T10151234Z",
@@ -520,7 +524,7 @@ def test_what_is_no_date(text: str) -> None:
 @given(dates, st.sampled_from(DateForm))
 def test_dates_survive(date: datetime, form: DateForm) -> None:
     """A date is read as it was written, in every form."""
-    dialect = Dialect(dates=form)
+    dialect = SmqpDialect(dates=form)
     assert parse_date(format_date(date, dialect), dialect) == date
 
 

@@ -11,10 +11,10 @@ import pytest
 from smqp_kit import CREATED, Raw, Running, Wire, eventually, publication, running
 
 from brokers import DestinationKind, MessageType, Property, PropertyType, topic
-from brokers.smqp.adapter.mapping import to_message
+from brokers.smqp.adapter.messages import to_message
 from brokers.smqp.client import Received
 from brokers.smqp.protocol.dialect import STRICT
-from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Limits, Section
+from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpLimits, SmqpMessage, SmqpSection
 
 MEBIBYTE = 1024 * 1024
 
@@ -68,7 +68,7 @@ def test_wrong_lengths(server: Running, length: str) -> None:
 
 def test_a_message_that_is_too_large_is_not_kept_in_memory() -> None:
     """It is refused when it has ended, however long it is."""
-    with running(limits=Limits(message=1000)) as server:
+    with running(limits=SmqpLimits(message=1000)) as server:
         server.accounts("alice", "bob")
         server.topics("/t")
         client = server.client("alice", listen=False)
@@ -164,8 +164,8 @@ def test_a_store_that_is_gone() -> None:
 def test_what_others_send_as_jms() -> None:
     """Headers and properties that cannot be are as if they were not there; nothing raises."""
 
-    def read(*attributes: tuple[str, str], sections: tuple[Section, ...] = ()) -> object:
-        content = Content(Attributes(Attribute(*each) for each in attributes), sections)
+    def read(*attributes: tuple[str, str], sections: tuple[SmqpSection, ...] = ()) -> object:
+        content = SmqpMessage(Attributes(Attribute(*each) for each in attributes), sections)
         return to_message(Received("/topic/t", content), topic("t"), STRICT)
 
     strange = read(
@@ -177,7 +177,7 @@ def test_what_others_send_as_jms() -> None:
         ("X-JMS-Property-n", "int many"),
         ("X-JMS-Property-m", "color red"),
         ("X-Delivery-Count", "often"),
-        sections=(Section("text/plain", b"\xff\xfe"),),
+        sections=(SmqpSection("text/plain", b"\xff\xfe"),),
     )
     assert strange.timestamp is None  # type: ignore[attr-defined]
     assert strange.reply_to is None  # type: ignore[attr-defined]

@@ -18,10 +18,10 @@ from smqp_kit import PATIENCE, QUICK, FakeServer, Inbox, Running, connected, not
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.smqp.client import Client
 from brokers.smqp.client.connection import secured_by
-from brokers.smqp.client.listener import Hearer, Listener
+from brokers.smqp.client.listener import Hearer, NotifyListener
 from brokers.smqp.protocol.dialect import STRICT
-from brokers.smqp.protocol.dialogue import Heard
-from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.messages import SmqpLimits
 from brokers.smqp.protocol.replies import ProtocolError
 from brokers.smqp.server import Server
 
@@ -93,16 +93,16 @@ def test_closing_does_not_wait_for_quit() -> None:
 class Nobody(Hearer):
     """Takes notifications and does nothing with them."""
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         return True
 
-    def confirmed(self, heard: Heard) -> None:
+    def confirmed(self, heard: ReceivedCommand) -> None:
         """Nothing follows."""
 
-    def doubted(self, heard: Heard) -> None:
+    def doubted(self, heard: ReceivedCommand) -> None:
         """Nothing follows."""
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         """Nothing follows."""
 
     def ended(self) -> None:
@@ -110,20 +110,20 @@ class Nobody(Hearer):
 
 
 @pytest.fixture
-def notify_by_tls() -> Iterator[tuple[Listener, Callable[[], ssl.SSLSocket]]]:
+def notify_by_tls() -> Iterator[tuple[NotifyListener, Callable[[], ssl.SSLSocket]]]:
     """Listen as a client of SMQPS does; give what connects to it as its server does."""
     authority = trustme.CA()
     servers, clients = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(servers)
     authority.configure_trust(clients)
-    listener = Listener(
+    listener = NotifyListener(
         "127.0.0.1",
         0,
         "127.0.0.1",
         Nobody(),
         secure=secured_by(clients, "127.0.0.1"),
         dialect=STRICT,
-        limits=Limits(),
+        limits=SmqpLimits(),
         ack_timeout=PATIENCE,
         on_end=lambda: None,
     )
@@ -149,7 +149,7 @@ def acknowledged(wire: ssl.SSLSocket, number: int) -> bytes:
 
 
 def test_smqps_a_listener_ends_a_silent_connection(
-    notify_by_tls: tuple[Listener, Callable[[], ssl.SSLSocket]],
+    notify_by_tls: tuple[NotifyListener, Callable[[], ssl.SSLSocket]],
 ) -> None:
     """A server that keeps its notify connection open, and says nothing, does not keep a client from closing."""
     listener, connect = notify_by_tls
@@ -162,7 +162,7 @@ def test_smqps_a_listener_ends_a_silent_connection(
 
 
 def test_smqps_the_newest_notify_connection_counts(
-    notify_by_tls: tuple[Listener, Callable[[], ssl.SSLSocket]],
+    notify_by_tls: tuple[NotifyListener, Callable[[], ssl.SSLSocket]],
 ) -> None:
     """Also where the one before was never ended by its server."""
     _, connect = notify_by_tls

@@ -14,10 +14,10 @@ import pytest
 from calling_kit import PATIENCE, eventually
 from limits_kit import files_for, no_more_threads
 
-from brokers.smqp.client.listener import Listener
+from brokers.smqp.client.listener import NotifyListener
 from brokers.smqp.protocol.dialect import STRICT
-from brokers.smqp.protocol.dialogue import Heard
-from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.messages import SmqpLimits
 
 
 class Hearer:
@@ -26,12 +26,12 @@ class Hearer:
     def __init__(self) -> None:
         self.told = Event()
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, heard: ReceivedCommand) -> bool:
         raise AssertionError(heard)
 
     confirmed = doubted = take
 
-    def notice(self, heard: Heard) -> None:
+    def notice(self, heard: ReceivedCommand) -> None:
         self.told.set()
 
     def ended(self) -> None:
@@ -41,11 +41,11 @@ class Hearer:
 @contextmanager
 def listening(hearer: Hearer, on_end: Callable[[], Any]) -> Iterator[int]:
     """Listen for a server at this machine; give the port."""
-    listener = Listener(
+    listener = NotifyListener(
         *("127.0.0.1", 0, "127.0.0.1", hearer),
         secure=lambda connection: connection,
         dialect=STRICT,
-        limits=Limits(),
+        limits=SmqpLimits(),
         ack_timeout=PATIENCE,
         on_end=on_end,
     )

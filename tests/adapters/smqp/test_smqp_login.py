@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from smqp_kit import Clock, Listener, Running, attribute, running
 
-from brokers.smqp.protocol.replies import Code, RefusedError, StoreError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, SmqpStoreError
 from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right
 from brokers.smqp.server.accounts import Password
-from brokers.smqp.server.actions import Check, Write
+from brokers.smqp.server.actions import CheckPassword, Write
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.engine import Engine
+from brokers.smqp.server.engine import SmqpEngine
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_SM_008_the_server_connects_to_the_client(server: Running) -> None:
 
 def test_SM_010_any_stream_will_do() -> None:
     """The engine knows no sockets: octets go in, actions come out."""
-    engine = Engine(Database(":memory:"), Options(context="here", scrypt_cost=2))
+    engine = SmqpEngine(Database(":memory:"), Options(context="here", scrypt_cost=2))
     number = engine.accept("nowhere")
     engine.received(number, b"NOOP\r\nPUB MESSAGE /a 1\r\nCreated: D01012001T000000Z\r\n\r\n.\r\n\r\nPASS a b\r\nx\r\n")
     written = b"".join(action.data for action in engine.flush() if isinstance(action, Write))
@@ -197,7 +197,7 @@ def test_SM_075_accounts_are_unique(server: Running) -> None:
     """A second one of the same name, in whatever case, is refused; so are names that cannot be."""
     with pytest.raises(RefusedError) as found:
         server.accounts("ALICE")
-    assert found.value.code is Code.CONFLICT
+    assert found.value.code is ReplyCode.CONFLICT
     for name in ("", "a/b", "a b"):
         with pytest.raises(ValueError, match="account"):
             server.accounts(name)
@@ -310,7 +310,7 @@ def test_passwords_are_kept_as_hashes(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running(store) as server:
         server.accounts("alice", "bob")
-        with pytest.raises(StoreError):
+        with pytest.raises(SmqpStoreError):
             Database(store)
         hashes = [server.server.engine.core.accounts.password(number) for number in (1, 2)]
     assert store.stat().st_mode & 0o077 == 0
@@ -324,15 +324,17 @@ def test_passwords_are_kept_as_hashes(tmp_path: Path) -> None:
 
 def test_a_password_is_compared_away_from_the_engine() -> None:
     """So logging in holds up nobody, and no command is read meanwhile."""
-    engine = Engine(Database(":memory:"), Options(scrypt_cost=2))
+    engine = SmqpEngine(Database(":memory:"), Options(scrypt_cost=2))
     number = engine.accept("nowhere")
     engine.received(number, b"LOGIN a CLEAR/1.0\r\nPASS a b\r\nNOOP\r\n")
     engine.flush()
-    hidden = Engine(Database(":memory:"), Options(scrypt_cost=2, hide_accounts=True))
+    hidden = SmqpEngine(Database(":memory:"), Options(scrypt_cost=2, hide_accounts=True))
     number = hidden.accept("nowhere")
     hidden.received(number, b"LOGIN a CLEAR/1.0\r\nPASS a b\r\nNOOP\r\n")
     actions = hidden.flush()
-    assert [action for action in actions if isinstance(action, Check)] == [Check(number, "b", None, "nowhere", "a")]
+    assert [action for action in actions if isinstance(action, CheckPassword)] == [
+        CheckPassword(number, "b", None, "nowhere", "a")
+    ]
     assert hidden.is_busy(number)
     hidden.checked(number, False)
     assert not hidden.is_busy(number)

@@ -14,7 +14,7 @@ from smqp_kit import CREATED, Clock, Running, attribute, eventually, publication
 import soapjms
 from brokers import Message, MessageType, SendFailedError, queue
 from brokers.smqp.protocol.dialect import LENIENT
-from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.messages import SmqpLimits
 from brokers.smqp.server import Right
 
 
@@ -309,7 +309,7 @@ def test_SM_201_SM_205_SM_245_extensions_pass(server: Running) -> None:
 
 def test_SM_224_limits_have_codes() -> None:
     """413 for messages, 414 for lines, 415 for media types that the server does not take."""
-    limits = Limits(message=10)
+    limits = SmqpLimits(message=10)
     with running(limits=limits, media_types=frozenset({"text/plain"})) as server:
         server.accounts("alice")
         server.topics("/t")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from smqp_kit import Clock, Running, attribute, running
 
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.server import Right
 
 
@@ -280,11 +280,11 @@ def test_SM_242_the_right_to_queue_parameters(server: Running) -> None:
     server.topics("/t")
     with pytest.raises(RefusedError) as found:
         server.server.administer(lambda admin: admin.set_parameters("/t", by="alice2", max_messages=1))
-    assert found.value.code is Code.NOT_FOUND
+    assert found.value.code is ReplyCode.NOT_FOUND
     server.grant("bob", "/", Right.PUBLISH)
     with pytest.raises(RefusedError) as found:
         server.server.administer(lambda admin: admin.set_parameters("/t", by="bob", max_messages=1))
-    assert found.value.code is Code.UNAUTHORIZED
+    assert found.value.code is ReplyCode.UNAUTHORIZED
     with pytest.raises(ValueError, match="max_messages"):
         server.server.administer(lambda admin: admin.set_parameters("/t", color="red"))
     server.server.administer(

@@ -12,16 +12,16 @@ import pytest
 import brokers
 from brokers.errors import ConnectionFailedError
 from brokers.stomp.dialect import ARTEMIS
-from brokers.stomp.url import Given, Login, login_of
+from brokers.stomp.url import StompLogin, StompOptions, login_of
 from brokers.tls import Tls
 from brokers.url import Credentials
 
 SECRET = "tops3cret"
 
 
-def login(url: str, environment: dict[str, str] | None = None, **given: object) -> Login:
+def login(url: str, environment: dict[str, str] | None = None, **given: object) -> StompLogin:
     """Read a URL with nothing else around it but what is said."""
-    return login_of(url, environment or {}, Given(**given))  # type: ignore[arg-type]
+    return login_of(url, environment or {}, StompOptions(**given))  # type: ignore[arg-type]
 
 
 def who(url: str, environment: dict[str, str] | None = None, **given: object) -> tuple[str | None, str | None]:

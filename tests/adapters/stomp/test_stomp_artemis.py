@@ -30,14 +30,14 @@ from brokers import (
     topic,
 )
 from brokers.stomp import Credentials, StompConnection
-from brokers.stomp.transaction import Names, StompTransaction
+from brokers.stomp.transaction import StompTransaction, TransactionNames
 
 pytestmark = pytest.mark.broker
 
 
 def test_names_of_transactions_are_used_again() -> None:
     """Artemis keeps a session for each that it ever saw, so there are no more than transactions under way."""
-    names = Names()
+    names = TransactionNames()
     first, second = names.take(), names.take()
     assert first != second
     names.give_back(first)

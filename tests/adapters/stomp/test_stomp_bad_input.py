@@ -22,8 +22,8 @@ from brokers import (
     queue,
 )
 from brokers.stomp import Credentials, StompConnection
-from brokers.stomp.connection import LARGE
-from brokers.stomp.frames import LONGEST_REASON
+from brokers.stomp.connection import LARGE_MESSAGE_OCTETS
+from brokers.stomp.frames import MAX_REASON_CHARACTERS
 
 NAMES = ["a:b", "a\nb", "a\\b", " a ", "ä🙂", "a\tb", "content_length", "x" * 200]
 VALUES = [
@@ -87,7 +87,7 @@ class TestBadInput(OnBoth):
         with limited(broker) as other:
             with pytest.raises(SendFailedError, match=r"limited|log says why"):
                 send(other, message_to(forbidden))
-            large = message_to(forbidden, b"x" * LARGE, delivery_mode=DeliveryMode.NON_PERSISTENT)
+            large = message_to(forbidden, b"x" * LARGE_MESSAGE_OCTETS, delivery_mode=DeliveryMode.NON_PERSISTENT)
             with pytest.raises(SendFailedError, match=r"limited|log says why"):  # a small one would only be logged
                 send(other, large)
             with pytest.raises(BrokerError, match="cannot consume from"):
@@ -142,7 +142,7 @@ class TestBadInput(OnBoth):
             error = future.exception(PATIENCE)
             assert isinstance(error, SendFailedError | ConnectionLostError)
             assert "maximum" in str(error) or "log says why" in str(error)
-            assert len(str(error)) < LONGEST_REASON + 200
+            assert len(str(error)) < MAX_REASON_CHARACTERS + 200
             connection.wait_connected(PATIENCE)
         inbox = accepting()
         connection.consume(queue(name), inbox)

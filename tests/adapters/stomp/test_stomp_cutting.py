@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
 from brokers.message import TOO_LARGE
-from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, Passed
+from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, SkippedFrame
 from brokers.stomp.session import pack
 
 FRAMES = st.lists(
@@ -67,10 +67,10 @@ def test_a_length_beyond_any() -> None:
 LIMIT = 20
 
 
-def what_is_left(frame: bytes) -> bytes | Passed:
+def what_is_left(frame: bytes) -> bytes | SkippedFrame:
     """Say what a frame becomes."""
     head, _, body = frame[:-1].partition(b"\n\n")
-    return Passed(head + b"\n\n", len(body), TOO_LARGE.format(len(body), LIMIT)) if len(body) > LIMIT else frame
+    return SkippedFrame(head + b"\n\n", len(body), TOO_LARGE.format(len(body), LIMIT)) if len(body) > LIMIT else frame
 
 
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=3 * LIMIT)), max_size=5), st.data())
@@ -99,7 +99,7 @@ def test_what_is_held(has_length: bool) -> None:
         assert not list(cutter.cut(piece))
         assert len(cutter._held) <= (0 if has_length else 1000 + len(piece))
     [found] = cutter.cut(b"\0")
-    assert isinstance(found, Passed)
+    assert isinstance(found, SkippedFrame)
     assert (found.size, found.head.startswith(b"MESSAGE\nack:1\n")) == (100_000, True)
 
 
@@ -128,7 +128,7 @@ def test_headers_above_the_limit(more: bytes, size: int) -> None:
         found += cutter.cut(frame[at : at + step])
         assert len(cutter._held) < 3 << 20
     first = b"MESSAGE\nack:1\nmessage-id:2\nreply-to:/queue/r\ncontent-length:3\n\n"
-    assert found == [Passed(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
+    assert found == [SkippedFrame(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
 
 
 def test_let_go() -> None:
@@ -141,7 +141,7 @@ def test_let_go() -> None:
     assert not cutter._held
     assert not cutter.let_go()
     receipt = pack("RECEIPT", {})
-    assert list(cutter.cut(body[4:] + b"\0" + receipt)) == [Passed(head, 6, NO_MEMORY), receipt]
+    assert list(cutter.cut(body[4:] + b"\0" + receipt)) == [SkippedFrame(head, 6, NO_MEMORY), receipt]
 
 
 def test_many_headers() -> None:

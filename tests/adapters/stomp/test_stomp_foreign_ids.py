@@ -205,7 +205,7 @@ class TestQueues(Fixtures):
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """What cannot be taken in time comes again, and its commit says so; it does not pass for accepted."""
-        monkeypatch.setattr(consumer_module, "PATIENCE", 0.5)
+        monkeypatch.setattr(consumer_module, "COLLECTION_SECONDS", 0.5)
         held = Inbox()
         consumer = connection.consume(queue(name), held, prefetch=2)
         send_with_ids(activemq, queue(name), IDS[:2])
@@ -500,7 +500,7 @@ def test_service(activemq: RealBroker, tmp_path: Path, options: dict[str, Any]) 
 @pytest.mark.broker
 def test_service_that_cannot_accept(activemq: RealBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its caller has the answer; the request counts as lost, and is whoever's it comes to."""
-    monkeypatch.setattr(consumer_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(consumer_module, "COLLECTION_SECONDS", 0.5)
     name, begun, goes_on = fresh(), Event(), Event()
     service = soapjms.Service.from_wsdl(ECHO[SOAP_11])
 

@@ -54,7 +54,7 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What is quick runs where it was read."""
-        monkeypatch.setattr(pool, "BEHIND", 10_000)  # looks: it is quick though the machine has much else to do
+        monkeypatch.setattr(pool, "BEHIND_TICKS", 10_000)  # looks: it is quick though the machine has much else to do
         threads = Threads()
         with connection.consume(queue(name), threads, quick=True):
             for _ in range(3):
@@ -65,7 +65,7 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who waits for what the broker says of an answer is called where that is read."""
-        monkeypatch.setattr(pool, "BEHIND", 10_000)  # as above
+        monkeypatch.setattr(pool, "BEHIND_TICKS", 10_000)  # as above
         called = SimpleQueue[str]()
 
         def answer(delivery: Delivery) -> None:
@@ -98,7 +98,7 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """While one blocks the others run elsewhere; some time after it they run where they are read again."""
-        monkeypatch.setattr(wire, "STAND_IN", 0.0)
+        monkeypatch.setattr(wire, "STAND_IN_SECONDS", 0.0)
         gate, threads = Event(), Threads()
         with (
             connection.consume(
@@ -166,11 +166,13 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What is written for messages that came together goes out in one piece; but waits for none that takes long."""
-        writes, before, usual = SimpleQueue[int](), SimpleQueue[int](), pool.BEHIND
+        writes, before, usual = SimpleQueue[int](), SimpleQueue[int](), pool.BEHIND_TICKS
         came = Event()
         answers = Inbox(lambda delivery: (delivery.accept(), came.set()))
-        monkeypatch.setattr(wire, "KEEP", PATIENCE)
-        monkeypatch.setattr(pool, "BEHIND", 10_000)  # looks: nobody is relieved, though the first waits for the others
+        monkeypatch.setattr(wire, "KEEP_SECONDS", PATIENCE)
+        monkeypatch.setattr(
+            pool, "BEHIND_TICKS", 10_000
+        )  # looks: nobody is relieved, though the first waits for the others
 
         def answer(delivery: Delivery) -> None:
             number = delivery.message.correlation_id
@@ -180,7 +182,7 @@ class TestLead(OnBoth):
             message = message_to(queue(f"{name}.answers"), delivery_mode=DeliveryMode.NON_PERSISTENT)
             if number == "9":
                 before.put(writes.qsize())
-                monkeypatch.setattr(pool, "BEHIND", usual)
+                monkeypatch.setattr(pool, "BEHIND_TICKS", usual)
                 assert came.wait(PATIENCE)
             connection.answer(delivery, message)
             delivery.accept()
@@ -199,8 +201,8 @@ class TestLead(OnBoth):
         self, proxy: Proxy, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """When the connection ends before they do, their requests were not acknowledged either: both come again."""
-        monkeypatch.setattr(wire, "KEEP", PATIENCE)
-        monkeypatch.setattr(pool, "BEHIND", 10_000)  # as above
+        monkeypatch.setattr(wire, "KEEP_SECONDS", PATIENCE)
+        monkeypatch.setattr(pool, "BEHIND_TICKS", 10_000)  # as above
         begun, runs, answers = Event(), Counter[str](), accepting()
 
         def answer(delivery: Delivery) -> None:

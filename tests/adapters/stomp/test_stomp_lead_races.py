@@ -202,8 +202,8 @@ def test_why_a_broker_left(broker: Scripted) -> None:
 
 def test_answers_do_not_wait_for_the_last(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where what came together takes long together the first answer leaves after some milliseconds."""
-    monkeypatch.setattr(pool, "BEHIND", SLOWLY)
-    monkeypatch.setattr(wire, "KEEP", 0.0)
+    monkeypatch.setattr(pool, "BEHIND_TICKS", SLOWLY)
+    monkeypatch.setattr(wire, "KEEP_SECONDS", 0.0)
     done = Event()
 
     def answer(delivery: Delivery) -> None:
@@ -221,8 +221,8 @@ def test_answers_do_not_wait_for_the_last(broker: Scripted, monkeypatch: pytest.
 
 def test_signs_of_life(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are given between tasks too; and what the broker sent meanwhile is one, however late it is read."""
-    monkeypatch.setattr(pool, "BEHIND", SLOWLY)
-    monkeypatch.setattr(wire, "KEEP", 0.0)
+    monkeypatch.setattr(pool, "BEHIND_TICKS", SLOWLY)
+    monkeypatch.setattr(wire, "KEEP_SECONDS", 0.0)
     last = Event()
 
     def wait(delivery: Delivery) -> None:
@@ -243,7 +243,7 @@ def test_signs_of_life(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_lead_is_handed_back_though_nothing_comes(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a connection that is quiet after one slow task would be watched, and use the processor, until it is not."""
-    monkeypatch.setattr(wire, "STAND_IN", 0.0)
+    monkeypatch.setattr(wire, "STAND_IN_SECONDS", 0.0)
     with connect(broker) as connection:
         connection.consume(queue("q"), lambda delivery: wait_until(lambda: is_relieved(connection)), quick=True)
         broker.messages(1)

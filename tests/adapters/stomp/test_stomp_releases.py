@@ -28,7 +28,7 @@ def test_each_message_is_counted_for_itself() -> None:
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many messages those whose last release is longest ago are forgotten."""
-    monkeypatch.setattr(module, "REMEMBERED", 3)
+    monkeypatch.setattr(module, "MAX_RELEASED_MESSAGES", 3)
     releases = Releases()
     for message in ("a", "b", "c", "a", "d"):
         releases.count(message)

@@ -26,7 +26,7 @@ import brokers
 from brokers import Connection, topic
 from brokers.stomp.consumer import StompConsumer, StompDelivery
 from brokers.stomp.roll import ENDED, read_advisory
-from brokers.stomp.session import Link
+from brokers.stomp.session import StompSession
 from soapjms import Client, Dispatcher, Request, Service
 from soapjms.prometheus import Metrics
 
@@ -208,7 +208,7 @@ def test_a_broker_that_tells_nothing(
 
 def serves_untold(url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """See that a service answers and is ready where nothing is told of its consumers, and that the log says so once."""
-    monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.5)
+    monkeypatch.setattr("brokers.stomp.roll.ADVISORY_SECONDS", 0.5)
     uri = f"jms:queue:limited.{fresh()}"
     with (
         brokers.connect(url) as connection,
@@ -255,7 +255,7 @@ def test_what_is_due_in_a_reconnect(impatient: RealBroker, monkeypatch: pytest.M
         assert isinstance(consumer, StompConsumer)
         go_on = consumer.go_on
 
-        def go_on_after_that(link: Link, generation: int) -> None:
+        def go_on_after_that(link: StompSession, generation: int) -> None:
             consumer._give_back(held.arrival)
             go_on(link, generation)
 
@@ -281,7 +281,7 @@ class TestSilence:
         And what is not told of one destination takes nothing from another.
         """
         caplog.set_level(logging.INFO)
-        monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.3)
+        monkeypatch.setattr("brokers.stomp.roll.ADVISORY_SECONDS", 0.3)
         late, before, told = f"idle.{fresh()}", f"idle.{fresh()}", {"late": list[str](), "before": list[str]()}
         with (
             Proxy(impatient.host, impatient.ports.stomp) as proxy,
@@ -312,7 +312,7 @@ class TestSilence:
         self, impatient: RealBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """What is told of others, whose numbers may be the same, is not taken for ours: the log says that it is so."""
-        monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.5)
+        monkeypatch.setattr("brokers.stomp.roll.ADVISORY_SECONDS", 0.5)
         monkeypatch.setattr("brokers.stomp.roll.SENDER", re.compile("(un)readable"))
         name, told = fresh(), list[str]()
         with (

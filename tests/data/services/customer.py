@@ -27,7 +27,7 @@ from calling_kit import Wrapped, envelope
 import brokers
 import soapjms
 from brokers import Completion, Message, SendResult, Transaction
-from soapjms.client.pending import Call
+from soapjms.client.pending_calls import PendingCall
 
 RETRY_SECONDS = 0.3
 THREADS = 2
@@ -143,7 +143,7 @@ def main() -> None:
     left = [
         type(each).__name__
         for each in gc.get_objects()
-        if isinstance(each, brokers.Connection | brokers.Consumer | Call)
+        if isinstance(each, brokers.Connection | brokers.Consumer | PendingCall)
     ]
     note(Did.ENDED, strays=strays, left=left)
 

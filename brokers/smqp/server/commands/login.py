@@ -8,23 +8,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from brokers.smqp.protocol.commands import Kind
-from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.commands import CommandKind
+from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import format_date, format_timeout
-from brokers.smqp.protocol.replies import Code, RefusedError, ReplyForm, listing, plain
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, ReplyForm, listing, plain
 from brokers.smqp.server.accounts import Account, Password
-from brokers.smqp.server.actions import Check, Hash
-from brokers.smqp.server.core import Core
-from brokers.smqp.server.session import Answer, Session, Stage
+from brokers.smqp.server.actions import CheckPassword, HashPassword
+from brokers.smqp.server.core import SmqpCore
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession, Stage
 
 CLEAR: Final = "CLEAR"
 OWN_FIELDS: Final = {
-    Kind.SET_LOGIN_NAME: "NAME",
-    Kind.SET_LOGIN_EMAIL: "EMAIL",
-    Kind.SET_LOGIN_ADDRESS: "ADDRESS",
-    Kind.SET_LOGIN_PHONE: "PHONE",
+    CommandKind.SET_LOGIN_NAME: "NAME",
+    CommandKind.SET_LOGIN_EMAIL: "EMAIL",
+    CommandKind.SET_LOGIN_ADDRESS: "ADDRESS",
+    CommandKind.SET_LOGIN_PHONE: "PHONE",
 }
-OK: Final = Answer(plain(Code.OK))
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def need_method(method: str) -> None:
@@ -34,45 +34,45 @@ def need_method(method: str) -> None:
         RefusedError: 405.
     """
     if method != CLEAR:
-        raise RefusedError(Code.NOT_ALLOWED, f"of the authentication methods there is CLEAR, not {method}")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"of the authentication methods there is CLEAR, not {method}")
 
 
-def login(core: Core, session: Session, heard: Heard) -> Answer:
+def login(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take the name of an account; its password is to follow."""
     assert heard.command is not None
     if session.stage not in (Stage.STRANGER, Stage.NAMED):
-        raise RefusedError(Code.NOT_ALLOWED, "this connection is logged in")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, "this connection is logged in")
     session.stage = Stage.STRANGER
     need_method(heard.command.method)
     if core.accounts.find(heard.command.account) is None and not core.options.hide_accounts:
-        raise RefusedError(Code.NOT_FOUND, f"there is no account {heard.command.account}")
+        raise RefusedError(ReplyCode.NOT_FOUND, f"there is no account {heard.command.account}")
     session.claimed = heard.command.account
     session.stage = Stage.NAMED
-    return Answer(plain(Code.OK), ReplyForm.BARE)
+    return SmqpAnswer(plain(ReplyCode.OK), ReplyForm.BARE)
 
 
-def password(core: Core, session: Session, heard: Heard) -> Answer | None:
+def password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
     """Take a password: of a login, the old one to be changed, or the new one."""
     assert heard.command is not None
     if session.stage in (Stage.STRANGER, Stage.READY):
-        raise RefusedError(Code.BAD_REQUEST, "PASS follows LOGIN, or SET LOGIN PASSWORD")
+        raise RefusedError(ReplyCode.BAD_REQUEST, "PASS follows LOGIN, or SET LOGIN PASSWORD")
     if heard.command.account.casefold() != session.claimed.casefold():
         return checked(core, session, is_right=False)
     session.is_busy = True
     if session.stage is Stage.NEW_PASSWORD:
-        core.do(Hash(session.number, heard.command.password))
+        core.do(HashPassword(session.number, heard.command.password))
     else:
         account = core.accounts.find(session.claimed)
         stored = None if account is None else core.accounts.password(account.number)
-        core.do(Check(session.number, heard.command.password, stored, session.address, session.claimed))
+        core.do(CheckPassword(session.number, heard.command.password, stored, session.address, session.claimed))
     return None
 
 
-def checked(core: Core, session: Session, *, is_right: bool) -> Answer:
+def checked(core: SmqpCore, session: SmqpSession, *, is_right: bool) -> SmqpAnswer:
     """Go on once it is known whether a password was right."""
     if session.stage is Stage.NEW_PASSWORD:
         session.stage = Stage.READY
-        raise RefusedError(Code.UNAUTHORIZED, "PASS is for another account than SET LOGIN PASSWORD")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, "PASS is for another account than SET LOGIN PASSWORD")
     if session.stage is Stage.OLD_PASSWORD:
         session.stage = Stage.NEW_PASSWORD if is_right else Stage.READY
     account = core.accounts.find(session.claimed)
@@ -80,11 +80,11 @@ def checked(core: Core, session: Session, *, is_right: bool) -> Answer:
         if session.stage is Stage.NAMED:
             session.stage = Stage.STRANGER
         session.failures += 1
-        raise RefusedError(Code.UNAUTHORIZED, "the password is not that of the account")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, "the password is not that of the account")
     return _enter(core, session, account) if session.stage is Stage.NAMED else OK
 
 
-def unseen(session: Session) -> Answer:
+def unseen(session: SmqpSession) -> SmqpAnswer:
     """Refuse a password that was not compared, as too many were wrong.
 
     Raises:
@@ -92,20 +92,20 @@ def unseen(session: Session) -> Answer:
     """
     session.stage = Stage.STRANGER if session.stage is Stage.NAMED else Stage.READY
     session.failures += 1
-    raise RefusedError(Code.UNAVAILABLE, "too many wrong passwords came from there; try again later", is_told=True)
+    raise RefusedError(ReplyCode.UNAVAILABLE, "too many wrong passwords came from there; try again later", is_told=True)
 
 
-def hashed(core: Core, session: Session, new: Password) -> Answer:
+def hashed(core: SmqpCore, session: SmqpSession, new: Password) -> SmqpAnswer:
     """Keep a new password."""
     session.stage = Stage.READY
     core.accounts.set_password(session.owner.number, new)
     return OK
 
 
-def _enter(core: Core, session: Session, account: Account) -> Answer:
+def _enter(core: SmqpCore, session: SmqpSession, account: Account) -> SmqpAnswer:
     session.stage = Stage.STRANGER
     if len(core.sessions_of(account.number)) >= core.options.max_logins:
-        raise RefusedError(Code.FORBIDDEN, f"{account.name} is logged in {core.options.max_logins} times already")
+        raise RefusedError(ReplyCode.FORBIDDEN, f"{account.name} is logged in {core.options.max_logins} times already")
     session.account = account
     session.guid = core.accounts.next_guid(account)
     session.stage = Stage.READY
@@ -117,10 +117,10 @@ def _enter(core: Core, session: Session, account: Account) -> Answer:
         lines.append(f"Timeout: {format_timeout(core.options.default_timeout)}")
     now = datetime.fromtimestamp(core.clock(), UTC)
     lines += [f"Time: {format_date(now, core.options.dialect)}", f"Guid: {session.guid}"]
-    return Answer(listing(tuple(lines), f"OK SMQP/1.0 {core.options.context}"))
+    return SmqpAnswer(listing(tuple(lines), f"OK SMQP/1.0 {core.options.context}"))
 
 
-def set_password(core: Core, session: Session, heard: Heard) -> Answer:
+def set_password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Ask for the old password, then for the new one."""
     assert heard.command is not None
     need_method(heard.command.method)
@@ -129,9 +129,9 @@ def set_password(core: Core, session: Session, heard: Heard) -> Answer:
     return OK
 
 
-def set_own(core: Core, session: Session, heard: Heard) -> Answer:
+def set_own(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Set the name, address or so of the account's owner."""
     assert heard.command is not None
-    assert isinstance(heard.command.kind, Kind)
+    assert isinstance(heard.command.kind, CommandKind)
     core.accounts.set_field(session.owner.number, OWN_FIELDS[heard.command.kind], heard.command.value)
     return OK

@@ -5,15 +5,15 @@ Spec: SMQP 2.2.1 (Trash), 4.1.2 to 4.1.13, 6.
 
 from __future__ import annotations
 
-from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import has_trash
-from brokers.smqp.server.core import Core
+from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import Session
+from brokers.smqp.server.session import SmqpSession
 from brokers.smqp.server.topics import Topic
 
 
-def find_topic(core: Core, path: str) -> Topic:
+def find_topic(core: SmqpCore, path: str) -> Topic:
     """Return a topic.
 
     Raises:
@@ -21,11 +21,11 @@ def find_topic(core: Core, path: str) -> Topic:
     """
     topic = core.directory.find(path)
     if topic is None:
-        raise RefusedError(Code.NOT_FOUND, f"there is no topic {path}")
+        raise RefusedError(ReplyCode.NOT_FOUND, f"there is no topic {path}")
     return topic
 
 
-def find_lasting(core: Core, path: str) -> Topic:
+def find_lasting(core: SmqpCore, path: str) -> Topic:
     """Return a topic that is not being removed.
 
     Raises:
@@ -33,26 +33,26 @@ def find_lasting(core: Core, path: str) -> Topic:
     """
     topic = find_topic(core, path)
     if core.directory.actual(topic).is_removing:
-        raise RefusedError(Code.NOT_FOUND, f"the topic {path} is being removed")
+        raise RefusedError(ReplyCode.NOT_FOUND, f"the topic {path} is being removed")
     return topic
 
 
-def is_visible(core: Core, session: Session, topic: Topic) -> bool:
+def is_visible(core: SmqpCore, session: SmqpSession, topic: Topic) -> bool:
     """Say whether a login is shown a topic: one where it may do something, and no other session's temporary one."""
     return core.may_see(session, topic.path)
 
 
-def need(core: Core, session: Session, path: str, right: Right) -> None:
+def need(core: SmqpCore, session: SmqpSession, path: str, right: Right) -> None:
     """See that a login has a right at a path.
 
     Raises:
         RefusedError: 401.
     """
     if right not in core.rights.of(session.owner, path):
-        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
 
 
-def refuse_temporary(core: Core, *paths: str) -> None:
+def refuse_temporary(core: SmqpCore, *paths: str) -> None:
     """Refuse what cannot be done with temporary topics: they keep their name, their owner, and are led to by none.
 
     Raises:
@@ -60,10 +60,10 @@ def refuse_temporary(core: Core, *paths: str) -> None:
     """
     for path in paths:
         if core.directory.owner(path) is not None or core.becomes_temporary(path):
-            raise RefusedError(Code.NOT_ALLOWED, f"{path} is temporary")
+            raise RefusedError(ReplyCode.NOT_ALLOWED, f"{path} is temporary")
 
 
-def need_own(core: Core, session: Session, path: str) -> None:
+def need_own(core: SmqpCore, session: SmqpSession, path: str) -> None:
     """See that a temporary topic is the login's own.
 
     Raises:
@@ -80,7 +80,7 @@ def refuse_trash(path: str) -> None:
         RefusedError: 405.
     """
     if has_trash(path):
-        raise RefusedError(Code.NOT_ALLOWED, "Trash is the server's")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, "Trash is the server's")
 
 
 def need_ordinary(topic: Topic) -> None:
@@ -90,4 +90,4 @@ def need_ordinary(topic: Topic) -> None:
         RefusedError: 405.
     """
     if topic.is_login:
-        raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} belongs to accounts")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{topic.path} belongs to accounts")

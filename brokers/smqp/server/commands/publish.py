@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command
-from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import Cmuid, Smuid, parse_cmuid, parse_smuid, parse_timeout
-from brokers.smqp.protocol.messages import END, Attribute, Attributes, Content, written_sections
-from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.messages import END, Attribute, Attributes, SmqpMessage, written_sections
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
 from brokers.smqp.protocol.topics import parse_topic
 from brokers.smqp.protocol.words import bad
 from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.commands.lookup import find_lasting, find_topic, need, need_own, refuse_trash
-from brokers.smqp.server.core import Core
-from brokers.smqp.server.messages import KEPT, State, Stored
+from brokers.smqp.server.core import SmqpCore
+from brokers.smqp.server.messages import KEPT, MessageState, StoredMessage
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import Answer, Session
-from brokers.smqp.server.topics import FOREVER, Topic
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
 
-OK: Final = Answer(plain(Code.OK))
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
 """Attributes that are written first, by the server; the others follow as they came."""
 
 
-def publish(core: Core, session: Session, heard: Heard) -> Answer:
+def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take a message for a topic; it is kept before the answer leaves."""
     command, content = _read(heard)
     origin, path = _origin(core, session, command, content)
@@ -54,7 +54,7 @@ def publish(core: Core, session: Session, heard: Heard) -> Answer:
     return _taken(command, smuid)
 
 
-def _read(heard: Heard) -> tuple[Command, Content]:
+def _read(heard: ReceivedCommand) -> tuple[Command, SmqpMessage]:
     assert heard.command is not None
     assert heard.content is not None
     if heard.content.attributes.value("Created") is None:
@@ -62,7 +62,7 @@ def _read(heard: Heard) -> tuple[Command, Content]:
     return heard.command, heard.content
 
 
-def _origin(core: Core, session: Session, command: Command, content: Content) -> tuple[Smuid | None, str]:
+def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: SmqpMessage) -> tuple[Smuid | None, str]:
     """Tell a message of another server, which names itself before the topic, from one of one's own client."""
     attributes = content.attributes
     if attributes.value("Smuid") is None and attributes.value("Cmuid") is None:
@@ -75,7 +75,7 @@ def _origin(core: Core, session: Session, command: Command, content: Content) ->
     return origin, parse_topic(path, core.options.dialect)
 
 
-def _known(core: Core, session: Session, command: Command, origin: Smuid | None) -> int | None:
+def _known(core: SmqpCore, session: SmqpSession, command: Command, origin: Smuid | None) -> int | None:
     """Find a message that was taken before: in this session by its cmuid, of another server by its Smuid."""
     if origin is None:
         return core.messages.find(session.owner.number, session.guid, command.cmuid)
@@ -84,16 +84,18 @@ def _known(core: Core, session: Session, command: Command, origin: Smuid | None)
     return core.messages.known_origin(str(origin))
 
 
-def _check(core: Core, topic: Topic, content: Content) -> None:
+def _check(core: SmqpCore, topic: Topic, content: SmqpMessage) -> None:
     if topic.max_message is not None and content.size > topic.max_message:
-        raise RefusedError(Code.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets")
+        raise RefusedError(
+            ReplyCode.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets"
+        )
     allowed = core.options.media_types
     for section in content.sections if allowed is not None else ():
         if section.content_type.partition(";")[0].strip().lower() not in (allowed or ()):
-            raise RefusedError(Code.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
+            raise RefusedError(ReplyCode.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
 
 
-def _require_room(core: Core, topic: Topic, message: Stored) -> None:
+def _require_room(core: SmqpCore, topic: Topic, message: StoredMessage) -> None:
     max_octets = core.options.max_octets if topic.max_octets is None else topic.max_octets
     for name, limit, count, more in (
         ("max_messages", topic.max_messages, core.messages.count, 1),
@@ -102,25 +104,25 @@ def _require_room(core: Core, topic: Topic, message: Stored) -> None:
         held = 0 if limit is None else count(topic.number)
         if limit is not None and held + more > limit:
             said = f"{topic.path} is full: {name} is {limit}, there are {held} and {more} more were to come"
-            raise RefusedError(Code.RESOURCE_TOO_LARGE, said, is_told=True)
+            raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, said, is_told=True)
 
 
 def _stored(
-    core: Core,
-    session: Session,
+    core: SmqpCore,
+    session: SmqpSession,
     command: Command,
-    content: Content,
+    content: SmqpMessage,
     topic: Topic,
     *,
     depth: int = 0,
     cmuid: str,
     origin: Smuid | None = None,
     first: Attributes = Attributes(),  # noqa: B008 - a tuple, which nothing changes
-) -> Stored:
+) -> StoredMessage:
     attributes = content.attributes
     header = Attributes((*first, *attributes.without(*WRITTEN_APART))).written()
     body = written_sections(content.sections) + END
-    return Stored(
+    return StoredMessage(
         topic=topic.number,
         account=None if origin is not None else session.owner.number,
         guid=None if origin is not None else session.guid,
@@ -140,22 +142,22 @@ def _stored(
     )
 
 
-def _timeout(core: Core, topic: Topic, attributes: Attributes) -> float:
+def _timeout(core: SmqpCore, topic: Topic, attributes: Attributes) -> float:
     """Say how long a message stays: as it says itself, else its topic, else the server."""
     text = attributes.value("Timeout")
     if text is not None:
         timeout = parse_timeout(text)
-        return FOREVER if timeout is None else timeout
+        return FOREVER_SECONDS if timeout is None else timeout
     if topic.timeout is not None:
         return topic.timeout
-    return FOREVER if core.options.default_timeout is None else core.options.default_timeout
+    return FOREVER_SECONDS if core.options.default_timeout is None else core.options.default_timeout
 
 
-def _taken(command: Command, smuid: int) -> Answer:
-    return Answer(listing((f"{command.cmuid} {smuid}",)))
+def _taken(command: Command, smuid: int) -> SmqpAnswer:
+    return SmqpAnswer(listing((f"{command.cmuid} {smuid}",)))
 
 
-def reply(core: Core, session: Session, heard: Heard) -> Answer:
+def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take a reply to a message; it goes to the login topic of who published that, and nowhere else."""
     command, content = _read(heard)
     attributes = content.attributes
@@ -179,7 +181,7 @@ def reply(core: Core, session: Session, heard: Heard) -> Answer:
     return _taken(command, core.publish(message))
 
 
-def _publisher(core: Core, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
+def _publisher(core: SmqpCore, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
     """Return whose message is replied to: it is looked up, as the right to reply is one to replies to what is there.
 
     Raises:
@@ -188,11 +190,13 @@ def _publisher(core: Core, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
     message = core.messages.get(asked.number) if asked.host == core.options.context else None
     account = None if message is None or message.account is None else core.accounts.get(message.account)
     if message is None or account is None or (message.topic, message.cmuid) != (topic.number, str(of)):
-        raise RefusedError(Code.NOT_FOUND, f"{topic.path} has no message {asked} that an account published as {of}")
+        raise RefusedError(
+            ReplyCode.NOT_FOUND, f"{topic.path} has no message {asked} that an account published as {of}"
+        )
     return account
 
 
-def republish(core: Core, session: Session, heard: Heard) -> Answer:
+def republish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take a message out of Trash, and send it to all who are subscribed now."""
     assert heard.command is not None
     command = heard.command
@@ -202,11 +206,13 @@ def republish(core: Core, session: Session, heard: Heard) -> Answer:
     need_own(core, session, topic.path)
     message = core.messages.get(command.smuid)
     if message is None or message.topic != topic.number:
-        raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
+        raise RefusedError(ReplyCode.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
     if message.state in KEPT:
-        raise RefusedError(Code.NOT_ACCEPTABLE, f"message {command.smuid} is not in {State.TRASH.name.title()} yet")
+        raise RefusedError(
+            ReplyCode.NOT_ACCEPTABLE, f"message {command.smuid} is not in {MessageState.TRASH.name.title()} yet"
+        )
     if message.sequenced:
-        raise RefusedError(Code.NOT_ACCEPTABLE, "a message with a Sequence cannot be published again")
+        raise RefusedError(ReplyCode.NOT_ACCEPTABLE, "a message with a Sequence cannot be published again")
     _require_room(core, topic, message)
     core.republish(message)
     return OK

@@ -6,21 +6,21 @@ Spec: SMQP 4.1.2, 4.1.3, 4.1.7, 4.1.13.
 from __future__ import annotations
 
 from brokers.smqp.protocol.commands import Command
-from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import format_ranges, ranges_of
 from brokers.smqp.protocol.messages import Attribute, Attributes
-from brokers.smqp.protocol.replies import Code, RefusedError, ReplyForm, listing, plain
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, ReplyForm, listing, plain
 from brokers.smqp.protocol.topics import ROOT, base, is_wildcard, split_trash
 from brokers.smqp.protocol.words import format_keywords
 from brokers.smqp.server.commands.lookup import find_topic, is_visible, need, refuse_trash
-from brokers.smqp.server.core import Core
-from brokers.smqp.server.messages import Stored
+from brokers.smqp.server.core import SmqpCore
+from brokers.smqp.server.messages import StoredMessage
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind
 
 
-def count_topics(core: Core, session: Session, heard: Heard) -> Answer:
+def count_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count the topics directly below one; with a wildcard, all that it covers."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -33,7 +33,7 @@ def count_topics(core: Core, session: Session, heard: Heard) -> Answer:
     return _number(len(found))
 
 
-def count_messages(core: Core, session: Session, heard: Heard) -> Answer:
+def count_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count the messages that are kept now."""
     command = _command(heard)
     path, is_trash = split_trash(command.topic)
@@ -42,7 +42,7 @@ def count_messages(core: Core, session: Session, heard: Heard) -> Answer:
     return _number(sum(core.messages.count(number, trash=is_trash) for number in numbers))
 
 
-def count_subscribers(core: Core, session: Session, heard: Heard) -> Answer:
+def count_subscribers(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count who is subscribed to messages."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -56,27 +56,27 @@ def count_subscribers(core: Core, session: Session, heard: Heard) -> Answer:
     return _number(len(accounts) + sessions)
 
 
-def list_topics(core: Core, session: Session, heard: Heard) -> Answer:
+def list_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """List the topics directly below one; those that the login may do nothing with are not there (SM-084)."""
     command = _command(heard)
     refuse_trash(command.topic)
     if command.topic != ROOT and not is_visible(core, session, find_topic(core, command.topic)):
-        raise RefusedError(Code.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
     found = [each for each in core.directory.children(command.topic) if is_visible(core, session, each)]
-    return Answer(listing(tuple(_line(core, topic) for topic in found)))
+    return SmqpAnswer(listing(tuple(_line(core, topic) for topic in found)))
 
 
-def list_messages(core: Core, session: Session, heard: Heard) -> Answer:
+def list_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """List the messages that are kept now, as numbers and ranges."""
     path, is_trash = split_trash(_command(heard).topic)
     topic = find_topic(core, path)
     if not is_visible(core, session, topic):
-        raise RefusedError(Code.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
     numbers = core.messages.numbers(core.directory.actual(topic).number, trash=is_trash)
-    return Answer(listing((format_ranges(ranges_of(numbers)),) if numbers else ()))
+    return SmqpAnswer(listing((format_ranges(ranges_of(numbers)),) if numbers else ()))
 
 
-def find_topics(core: Core, session: Session, heard: Heard) -> Answer:
+def find_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Find topics by keywords, in whole or in part: the topic and those directly below, or all that `*` covers."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -87,10 +87,10 @@ def find_topics(core: Core, session: Session, heard: Heard) -> Answer:
             topic for topic in found if any(each in keyword.casefold() for keyword in topic.keywords for each in wanted)
         ]
     lines = (f"{each.path} {format_keywords(each.keywords)}" if each.keywords else each.path for each in found)
-    return Answer(listing(tuple(lines)))
+    return SmqpAnswer(listing(tuple(lines)))
 
 
-def _searched(core: Core, session: Session, command: Command) -> list[Topic]:
+def _searched(core: SmqpCore, session: SmqpSession, command: Command) -> list[Topic]:
     if is_wildcard(command.topic):
         return _covered(core, session, command.topic)
     children = [each for each in core.directory.children(command.topic) if is_visible(core, session, each)]
@@ -98,17 +98,17 @@ def _searched(core: Core, session: Session, command: Command) -> list[Topic]:
         return children
     topic = find_topic(core, command.topic)
     if not is_visible(core, session, topic):
-        raise RefusedError(Code.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
     return [topic, *children] if command.keywords else [topic]
 
 
-def get_keywords(core: Core, session: Session, heard: Heard) -> Answer:
+def get_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Return the keywords of a topic, without parentheses."""
     topic = _visible(core, session, _command(heard).topic)
-    return Answer(listing((",".join(topic.keywords),) if topic.keywords else ()))
+    return SmqpAnswer(listing((",".join(topic.keywords),) if topic.keywords else ()))
 
 
-def get_messages(core: Core, session: Session, heard: Heard) -> Answer:
+def get_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Return messages that are kept, whoever had them before; that changes nothing about them."""
     command = _command(heard)
     path, is_trash = split_trash(command.topic)
@@ -117,43 +117,43 @@ def get_messages(core: Core, session: Session, heard: Heard) -> Answer:
     limit = core.options.max_in_answer
     found = core.messages.within(topic.number, command.messages, limit + 1, trash=is_trash)
     if not found:
-        raise RefusedError(Code.NOT_ACCEPTABLE, "the topic has none of these messages")
+        raise RefusedError(ReplyCode.NOT_ACCEPTABLE, "the topic has none of these messages")
     if len(found) > limit or sum(each.size for each in found) > core.options.limits.message + found[0].size:
-        raise RefusedError(Code.RESOURCE_TOO_LARGE, "too many messages for one answer; ask for fewer")
+        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, "too many messages for one answer; ask for fewer")
     bodies = b"".join(_written(core, each, command.topic) for each in found) + b"\r\n"
     (begin, end), *others = command.messages
     if begin == end and not others:
-        return Answer(plain(Code.OK), ReplyForm.BARE, bodies)
-    return Answer(listing((str(len(found)),)), ReplyForm.BARE, bodies)
+        return SmqpAnswer(plain(ReplyCode.OK), ReplyForm.BARE, bodies)
+    return SmqpAnswer(listing((str(len(found)),)), ReplyForm.BARE, bodies)
 
 
-def _written(core: Core, message: Stored, topic: str) -> bytes:
+def _written(core: SmqpCore, message: StoredMessage, topic: str) -> bytes:
     host = message.origin.rpartition("/")[0] if message.origin else ""
     first = Attributes([Attribute("Topic", host + topic)]).written()
     return first + core.head(message) + b"\r\n" + message.body
 
 
-def _command(heard: Heard) -> Command:
+def _command(heard: ReceivedCommand) -> Command:
     assert heard.command is not None
     return heard.command
 
 
-def _number(number: int) -> Answer:
-    return Answer(listing((str(number),)))
+def _number(number: int) -> SmqpAnswer:
+    return SmqpAnswer(listing((str(number),)))
 
 
-def _line(core: Core, topic: Topic) -> str:
+def _line(core: SmqpCore, topic: Topic) -> str:
     return topic.path if topic.target is None else f"{topic.path} > {core.directory.actual(topic).path}"
 
 
-def _visible(core: Core, session: Session, path: str) -> Topic:
+def _visible(core: SmqpCore, session: SmqpSession, path: str) -> Topic:
     topic = find_topic(core, path)
     if not is_visible(core, session, topic):
-        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} may do nothing with {path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} may do nothing with {path}")
     return topic
 
 
-def _covered(core: Core, session: Session, pattern: str) -> list[Topic]:
+def _covered(core: SmqpCore, session: SmqpSession, pattern: str) -> list[Topic]:
     """List what a wildcard covers and the login may see; what stands before the wildcard is there."""
     below = base(pattern)
     if below != ROOT:

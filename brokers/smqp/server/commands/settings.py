@@ -9,17 +9,17 @@ import logging
 from functools import partial
 from typing import Final
 
-from brokers.smqp.protocol.dialogue import Heard
-from brokers.smqp.protocol.replies import Code, RefusedError, plain
-from brokers.smqp.server.core import Core
-from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, plain
+from brokers.smqp.server.core import SmqpCore
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession
 
 log = logging.getLogger(__name__)
 
-OK: Final = Answer(plain(Code.OK))
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
-def port(core: Core, session: Session, heard: Heard) -> Answer | None:
+def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
     """Connect to the port where the client listens now.
 
     Deviation: unless told otherwise the answer is 200 whatever becomes of that, and comes at once: a client could find
@@ -28,9 +28,11 @@ def port(core: Core, session: Session, heard: Heard) -> Answer | None:
     assert heard.command is not None
     wanted, options = heard.command.port, core.options
     if wanted not in options.client_ports and wanted != options.client_port:
-        raise RefusedError(Code.FORBIDDEN, f"clients are not notified at port {wanted}")
+        raise RefusedError(ReplyCode.FORBIDDEN, f"clients are not notified at port {wanted}")
     if session.missed_ports >= options.max_failures:
-        raise RefusedError(Code.FORBIDDEN, f"{session.missed_ports} ports were tried, and no message was taken there")
+        raise RefusedError(
+            ReplyCode.FORBIDDEN, f"{session.missed_ports} ports were tried, and no message was taken there"
+        )
     session.missed_ports += 1  # until a message is taken
     if options.hide_ports:
         session.channel.set_port(wanted, partial(_log, session, wanted))
@@ -40,32 +42,32 @@ def port(core: Core, session: Session, heard: Heard) -> Answer | None:
     return None
 
 
-def _tried(session: Session, wanted: int, code: Code) -> None:
+def _tried(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
     """Answer; who has ports tried at which nobody is, is not helped to find out about more."""
-    if code is Code.OK:
+    if code is ReplyCode.OK:
         session.missed_ports = 0
     _log(session, wanted, code)
-    session.finish(Answer(plain(code)))
+    session.finish(SmqpAnswer(plain(code)))
 
 
-def _log(session: Session, wanted: int, code: Code) -> None:
-    if code is not Code.OK:
+def _log(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
+    if code is not ReplyCode.OK:
         log.warning("%s is not notified at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
 
 
-def suspend(core: Core, session: Session, heard: Heard) -> Answer:
+def suspend(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Send no messages until RESUME."""
     session.channel.is_suspended = True
     return OK
 
 
-def resume(core: Core, session: Session, heard: Heard) -> Answer:
+def resume(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Send messages again; without SUSPEND before, that changes nothing."""
     session.channel.is_suspended = False
     core.wake(session)
     return OK
 
 
-def noop(core: Core, session: Session, heard: Heard) -> Answer:
+def noop(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Do nothing, and say so; QUIT too, after which the connection ends."""
     return OK

@@ -8,33 +8,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from brokers.smqp.protocol.commands import Command, Kind
-from brokers.smqp.protocol.dialogue import Heard
-from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.commands import Command, CommandKind
+from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
 from brokers.smqp.protocol.topics import ANY, ROOT, base, covers_all_of, fold, is_wildcard
 from brokers.smqp.server.commands.lookup import find_lasting, find_topic, is_visible, need, refuse_trash
-from brokers.smqp.server.core import Core
+from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.rights import Resource, Right
-from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind
 
-OK: Final = Answer(plain(Code.OK))
-RESOURCES: Final[Mapping[Kind, Resource]] = {
-    Kind.SUBSCRIBE_MESSAGE: Resource.MESSAGE,
-    Kind.SUBSCRIBE_TOPIC: Resource.TOPIC,
-    Kind.SUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
-    Kind.UNSUBSCRIBE_MESSAGE: Resource.MESSAGE,
-    Kind.UNSUBSCRIBE_TOPIC: Resource.TOPIC,
-    Kind.UNSUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
+RESOURCES: Final[Mapping[CommandKind, Resource]] = {
+    CommandKind.SUBSCRIBE_MESSAGE: Resource.MESSAGE,
+    CommandKind.SUBSCRIBE_TOPIC: Resource.TOPIC,
+    CommandKind.SUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
+    CommandKind.UNSUBSCRIBE_MESSAGE: Resource.MESSAGE,
+    CommandKind.UNSUBSCRIBE_TOPIC: Resource.TOPIC,
+    CommandKind.UNSUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
 }
 
 
-def subscribe(core: Core, session: Session, heard: Heard) -> Answer:
+def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Subscribe to a topic, or to all that a wildcard covers, now and in future; list those that are there now."""
     command, resource = _read(heard)
     refuse_trash(command.topic)
     if resource is Resource.MESSAGE and command.topic == f"{ROOT}{ANY}":
-        raise RefusedError(Code.MAXIMUM_EXCEEDED, "messages of all topics there are cannot be subscribed to")
+        raise RefusedError(ReplyCode.MAXIMUM_EXCEEDED, "messages of all topics there are cannot be subscribed to")
     topics = _subscribable(core, session, command.topic, resource)
     session.channel.is_wanted = True
     core.wake(session)
@@ -44,16 +44,16 @@ def subscribe(core: Core, session: Session, heard: Heard) -> Answer:
             session.interests[fold(command.topic)] = command.topic
     else:
         _keep(core, session, command, resource, topics)
-    return Answer(listing(tuple(topic.path for topic in topics)))
+    return SmqpAnswer(listing(tuple(topic.path for topic in topics)))
 
 
-def _read(heard: Heard) -> tuple[Command, Resource]:
+def _read(heard: ReceivedCommand) -> tuple[Command, Resource]:
     assert heard.command is not None
-    assert isinstance(heard.command.kind, Kind)
+    assert isinstance(heard.command.kind, CommandKind)
     return heard.command, RESOURCES[heard.command.kind]
 
 
-def _subscribable(core: Core, session: Session, pattern: str, resource: Resource) -> list[Topic]:
+def _subscribable(core: SmqpCore, session: SmqpSession, pattern: str, resource: Resource) -> list[Topic]:
     """List the topics that a pattern covers and the login may subscribe to.
 
     Raises:
@@ -78,16 +78,16 @@ def _subscribable(core: Core, session: Session, pattern: str, resource: Resource
     return found
 
 
-def _lasts_as_session(core: Core, pattern: str) -> bool:
+def _lasts_as_session(core: SmqpCore, pattern: str) -> bool:
     topic = core.directory.find(base(pattern))
     return topic is not None and core.directory.actual(topic).kind is not TopicKind.TOPIC
 
 
-def _keep(core: Core, session: Session, command: Command, resource: Resource, topics: list[Topic]) -> None:
+def _keep(core: SmqpCore, session: SmqpSession, command: Command, resource: Resource, topics: list[Topic]) -> None:
     account = session.owner.number
     if core.subscriptions.count(account) >= core.options.max_subscriptions:
         raise RefusedError(
-            Code.RESOURCE_TOO_LARGE, f"an account has up to {core.options.max_subscriptions} subscriptions"
+            ReplyCode.RESOURCE_TOO_LARGE, f"an account has up to {core.options.max_subscriptions} subscriptions"
         )
     since = None if command.since is None else command.since.timestamp()
     if resource is not Resource.MESSAGE:
@@ -106,7 +106,7 @@ def _keep(core: Core, session: Session, command: Command, resource: Resource, to
         )
 
 
-def subscribe_timeout(core: Core, session: Session, heard: Heard) -> Answer:
+def subscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Tell the session of changes of the default timeout, while it lasts."""
     session.wants_timeout = True
     session.channel.is_wanted = True
@@ -114,24 +114,24 @@ def subscribe_timeout(core: Core, session: Session, heard: Heard) -> Answer:
     return OK
 
 
-def unsubscribe_timeout(core: Core, session: Session, heard: Heard) -> Answer:
+def unsubscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Tell it no more."""
     if not session.wants_timeout:
-        raise RefusedError(Code.NOT_FOUND, "not subscribed to SERVER TIMEOUT")
+        raise RefusedError(ReplyCode.NOT_FOUND, "not subscribed to SERVER TIMEOUT")
     session.wants_timeout = False
     return OK
 
 
-def unsubscribe(core: Core, session: Session, heard: Heard) -> Answer:
+def unsubscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """End the subscriptions that a topic or wildcard covers; list the topics that are not subscribed to any more."""
     command, resource = _read(heard)
     found = _end(core, session, resource, command.topic)
     if found is None:
-        raise RefusedError(Code.NOT_FOUND, f"not subscribed to {resource} {command.topic}")
-    return Answer(listing(tuple(found)))
+        raise RefusedError(ReplyCode.NOT_FOUND, f"not subscribed to {resource} {command.topic}")
+    return SmqpAnswer(listing(tuple(found)))
 
 
-def unsubscribe_all(core: Core, session: Session, heard: Heard) -> Answer:
+def unsubscribe_all(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """End all subscriptions, of every kind."""
     ended = [_end(core, session, resource, ANY) for resource in Resource]
     lines = [line for each in ended for line in each or ()]
@@ -139,11 +139,11 @@ def unsubscribe_all(core: Core, session: Session, heard: Heard) -> Answer:
         session.wants_timeout = False
         lines.append("SERVER TIMEOUT")
     elif all(each is None for each in ended):
-        raise RefusedError(Code.NOT_FOUND, "not subscribed to anything")
-    return Answer(listing(tuple(lines)))
+        raise RefusedError(ReplyCode.NOT_FOUND, "not subscribed to anything")
+    return SmqpAnswer(listing(tuple(lines)))
 
 
-def _end(core: Core, session: Session, resource: Resource, pattern: str) -> list[str] | None:
+def _end(core: SmqpCore, session: SmqpSession, resource: Resource, pattern: str) -> list[str] | None:
     """End what a pattern covers; None if that was nothing, else the lines that say what it was."""
     account = session.owner.number
     itself = resource is Resource.TOPIC
@@ -165,13 +165,13 @@ def _end(core: Core, session: Session, resource: Resource, pattern: str) -> list
     return [f"{resource} {topic.path}" for topic in ended]
 
 
-def _is_subscribed(core: Core, session: Session, resource: Resource, topic: Topic) -> bool:
+def _is_subscribed(core: SmqpCore, session: SmqpSession, resource: Resource, topic: Topic) -> bool:
     if core.subscriptions.wanted(resource, session.owner.number, topic.folded) is not None:
         return resource is not Resource.MESSAGE or core.directory.actual(topic).kind is TopicKind.TOPIC
     return resource is Resource.MESSAGE and session.is_interested(topic.folded)
 
 
-def _withdraw(core: Core, account: int, topic: Topic) -> None:
+def _withdraw(core: SmqpCore, account: int, topic: Topic) -> None:
     """Drop what still waits for an account that is not subscribed under another name either."""
     if topic.kind is TopicKind.TOPIC and all(each.account != account for each in core.recipients(topic)):
         for smuid in core.deliveries.withdraw(topic.number, account):

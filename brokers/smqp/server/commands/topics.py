@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command
-from brokers.smqp.protocol.dialogue import Heard
-from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
 from brokers.smqp.protocol.topics import ROOT, fold, is_below, parent
 from brokers.smqp.protocol.words import format_keywords
 from brokers.smqp.server.commands.lookup import (
@@ -21,23 +21,23 @@ from brokers.smqp.server.commands.lookup import (
     refuse_temporary,
     refuse_trash,
 )
-from brokers.smqp.server.core import Core
+from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import KEPT
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import Answer, Session
-from brokers.smqp.server.topics import Owner, Topic, TopicKind, all_paths
+from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.topics import Topic, TopicKind, TopicOwner, all_paths
 
-OK: Final = Answer(plain(Code.OK))
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
-def create(core: Core, session: Session, heard: Heard) -> Answer:
+def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Create a topic, or a virtual one that leads to another; parents that are not there are created too."""
     command = _command(heard)
     refuse_trash(command.topic)
     need(core, session, command.topic, Right.TOPICS)
     target = None if command.target is None else _target(core, session, command)
     if core.directory.find(command.topic) is not None:
-        raise RefusedError(Code.CONFLICT, f"there is a topic {command.topic}")
+        raise RefusedError(ReplyCode.CONFLICT, f"there is a topic {command.topic}")
     if core.becomes_temporary(command.topic):
         _make_temporary(core, session, command)
     else:
@@ -45,10 +45,10 @@ def create(core: Core, session: Session, heard: Heard) -> Answer:
     return OK
 
 
-def _make_temporary(core: Core, session: Session, command: Command) -> None:
+def _make_temporary(core: SmqpCore, session: SmqpSession, command: Command) -> None:
     """Create a topic that is the session's own, before anybody is told of it."""
     refuse_temporary(core, *([] if command.target is None else [command.topic]))
-    core.directory.owners[fold(command.topic)] = Owner(session.owner.number, session.number)
+    core.directory.owners[fold(command.topic)] = TopicOwner(session.owner.number, session.number)
     try:
         topic = make_path(core, command.topic, keywords=command.keywords or ())
     except BaseException:
@@ -57,24 +57,24 @@ def _make_temporary(core: Core, session: Session, command: Command) -> None:
     session.temporaries.append(topic.number)
 
 
-def _target(core: Core, session: Session, command: Command) -> int:
+def _target(core: SmqpCore, session: SmqpSession, command: Command) -> int:
     """Find what a virtual topic is to lead to."""
     assert command.target is not None
     refuse_trash(command.target)
     refuse_temporary(core, command.target)
     if fold(command.target) == fold(command.topic):
-        raise RefusedError(Code.CONFLICT, "a virtual topic leads to another than itself")
+        raise RefusedError(ReplyCode.CONFLICT, "a virtual topic leads to another than itself")
     target = find_lasting(core, command.target)
     if target.target is not None:
-        raise RefusedError(Code.NOT_ALLOWED, f"{target.path} is virtual itself")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{target.path} is virtual itself")
     need_ordinary(target)
     if core.rights.of(session.owner, target.path) is Right.NONE:
-        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} may do nothing with {target.path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} may do nothing with {target.path}")
     return target.number
 
 
 def make_path(
-    core: Core,
+    core: SmqpCore,
     path: str,
     *,
     target: int | None = None,
@@ -105,7 +105,7 @@ def make_path(
     return above
 
 
-def _found_above(core: Core, path: str) -> tuple[Topic | None, list[str]]:
+def _found_above(core: SmqpCore, path: str) -> tuple[Topic | None, list[str]]:
     """Return the last topic on a path that is there, and the paths of those that are not."""
     above, missing = None, list[str]()
     for each in all_paths(path):
@@ -117,24 +117,26 @@ def _found_above(core: Core, path: str) -> tuple[Topic | None, list[str]]:
     return above, missing
 
 
-def _check_parent(core: Core, above: Topic | None, *, more: int = 1, is_login: bool) -> None:
+def _check_parent(core: SmqpCore, above: Topic | None, *, more: int = 1, is_login: bool) -> None:
     """See that there is room for so many more topics, the first of which is directly below one, or below none."""
     if above is not None and above.target is not None:
-        raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
     if above is not None and above.is_login and not is_login:
-        raise RefusedError(Code.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
     if above is not None and core.directory.owner(above.path) is not None:
-        raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
     if above is not None and above.is_removing:
-        raise RefusedError(Code.NOT_FOUND, f"{above.path} is being removed")
+        raise RefusedError(ReplyCode.NOT_FOUND, f"{above.path} is being removed")
     if len(core.directory) + more > core.options.max_topics and not is_login:
-        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
+        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
     children = core.directory.children(ROOT if above is None else above.path)
     if len(children) >= core.options.max_children:
-        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it")
+        raise RefusedError(
+            ReplyCode.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it"
+        )
 
 
-def _need_of_clients(core: Core, session: Session, *topics: Topic) -> None:
+def _need_of_clients(core: SmqpCore, session: SmqpSession, *topics: Topic) -> None:
     """See that topics are none that only the operator can make, since they are of another kind than those above them.
 
     Raises:
@@ -143,10 +145,10 @@ def _need_of_clients(core: Core, session: Session, *topics: Topic) -> None:
     for topic in topics:
         above = core.directory.find(parent(topic.path))
         if topic.kind is not (TopicKind.TOPIC if above is None else above.kind) and not session.owner.is_admin:
-            raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} is the operator's, who alone can make it again")
+            raise RefusedError(ReplyCode.NOT_ALLOWED, f"{topic.path} is the operator's, who alone can make it again")
 
 
-def remove(core: Core, session: Session, heard: Heard) -> Answer:
+def remove(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Remove a topic, once the last of its messages was delivered; until then nothing new is published to it."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -155,18 +157,18 @@ def remove(core: Core, session: Session, heard: Heard) -> Answer:
     need_ordinary(topic)
     _need_of_clients(core, session, topic)
     if core.directory.children(topic.path) or core.directory.links(topic):
-        raise RefusedError(Code.CONFLICT, f"there are topics below {topic.path}, or virtual ones that lead to it")
+        raise RefusedError(ReplyCode.CONFLICT, f"there are topics below {topic.path}, or virtual ones that lead to it")
     pending = 0 if topic.target is not None else core.deliveries.pending_messages(topic.number)
     core.finish_removal(core.directory.change(topic, is_removing=True))
-    return Answer(listing((f"{pending} messages pending",)))
+    return SmqpAnswer(listing((f"{pending} messages pending",)))
 
 
-def _is_actual(core: Core, path: str) -> bool:
+def _is_actual(core: SmqpCore, path: str) -> bool:
     topic = core.directory.find(path)
     return topic is None or topic.target is None
 
 
-def rename(core: Core, session: Session, heard: Heard) -> Answer:
+def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Give a topic, and all below it, another path; messages, subscriptions and links go with it."""
     command = _command(heard)
     assert command.target is not None
@@ -178,7 +180,7 @@ def rename(core: Core, session: Session, heard: Heard) -> Answer:
     need_ordinary(topic)
     refuse_temporary(core, topic.path, command.target)
     if core.directory.find(command.target) is not None or is_below(fold(command.target), topic.folded):
-        raise RefusedError(Code.CONFLICT, f"{command.target} is there, or below what it is to replace")
+        raise RefusedError(ReplyCode.CONFLICT, f"{command.target} is there, or below what it is to replace")
     old = topic.path
     moving = [topic, *core.directory.below(old)]
     _need_of_clients(core, session, *moving)
@@ -191,7 +193,7 @@ def rename(core: Core, session: Session, heard: Heard) -> Answer:
     return OK
 
 
-def _place(core: Core, path: str) -> str:
+def _place(core: SmqpCore, path: str) -> str:
     """Make the parents of a path; return it as it is spelled below them."""
     found, missing = _found_above(core, path)
     _check_parent(core, found, more=len(missing), is_login=False)
@@ -201,7 +203,7 @@ def _place(core: Core, path: str) -> str:
     return f"{above.path}/{path.rpartition('/')[2]}"
 
 
-def set_keywords(core: Core, session: Session, heard: Heard) -> Answer:
+def set_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Replace the keywords of a topic."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -214,7 +216,7 @@ def set_keywords(core: Core, session: Session, heard: Heard) -> Answer:
     return OK
 
 
-def remove_message(core: Core, session: Session, heard: Heard) -> Answer:
+def remove_message(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Remove one message, as state messages need it; the command is of later revisions."""
     command = _command(heard)
     refuse_trash(command.topic)
@@ -223,11 +225,11 @@ def remove_message(core: Core, session: Session, heard: Heard) -> Answer:
     need_own(core, session, topic.path)
     message = core.messages.get(command.smuid)
     if message is None or message.topic != topic.number or message.state not in KEPT:
-        raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
+        raise RefusedError(ReplyCode.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
     core.throw_away(message.smuid)
     return OK
 
 
-def _command(heard: Heard) -> Command:
+def _command(heard: ReceivedCommand) -> Command:
     assert heard.command is not None
     return heard.command

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from brokers import Message, MessageType, Properties, PropertyType, typed
-from soapjms.capture.masking import Mask
+from soapjms.capture.mask import Mask
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CONTENT_ENCODING
 

@@ -14,7 +14,7 @@ from zeep.wsse.utils import ensure_id, get_security_header
 from soapjms.protocol.envelope import is_among
 from soapjms.protocol.errors import UsageError
 
-LIFETIME = 300.0
+LIFETIME_SECONDS = 300.0
 SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})
 
 
@@ -40,7 +40,7 @@ class Signing:
         signature: Any,
         *,
         headers: Collection[str | etree.QName] = (),
-        lifetime: float = LIFETIME,
+        lifetime: float = LIFETIME_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._signature = signature

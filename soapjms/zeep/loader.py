@@ -137,7 +137,7 @@ def _reference(element: etree._Element, target: str) -> _Reference:
     return _Reference(Name(KINDS[str(element.tag)], namespace, local), namespace == target)
 
 
-MAX_OCTETS: Final = 64 << 20
+MAX_DOCUMENTS_OCTETS: Final = 64 << 20
 """Of a WSDL with all its imports and schemas."""
 
 ROOTS: Final = (f"{{{WSDL11}}}definitions", "{http://www.w3.org/2001/XMLSchema}schema")
@@ -151,7 +151,7 @@ class Loader(Protocol):
         """Return the octets of a document."""
 
 
-class Loading:
+class DocumentLoader:
     """Loads the documents of one WSDL for zeep, which takes it for a transport while it reads.
 
     Args:
@@ -221,8 +221,8 @@ class Loading:
         """
         self._octets += len(octets)
         for size, limit, what in (
-            (len(octets), documents.MAX_OCTETS, "the document"),
-            (self._octets, MAX_OCTETS, "the WSDL with all that it imports"),
+            (len(octets), documents.MAX_DOCUMENTS_OCTETS, "the document"),
+            (self._octets, MAX_DOCUMENTS_OCTETS, "the WSDL with all that it imports"),
         ):
             if size > limit:
                 raise InvalidWsdlError(f"{name}: {what} has more than {limit >> 20} MiB")
@@ -263,7 +263,7 @@ def octets_of(file: BinaryIO | Any) -> bytes:
     Raises:
         InvalidWsdlError: it was opened for text.
     """
-    octets = file.read(documents.MAX_OCTETS + 1)
+    octets = file.read(documents.MAX_DOCUMENTS_OCTETS + 1)
     if not isinstance(octets, bytes):
         raise InvalidWsdlError("the WSDL is a file that was opened for text; open it in binary mode, as 'rb'")
     return octets

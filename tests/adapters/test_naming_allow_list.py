@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.naming import AllowedBrokers, NamingError
-from brokers.naming.allowed import endpoints_of, refuse_login
+from brokers.naming.allow_list import endpoints_of, refuse_login
 
 STOMP = "stomp://clerk:s3cr3t@localhost:61613"
 ALLOWED = AllowedBrokers(

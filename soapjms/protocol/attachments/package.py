@@ -20,7 +20,7 @@ from urllib.parse import quote
 from lxml import etree
 
 from soapjms.protocol import names
-from soapjms.protocol.attachments.parts import LONGEST_BOUNDARY, XOP_INCLUDE, XOP_NAMESPACE, Octets
+from soapjms.protocol.attachments.parts import MAX_BOUNDARY_CHARACTERS, XOP_INCLUDE, XOP_NAMESPACE, Octets
 from soapjms.protocol.content import encoding_name, parse_content_type
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import UsageError
@@ -267,7 +267,7 @@ def _unused_boundary(parts: Iterable[Octets]) -> str:
 
 def _checked_boundary(boundary: str, parts: Iterable[Octets]) -> str:
     """Spec: RFC 2046 5.1.1."""
-    if len(boundary) > LONGEST_BOUNDARY or not _BOUNDARY.fullmatch(boundary):
+    if len(boundary) > MAX_BOUNDARY_CHARACTERS or not _BOUNDARY.fullmatch(boundary):
         raise UsageError(f"the boundary is {boundary!r}; it has 1 to 70 letters, digits and '()+_,-./:=?")
     delimiter = re.compile(b"--" + re.escape(boundary.encode("ascii")))
     if any(delimiter.search(part) for part in parts):

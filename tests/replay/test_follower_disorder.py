@@ -18,7 +18,7 @@ from replay_logs import OWN, assert_same, rows, summary
 from soapjms.generate import generate
 from soapjms.protocol.record import to_json
 from soapjms.replay import replay
-from soapjms.replay.following import checkpoint, follow
+from soapjms.replay.follower import checkpoint, follow
 from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
@@ -123,7 +123,7 @@ def test_disorder_within_the_watermark(tmp_path: Path, monkeypatch: pytest.Monke
 
     Those of the steps are put together as soon as may be.
     """
-    monkeypatch.setattr(checkpoint, "MERGED", 1)
+    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 1)
     check_within_the_watermark(tmp_path, 1, 3)
     assert [each.name for each in (tmp_path / "out.checkpoint" / "steps").iterdir()] == ["0000000002"]
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from soapjms.replay.following import checkpoint
-from soapjms.replay.following.checkpoint import DONE, RESULTS, Checkpoint, Done
+from soapjms.replay.follower import checkpoint
+from soapjms.replay.follower.checkpoint import DONE, RESULTS, Checkpoint, FollowResults
 
 
 def do_step(kept: Checkpoint, number: int) -> None:
@@ -19,7 +19,7 @@ def do_step(kept: Checkpoint, number: int) -> None:
     for name in RESULTS:
         (folder / name).mkdir()
         pq.write_table(pa.table({"number": [number]}), folder / name / "part-00000.parquet")
-    kept.commit(folder, Done(number=number))
+    kept.commit(folder, FollowResults(number=number))
 
 
 def numbers(kept: Checkpoint, name: str) -> list[int]:
@@ -30,7 +30,7 @@ def numbers(kept: Checkpoint, name: str) -> list[int]:
 
 def test_many_steps_are_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their results are put together, in order; the state is that after the last one."""
-    monkeypatch.setattr(checkpoint, "MERGED", 10)
+    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 10)
     kept = Checkpoint(tmp_path / "kept")
     with kept.opened({}):
         for number in range(95):
@@ -44,7 +44,7 @@ def test_many_steps_are_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_kill_while_steps_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the new file is whole it is made again; after that the steps in it are removed. No row is there twice."""
-    monkeypatch.setattr(checkpoint, "MERGED", 5)
+    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 5)
     kept = Checkpoint(tmp_path / "kept")
     with kept.opened({}):
         for number in range(6):

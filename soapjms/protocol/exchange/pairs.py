@@ -219,9 +219,9 @@ class _Matching:
         self._join(left, right)
 
 
-REMEMBERED: Final = 100_000
+MAX_KNOWN_MESSAGES: Final = 100_000
 """Messages of one key of which the id is remembered after they were given out, to know their late copies."""
-KEPT_BACK: Final = 100
+MAX_KEPT_REQUESTS: Final = 100
 """Requests of one key that are kept back without their response, in case they are delivered again and answered."""
 
 
@@ -335,7 +335,7 @@ class _Group:
             self._remember(each)
             if not each.is_answer:
                 yield _exchange(each)
-        while len(self._kept_back) > KEPT_BACK:
+        while len(self._kept_back) > MAX_KEPT_REQUESTS:
             _, oldest = self._kept_back.popitem(last=False)
             self._remember(oldest)
             yield _exchange(oldest)
@@ -361,7 +361,7 @@ class _Group:
     def _remember(self, sighting: Sighting) -> None:
         if sighting.message_id is not None:
             self._given_out[_short(sighting.message_id)] = None
-            if len(self._given_out) > REMEMBERED:
+            if len(self._given_out) > MAX_KNOWN_MESSAGES:
                 self._given_out.popitem(last=False)
 
 

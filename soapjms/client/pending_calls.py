@@ -1,8 +1,8 @@
 """The calls of a client that are under way: each ends once, by whatever comes first, and gives its lease back then.
 
 A reply, a time-out, a lost connection, a cancelled future and an interrupt may come at the same moment, on threads of
-their own. All of them ask `Calls.end`. Of those that ended without a reply some are remembered, so that a reply that
-comes later can be told from a second one. No broker and no rule in here.
+their own. All of them ask `PendingCalls.end`. Of those that ended without a reply some are remembered, so that a
+reply that comes later can be told from a second one. No broker and no rule in here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokers.connection import SendResult
 from brokers.message import Destination
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
-from soapjms.capture.recorder import Outgoing
+from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
@@ -28,7 +28,7 @@ from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 
 log = logging.getLogger("soapjms.calls")
 
-REMEMBERED: Final = 10_000
+MAX_KNOWN_CALLS: Final = 10_000
 """Calls without a reply whose late replies are known as such."""
 
 UNSENT: Final = "the request could not be sent"
@@ -42,7 +42,7 @@ Outcome: TypeAlias = Callable[[], Response | CallFailedError]
 """Says what a call comes to, moving its node; called by who ends the call, so once at most."""
 
 
-class Call:
+class PendingCall:
     """One call under way.
 
     Attributes:
@@ -88,7 +88,7 @@ class Call:
         self.reply_to: Destination | None = None
         self.is_confirmed = False
         self.message_id = ""
-        self.outgoing: Outgoing | None = None
+        self.outgoing: OutgoingRecord | None = None
         self.observed: Observed | None = None
         self.others = NOTHING
         self.identity = identity
@@ -129,7 +129,7 @@ class Call:
             self.observed.end(End.TIMEOUT if isinstance(found, CallTimeoutError) else End.FAILED, error=found)
 
 
-class Calls:
+class PendingCalls:
     """The calls that wait for their end, by key. Thread-safe.
 
     Args:
@@ -141,7 +141,7 @@ class Calls:
         self._replies = replies
         self._prefix = prefix
         self._numbers = count(1)
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, PendingCall] = {}
         self._remembering = Lock()
         self._unanswered: dict[str, None] = {}
 
@@ -153,20 +153,20 @@ class Calls:
         """Make a key that no other call has."""
         return f"{self._prefix}{next(self._numbers)}"
 
-    def all(self) -> list[Call]:
+    def all(self) -> list[PendingCall]:
         """List the calls under way."""
         return list(self._calls.values())
 
-    def get(self, key: str) -> Call | None:
+    def get(self, key: str) -> PendingCall | None:
         """Return the call under way of this key."""
         return self._calls.get(key)
 
-    def add(self, call: Call) -> None:
+    def add(self, call: PendingCall) -> None:
         """Take note of a call whose request is about to be sent. Cancelling its future ends it."""
         self._calls[call.key] = call
         call.future.on_settled(lambda _: self.end(call, None))
 
-    def withdraw(self, call: Call) -> bool:
+    def withdraw(self, call: PendingCall) -> bool:
         """Forget a call whose request was not sent after all; it may be added again. False if it has ended since."""
         if self._calls.pop(call.key, None) is not call:
             return False
@@ -182,7 +182,7 @@ class Calls:
             self._unanswered.pop(key, None)
         return "late" if is_first else "duplicate"
 
-    def end(self, call: Call, outcome: Outcome | None, *, answered: bool = False) -> bool:
+    def end(self, call: PendingCall, outcome: Outcome | None, *, answered: bool = False) -> bool:
         """End a call and give its lease back; return whether somebody waits for the outcome.
 
         False if it ended before, or if its future was cancelled; then `outcome` is not called.
@@ -210,11 +210,11 @@ class Calls:
     def _remember(self, key: str) -> None:
         with self._remembering:
             self._unanswered[key] = None
-            if len(self._unanswered) > REMEMBERED:
+            if len(self._unanswered) > MAX_KNOWN_CALLS:
                 del self._unanswered[next(iter(self._unanswered))]
 
 
-def _settle(call: Call, outcome: Outcome) -> None:
+def _settle(call: PendingCall, outcome: Outcome) -> None:
     found: Response | BaseException
     try:
         found = outcome()

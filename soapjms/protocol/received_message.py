@@ -50,7 +50,7 @@ class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
         return value
 
 
-class Described:
+class MessageDescription:
     """What the properties of a message say of it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Described:
         self._texts: dict[str, str | None] = {}
         for each in properties:  # of two with the same name, which JMS does not have, the first counts
             self._texts.setdefault(each.name, as_text(each.value))
-        self.is_short = sum(len(name) + len(text or "") for name, text in self._texts.items()) <= SHORT
+        self.is_short = sum(len(name) + len(text or "") for name, text in self._texts.items()) <= MAX_CACHED_CHARACTERS
 
     def text(self, name: str) -> str | None:
         """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent).
@@ -166,13 +166,13 @@ class Described:
     # What judging needs to know, and no more.
 
     @lazy
-    def shape(self) -> Shape:
+    def shape(self) -> PropertiesShape:
         """What any rule of the binding can tell of these properties; most messages share it with others.
 
         Of a requestURI without anything out of the ordinary that is the lookup variant, of a soapAction that has no
         other beside it whether it is quoted.
         """
-        return Shape(self, tuple([(each.name, each.type, self._told_by(each)) for each in self.properties]))
+        return PropertiesShape(self, tuple([(each.name, each.type, self._told_by(each)) for each in self.properties]))
 
     def _told_by(self, entry: Property) -> object:
         text = as_text(entry.value)
@@ -185,7 +185,7 @@ class Described:
         return text
 
 
-class Shape:
+class PropertiesShape:
     """The shape of properties: equal where no rule tells them apart.
 
     Attributes:
@@ -194,7 +194,7 @@ class Shape:
 
     __slots__ = ("_hash", "_key", "described")
 
-    def __init__(self, described: Described, key: tuple[object, ...]) -> None:
+    def __init__(self, described: MessageDescription, key: tuple[object, ...]) -> None:
         self.described = described
         self._key = described.profile.name, key
         self._hash = hash(self._key)
@@ -203,7 +203,7 @@ class Shape:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Shape) and self._key == other._key)
+        return self is other or (isinstance(other, PropertiesShape) and self._key == other._key)
 
 
 def without_quotes(action: str) -> str:
@@ -230,23 +230,23 @@ TELLING_LITTLE: Final = frozenset(
     name for known in (names.REQUEST_URI, names.SOAP_ACTION) for name in (known, *names.ALIASES.get(known, ()))
 )
 
-SHORT: Final = 2048
+MAX_CACHED_CHARACTERS: Final = 2048
 """Characters that the properties of a message may have altogether to be remembered."""
 
 
-REMEMBERED: Final = 16384
+MAX_CACHED_DESCRIPTIONS: Final = 16384
 """Properties of different content that are remembered: a broker has many queues, and a service many actions."""
 
 
 class _Memory:
     """What was worked out for the properties seen of late, by profile; it forgets all when it has too many."""
 
-    MOST: Final = REMEMBERED
+    MOST: Final = MAX_CACHED_DESCRIPTIONS
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Properties], Described] = {}
+        self._known: dict[tuple[str, Properties], MessageDescription] = {}
 
-    def describe(self, properties: Properties, profile: Profile) -> Described:
+    def describe(self, properties: Properties, profile: Profile) -> MessageDescription:
         """Return what these properties say; the same object for the same ones, while it is remembered.
 
         A property that is not of the binding, such as the id of a trace, may be another in each message.
@@ -257,7 +257,7 @@ class _Memory:
                 break
         found = self._known.get((profile.name, properties))
         if found is None:
-            found = Described(properties, profile)
+            found = MessageDescription(properties, profile)
             if found.is_short:
                 if len(self._known) >= self.MOST:
                     self._known.clear()
@@ -269,7 +269,7 @@ describe: Final = _Memory().describe
 """Return what properties say; the same object for the same properties and profile, while it is remembered."""
 
 
-class Problem(NamedTuple):
+class PartProblem(NamedTuple):
     """Why a part of a message is not there.
 
     Attributes:
@@ -283,10 +283,10 @@ class Problem(NamedTuple):
     blame: Blame = Blame.SENDER
 
 
-def _problem(error: ValueError) -> Problem:
+def _problem(error: ValueError) -> PartProblem:
     excess = error.excess if isinstance(error, LimitExceededError) else None
     blame = Blame.VERSION_MISMATCH if isinstance(error, UnknownVersionError) else Blame.SENDER
-    return Problem(str(error), excess, blame)
+    return PartProblem(str(error), excess, blame)
 
 
 class Reading:
@@ -333,7 +333,7 @@ class Reading:
         """The capture cut the body."""
         return self._record is not None and self._record.truncated
 
-    # What the properties say, see `Described`.
+    # What the properties say, see `MessageDescription`.
 
     def text(self, name: str) -> str | None:
         """Return a message property as text, None if it is absent, null or empty; a dialect's name counts too."""
@@ -390,18 +390,18 @@ class Reading:
     # What the body holds.
 
     @lazy
-    def _decoded(self) -> tuple[bytes | memoryview | str | None, Problem | None]:
+    def _decoded(self) -> tuple[bytes | memoryview | str | None, PartProblem | None]:
         """The body without its content encoding, and why there is none."""
         body, encoding = self.message.body, self.described.content_encoding
         if not isinstance(body, OCTETS_OR_TEXT):
-            return None, Problem(f"the body of a {self.message.message_type} message is no SOAP envelope")
+            return None, PartProblem(f"the body of a {self.message.message_type} message is no SOAP envelope")
         if len(body) > self.limits.size:
             return None, _problem(self.limits.excess("size", f"the body has the size {len(body)}"))
         if encoding is None:
             return (bytes(body) if isinstance(body, memoryview) and not self.is_multipart else body), None
         decoder = DECODERS.get(encoding)
         if decoder is None or isinstance(body, str):
-            return None, Problem(f"the content encoding {shown(encoding)} of a {self.message.message_type} message")
+            return None, PartProblem(f"the content encoding {shown(encoding)} of a {self.message.message_type} message")
         try:
             return decoder(body, self.limits), None
         except ValueError as error:
@@ -419,7 +419,7 @@ class Reading:
         return _text(self._decoded[1])
 
     @lazy
-    def _multipart(self) -> tuple[Multipart | None, Problem | None]:
+    def _multipart(self) -> tuple[Multipart | None, PartProblem | None]:
         kind, body = self.content_type, self._decoded[0]
         if kind is None or not self.is_multipart or body is None:
             return None, None
@@ -449,7 +449,7 @@ class Reading:
         return self._multipart[0].attachments if self.is_multipart and self._multipart[0] else NO_ATTACHMENTS
 
     @lazy
-    def _envelope(self) -> tuple[Envelope | None, Problem | None]:
+    def _envelope(self) -> tuple[Envelope | None, PartProblem | None]:
         """Read the body, or the SOAP part of a multipart body."""
         (document, problem), charset = self._decoded, self.described.charset
         if problem is None and self.described.is_multipart:
@@ -516,5 +516,5 @@ NO_ATTACHMENTS: Final = Attachments()
 OCTETS_OR_TEXT: Final = (bytes, memoryview, str)
 
 
-def _text(problem: Problem | None) -> str | None:
+def _text(problem: PartProblem | None) -> str | None:
     return None if problem is None else problem.text

@@ -28,12 +28,12 @@ from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received import Reading
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
 from soapjms.replay.findings import NODES, Scene, destination_text, whole
-from soapjms.replay.summary import Tally
-from soapjms.replay.terms import Terms
+from soapjms.replay.summary import RunTally
+from soapjms.replay.terms import ReplayTerms
 
 ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
 """The verdicts that get a row; the others are counted only."""
@@ -54,7 +54,7 @@ class VerdictRow(NamedTuple):
     observed_subcode: str | None
 
 
-def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
+def judge_all(keyed: Iterable[tuple[str, Record]], terms: ReplayTerms, tally: RunTally) -> Iterator[VerdictRow]:
     """Pair and judge records.
 
     Args:
@@ -91,7 +91,7 @@ def _shared_memory(
     return Memory()
 
 
-def _judge_for(message: Reading | None, terms: Terms, judges: dict[int | None, Judge]) -> Judge:
+def _judge_for(message: Reading | None, terms: ReplayTerms, judges: dict[int | None, Judge]) -> Judge:
     """Return the judge who knows what is known of the sender of a request or one-way message."""
     number = terms.senders.find(message)
     judge = judges.get(number)
@@ -103,7 +103,7 @@ def _judge_for(message: Reading | None, terms: Terms, judges: dict[int | None, J
     return judge
 
 
-def _add_up(judges: Mapping[int | None, Judge], tally: Tally) -> None:
+def _add_up(judges: Mapping[int | None, Judge], tally: RunTally) -> None:
     for number, judge in judges.items():
         if number is not None:
             tally.count("sender", str(number), by=judge.exchanges)
@@ -111,7 +111,7 @@ def _add_up(judges: Mapping[int | None, Judge], tally: Tally) -> None:
             tally.count("assertion", assertion, outcome, by=times)
 
 
-def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: Tally) -> Iterator[VerdictRow]:
+def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: RunTally) -> Iterator[VerdictRow]:
     for verdict in judge.findings(messages):
         tally.find(verdict, scene)
         yield _row(scene.exchange, verdict)
@@ -133,7 +133,7 @@ def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
     )
 
 
-def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Setting, tally: Tally) -> None:
+def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Setting, tally: RunTally) -> None:
     tally.count("records", by=exchange.records)
     tally.count("messages", by=len(exchange.messages))
     tally.count(*_kind(exchange))
@@ -149,7 +149,7 @@ def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Settin
     tally.count("reaction", "unanswered" if outcome.agrees is None else "agree" if outcome.agrees else "disagree")
 
 
-def _see(scene: Scene, tally: Tally) -> None:
+def _see(scene: Scene, tally: RunTally) -> None:
     """Count the messages of an exchange at the destination of the service, and when they passed."""
     for carrier, stack in scene.stacks.items():
         tally.see(scene.place, NODES[carrier], stack)

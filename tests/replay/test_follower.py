@@ -26,10 +26,10 @@ from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
-from soapjms.replay.following import follow
+from soapjms.replay.follower import follow
 from soapjms.replay.report import load
 from soapjms.replay.spark_session import session
-from soapjms.replay.terms import Late
+from soapjms.replay.terms import LateRecord
 
 NO_TIME = timedelta(0)
 SOON = timedelta(milliseconds=50)
@@ -106,7 +106,7 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
     assert (row["file"], row["line"], row["time"]) == (str(logs / "2.jsonl"), 1, late.time)
     assert json.loads(row["raw"]) == json.loads(to_json(late))
     assert found.members["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 0}
-    assert found.late == (Late(row["file"], 1, format_time(late.time)),)
+    assert found.late == (LateRecord(row["file"], 1, format_time(late.time)),)
     page = (out / "report.html").read_text("utf-8")
     assert "Late records" in page
     assert f"{escape(row['file'])}</bdi>" in page

@@ -31,22 +31,22 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time, parse_time
-from soapjms.replay.following.tail import Plan
-from soapjms.replay.inputs import Rejected
+from soapjms.replay.follower.tail import Plan
+from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import write_text
-from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, Tally
-from soapjms.replay.terms import Late, place
+from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, RunTally
+from soapjms.replay.terms import LateRecord, place
 
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
 HELD: Final = "held"
-MERGED: Final = 200
+MAX_STEP_RESULTS: Final = 200
 """So many steps have their results put together: steps of a few seconds come to many files in a week."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class FollowResults:
     """What is known after a step: of all steps up to it.
 
     Attributes:
@@ -65,11 +65,13 @@ class Done:
     watermark: datetime | None = None
     late: int = 0
     held: int = 0
-    tally: Tally = field(default_factory=Tally)
-    rejects: tuple[Rejected, ...] = ()
-    first_late: tuple[Late, ...] = ()
+    tally: RunTally = field(default_factory=RunTally)
+    rejects: tuple[RejectedRow, ...] = ()
+    first_late: tuple[LateRecord, ...] = ()
 
-    def after(self, number: int, newest: datetime | None, unread: datetime | None, disorder: timedelta) -> Done:
+    def after(
+        self, number: int, newest: datetime | None, unread: datetime | None, disorder: timedelta
+    ) -> FollowResults:
         """Return the state after another step, whose counts are still to be added; time never runs backwards.
 
         Args:
@@ -100,12 +102,12 @@ class Done:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Done:
+    def from_json(cls, text: str) -> FollowResults:
         """Read what `to_json` wrote."""
         members = json.loads(text)
         times = {name: parse_time(text) if (text := members[name]) else None for name in ("newest", "watermark")}
-        tally, rejects = Tally.from_json(members["tally"]), tuple(Rejected(*each) for each in members["rejects"])
-        late = tuple(Late(*each) for each in members["first_late"])
+        tally, rejects = RunTally.from_json(members["tally"]), tuple(RejectedRow(*each) for each in members["rejects"])
+        late = tuple(LateRecord(*each) for each in members["first_late"])
         return cls(**{**members, **times, "tally": tally, "rejects": rejects, "first_late": late})
 
 
@@ -183,10 +185,10 @@ class Checkpoint:
 
     # Steps
 
-    def done(self) -> Done:
+    def done(self) -> FollowResults:
         """Return the state after the last step."""
         found = sorted(self._steps.glob(f"[0-9]*/{DONE}"))
-        return Done.from_json(found[-1].read_text("utf-8")) if found else Done()
+        return FollowResults.from_json(found[-1].read_text("utf-8")) if found else FollowResults()
 
     def held(self, number: int) -> Path | None:
         """Return where the records are that a step holds; None if there was no such step."""
@@ -200,7 +202,7 @@ class Checkpoint:
         folder.mkdir()
         return folder
 
-    def commit(self, folder: Path, done: Done) -> None:
+    def commit(self, folder: Path, done: FollowResults) -> None:
         """Put a step in its place; what the one before held is not needed any more."""
         write_text(folder / DONE, done.to_json())
         folder.rename(self._steps / f"{done.number:010}")
@@ -211,7 +213,7 @@ class Checkpoint:
     def merge(self) -> None:
         """Put the results of steps together where they have become many; the last step stays as it is."""
         steps = sorted(self._steps.glob("[0-9]*"))[:-1]
-        if len(steps) < MERGED:
+        if len(steps) < MAX_STEP_RESULTS:
             return
         folder = self._merged / f".{steps[-1].name}"
         for name in RESULTS:
@@ -236,12 +238,12 @@ def earlier(time: datetime, span: timedelta) -> datetime:
     return max(time - EARLIEST, span) - span + EARLIEST
 
 
-def first_rejects(*parts: tuple[Rejected, ...]) -> tuple[Rejected, ...]:
+def first_rejects(*parts: tuple[RejectedRow, ...]) -> tuple[RejectedRow, ...]:
     """Return the first of what several parts could not read."""
     return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
 
 
-def first_late(*parts: tuple[Late, ...]) -> tuple[Late, ...]:
+def first_late(*parts: tuple[LateRecord, ...]) -> tuple[LateRecord, ...]:
     """Return the first of the records that came late in several parts."""
     return tuple(nsmallest(LATE_SHOWN, (each for part in parts for each in part)))
 

@@ -21,7 +21,7 @@ from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import InvalidWsdlError
 from soapjms.protocol.wsdl import documents
-from soapjms.zeep import Client, JmsTransport, loading
+from soapjms.zeep import Client, JmsTransport, loader
 
 SCHEMA = (
     f'<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{NS}" elementFormDefault="qualified">'
@@ -324,11 +324,11 @@ def test_types_of_types_without_end(transport: JmsTransport, tmp_path: Path, typ
 
 def test_size(transport: JmsTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one document, and of all together."""
-    path = written(tmp_path, gallery_wsdl(head="<!--" + " " * documents.MAX_OCTETS + "-->"))
+    path = written(tmp_path, gallery_wsdl(head="<!--" + " " * documents.MAX_DOCUMENTS_OCTETS + "-->"))
     for wsdl in (path, BytesIO(path.read_bytes())):
         with pytest.raises(InvalidWsdlError, match="the document has more than 16 MiB"):
             Client(wsdl, transport=transport)
-    monkeypatch.setattr(loading, "MAX_OCTETS", 1 << 20)
+    monkeypatch.setattr(loader, "MAX_DOCUMENTS_OCTETS", 1 << 20)
     written(tmp_path, f"{SCHEMA}<!--{' ' * 300_000}--></xs:schema>", "types.xsd")
     schemas = [f"./{'./' * number}types.xsd" for number in range(5)]
     for each in range(5):

@@ -25,14 +25,14 @@ from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_octets
 from soapjms.replay import MARKED
 from soapjms.replay.bundles import EPOCH, compressed, inflated
-from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_late, first_rejects
-from soapjms.replay.following.tail import Chunk, Plan, read_chunk
-from soapjms.replay.inputs import Rejected
+from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, earlier, first_late, first_rejects
+from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
+from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, TIMESTAMP
 from soapjms.replay.spark import Batches, first_rejected, judge, kept, to_batches, write
-from soapjms.replay.summary import LATE_SHOWN, Tally
-from soapjms.replay.terms import Late, Terms
+from soapjms.replay.summary import LATE_SHOWN, RunTally
+from soapjms.replay.terms import LateRecord, ReplayTerms
 
 KEPT: Final = pa.schema(
     [
@@ -76,10 +76,10 @@ class _Counts(NamedTuple):
     rejected: int
 
 
-class Steps:
+class FollowSteps:
     """Does plans, one after the other."""
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, terms: Terms, patience: Patience) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, terms: ReplayTerms, patience: Patience) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
         self._terms = terms
@@ -92,7 +92,7 @@ class Steps:
             if plan.number > before.number:
                 self._do(plan, before)
 
-    def _do(self, plan: Plan, before: Done) -> None:
+    def _do(self, plan: Plan, before: FollowResults) -> None:
         folder = self._checkpoint.begin(plan.number)
         with kept(self._found(plan.chunks)) as found:
             counts = self._count(found, before)
@@ -111,7 +111,7 @@ class Steps:
         self._checkpoint.commit(folder, done)
         self._checkpoint.merge()
 
-    def as_of_now(self, rests: Iterable[Chunk], result: Path) -> Done:
+    def as_of_now(self, rests: Iterable[Chunk], result: Path) -> FollowResults:
         """Write what the results would be if nothing followed, beside what is settled.
 
         Args:
@@ -135,7 +135,7 @@ class Steps:
         read = partial(_read, chunks=chunks)
         return self._spark.range(0, len(chunks), 1, max(1, len(chunks))).mapInArrow(read, from_arrow_schema(FOUND))
 
-    def _count(self, found: DataFrame, before: Done) -> _Counts:
+    def _count(self, found: DataFrame, before: FollowResults) -> _Counts:
         """Count, and find the newest time; one in the future is a clock that is wrong, and makes nothing late."""
         now = F.lit(datetime.now(UTC))
         row = found.agg(
@@ -151,13 +151,13 @@ class Steps:
         held = self._checkpoint.held(number)
         return new if held is None else new.union(self._spark.read.parquet(str(held)).select(KEPT.names))
 
-    def _over(self, after: Done) -> Column:
+    def _over(self, after: FollowResults) -> Column:
         """Say of a record whether its key is over."""
         if after.watermark is None:
             return F.lit(False)
         return F.col("newest") < F.lit(earlier(after.watermark, self._patience.remember))
 
-    def _judge(self, placed: DataFrame, folder: Path) -> Tally:
+    def _judge(self, placed: DataFrame, folder: Path) -> RunTally:
         # The order of a replay: it takes files in the order of their paths, a folder's name before longer ones.
         path = F.translate("file", "/", "\1")
         together = (
@@ -167,8 +167,8 @@ class Steps:
 
 
 def _write_left_out(
-    found: DataFrame, before: Done, counts: _Counts, folder: Path
-) -> tuple[tuple[Rejected, ...], tuple[Late, ...]]:
+    found: DataFrame, before: FollowResults, counts: _Counts, folder: Path
+) -> tuple[tuple[RejectedRow, ...], tuple[LateRecord, ...]]:
     """Write what could not be read and what came late; return the first of each, also of the steps before."""
     for rows, number, schema, name in (
         (_refused(found), counts.rejected, REJECTED, "rejected"),
@@ -185,14 +185,14 @@ def _write_left_out(
     return first_rejects(before.rejects, rejects), first_late(before.first_late, late)
 
 
-def _first_late(late: DataFrame) -> tuple[Late, ...]:
+def _first_late(late: DataFrame) -> tuple[LateRecord, ...]:
     first = late.orderBy("file", "line").limit(LATE_SHOWN).select("file", "line", F.unix_micros("time").alias("time"))
     return tuple(
-        Late(row.file, row.line, format_time(EPOCH + timedelta(microseconds=row.time))) for row in first.collect()
+        LateRecord(row.file, row.line, format_time(EPOCH + timedelta(microseconds=row.time))) for row in first.collect()
     )
 
 
-def _note(tally: Tally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
+def _note(tally: RunTally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
     tally.count("rejected", by=counts.rejected)
     for _ in filter(None, (chunk.marked for chunk in chunks)):
         tally.note(*MARKED)
@@ -205,7 +205,7 @@ def _note(tally: Tally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
 # From DataFrame to DataFrame
 
 
-def _in_time(before: Done) -> Column:
+def _in_time(before: FollowResults) -> Column:
     return F.lit(True) if before.watermark is None else F.col("time") >= F.lit(before.watermark)
 
 
@@ -213,12 +213,12 @@ def _refused(found: DataFrame) -> DataFrame:
     return found.where("reason IS NOT NULL").select(REJECTED.names)
 
 
-def _late(found: DataFrame, before: Done) -> DataFrame:
+def _late(found: DataFrame, before: FollowResults) -> DataFrame:
     late = found.where(F.col("reason").isNull() & ~_in_time(before)).select("file", "line", "time", "packed")
     return late.mapInArrow(_with_lines, from_arrow_schema(LATE))
 
 
-def _timely(found: DataFrame, before: Done) -> DataFrame:
+def _timely(found: DataFrame, before: FollowResults) -> DataFrame:
     return found.where(F.col("reason").isNull() & _in_time(before)).select(KEPT.names)
 
 
@@ -252,7 +252,7 @@ def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:
 
 def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
     for found in read_chunk(chunk):
-        if isinstance(found, Rejected):
+        if isinstance(found, RejectedRow):
             yield None, None, None, None, found.file, found.line, None, found.raw, found.reason
         else:
             key, record = keys(found.record), found.record

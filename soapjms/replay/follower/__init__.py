@@ -29,24 +29,24 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.record import format_time
-from soapjms.protocol.senders import Sender
+from soapjms.protocol.senders import SenderProfiles
 from soapjms.protocol.values import Value
 from soapjms.replay import SenderArgument, make_terms, report
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.following.checkpoint import RESULTS, Checkpoint, Done
-from soapjms.replay.following.steps import Patience, Steps
-from soapjms.replay.following.tail import Plan, Tail
+from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint, FollowResults
+from soapjms.replay.follower.steps import FollowSteps, Patience
+from soapjms.replay.follower.tail import Plan, Tail
 from soapjms.replay.output import check_replaceable, staging
 from soapjms.replay.spark import failing_as_ours
 from soapjms.replay.spark_session import session
 from soapjms.replay.summary import Summary, note_others, summarise
-from soapjms.replay.terms import Choice, Progress, Terms
+from soapjms.replay.terms import ProfileChoice, Progress, ReplayTerms
 
 __all__ = ["DISORDER", "EVERY", "follow"]
 
 DISORDER: Final = timedelta(seconds=60)
 EVERY: Final = timedelta(seconds=5)
-REPORT_EVERY: Final = 60.0
+REPORT_SECONDS: Final = 60.0
 """Seconds between two reports, while there is news."""
 SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
 """Milliseconds after which Spark looks for a plan again."""
@@ -100,15 +100,15 @@ def follow(
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
     with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
         tail = Tail(source, lambda path: _is_ours(path, target, kept.folder), kept.last_plan())
-        following = _Following(kept, Steps(spark, kept, terms, patience), tail, terms, target, progress)
+        following = _Following(kept, FollowSteps(spark, kept, terms, patience), tail, terms, target, progress)
         return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
 
 
-def _check(source: Path, target: Path, terms: Terms, patience: Patience) -> None:
+def _check(source: Path, target: Path, terms: ReplayTerms, patience: Patience) -> None:
     check_replaceable(target)
     if not source.is_dir():
         raise NoInputError(f"{source} is no folder; following needs one, to which logs are written")
-    if terms.choice is Choice.OPEN:
+    if terms.choice is ProfileChoice.OPEN:
         raise UsageError("the profile auto hangs on faults that are still to come; name one, or give a WSDL")
     if patience.disorder < timedelta(0):
         raise UsageError(f"a disorder of {patience.disorder.total_seconds():g} seconds; it is at least 0")
@@ -119,7 +119,7 @@ def _check(source: Path, target: Path, terms: Terms, patience: Patience) -> None
         )
 
 
-def _said(source: Path, terms: Terms, patience: Patience) -> dict[str, Any]:
+def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any]:
     """Return what a run that goes on must have in common with the last one, as JSON."""
     return {
         "folder": str(source.resolve()),
@@ -133,7 +133,7 @@ def _said(source: Path, terms: Terms, patience: Patience) -> dict[str, Any]:
     }
 
 
-def _said_of(sender: Sender) -> list[Any]:
+def _said_of(sender: SenderProfiles) -> list[Any]:
     given = {name: str(found.value) for name, found in sorted(sender.properties.items())}
     return [sender.address, sender.target_service, sender.source, given]
 
@@ -159,7 +159,13 @@ class _Following:
     """One run."""
 
     def __init__(
-        self, checkpoint: Checkpoint, steps: Steps, tail: Tail, terms: Terms, target: Path, progress: Progress
+        self,
+        checkpoint: Checkpoint,
+        steps: FollowSteps,
+        tail: Tail,
+        terms: ReplayTerms,
+        target: Path,
+        progress: Progress,
     ) -> None:
         self._checkpoint = checkpoint
         self._steps = steps
@@ -196,7 +202,7 @@ class _Following:
                 return
             else:
                 stop.wait(every)
-            if not told and monotonic() - reported >= REPORT_EVERY:
+            if not told and monotonic() - reported >= REPORT_SECONDS:
                 self._report()
                 reported, told = monotonic(), True
 
@@ -222,7 +228,7 @@ class _Following:
         return summary
 
 
-def _told(plan: Plan, done: Done) -> str:
+def _told(plan: Plan, done: FollowResults) -> str:
     """Say what a step came to."""
     files = len({chunk.name for chunk in plan.chunks})
     counts = done.tally.counts

@@ -26,12 +26,12 @@ from pyarrow import parquet
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.inputs import (
+    HEAD_OCTETS,
     MARK,
-    START,
-    Below,
-    Form,
+    FolderContents,
     LogFile,
-    Rejected,
+    LogForm,
+    RejectedRow,
     Split,
     files_below,
     form_of,
@@ -41,12 +41,12 @@ from soapjms.replay.inputs import (
     whole,
     why_closed,
 )
-from soapjms.replay.records import Captured, pieces, read
+from soapjms.replay.records import CapturedRecord, pieces, read
 
-STEP: Final = 1 << 18
+READ_OCTETS: Final = 1 << 18
 
 
-class Whole(NamedTuple):
+class WholePart(NamedTuple):
     """What is whole of a log from a position on.
 
     Attributes:
@@ -74,7 +74,7 @@ class Chunk(NamedTuple):
     """
 
     path: str
-    form: Form
+    form: LogForm
     start: int
     end: int
     first_line: int
@@ -88,17 +88,17 @@ class Chunk(NamedTuple):
         return shown(self.path)
 
 
-def form_at(path: str) -> Form:
+def form_at(path: str) -> LogForm:
     """Say what form the log at a path has.
 
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
     with open_file(path) as stream:
-        return form_of(stream.read(START), path)
+        return form_of(stream.read(HEAD_OCTETS), path)
 
 
-def whole_part(path: str, form: Form, start: int, limit: int) -> Whole:
+def whole_part(path: str, form: LogForm, start: int, limit: int) -> WholePart:
     """Find the whole lines of a file from `start` on, up to about `limit` octets of them, at least one if there is one.
 
     Raises:
@@ -109,30 +109,30 @@ def whole_part(path: str, form: Form, start: int, limit: int) -> Whole:
         return FINDERS[form](stream, limit)
 
 
-def _whole_rows(stream: BinaryIO, limit: int) -> Whole:
+def _whole_rows(stream: BinaryIO, limit: int) -> WholePart:
     """A Parquet file is taken as a whole, when its end is there."""
     try:
         rows = parquet.ParquetFile(stream).metadata.num_rows
     except (pa.ArrowException, OSError):
-        return Whole(0, 0)
+        return WholePart(0, 0)
     size = stream.seek(0, os.SEEK_END)
-    return Whole(size, rows, size)
+    return WholePart(size, rows, size)
 
 
-def _whole_lines(stream: BinaryIO, limit: int) -> Whole:
+def _whole_lines(stream: BinaryIO, limit: int) -> WholePart:
     position = start = end = stream.tell()
     lines = 0
-    while (octets := stream.read(STEP)) and (end == start or position - start < limit):
+    while (octets := stream.read(READ_OCTETS)) and (end == start or position - start < limit):
         last = octets.rfind(b"\n") + 1
         if last:
             end, lines = position + last, lines + octets.count(b"\n")
         position += len(octets)
-    return Whole(end, lines, end - start)
+    return WholePart(end, lines, end - start)
 
 
-def _whole_members(stream: BinaryIO, limit: int) -> Whole:
+def _whole_members(stream: BinaryIO, limit: int) -> WholePart:
     """Find whole members, with torn ones between them; one with nothing behind it may still be growing."""
-    found = Whole(stream.tell(), 0)
+    found = WholePart(stream.tell(), 0)
     inflated = lines = 0
     last = b"\n"
     for octets, end, problem in pieces(stream):
@@ -142,16 +142,16 @@ def _whole_members(stream: BinaryIO, limit: int) -> Whole:
         if problem is not None:
             lines, last = lines + 1, b"\n"  # the line that it broke in is told as one
         if end is not None and last == b"\n":
-            found = Whole(end, lines, inflated)
+            found = WholePart(end, lines, inflated)
             if inflated >= limit:
                 break
     return found
 
 
-FINDERS: Final = {Form.LINES: _whole_lines, Form.GZIP: _whole_members, Form.PARQUET: _whole_rows}
+FINDERS: Final = {LogForm.LINES: _whole_lines, LogForm.GZIP: _whole_members, LogForm.PARQUET: _whole_rows}
 
 
-def next_record(path: str, form: Form, start: int) -> tuple[str, bool]:
+def next_record(path: str, form: LogForm, start: int) -> tuple[str, bool]:
     """Return the time of the record at a position of a file, and whether a byte order mark stands before it.
 
     The time is text that sorts as times do; empty where there is no record, so that it comes first.
@@ -160,10 +160,10 @@ def next_record(path: str, form: Form, start: int) -> tuple[str, bool]:
         OSError: it cannot be read.
     """
     with open(path, "rb") as stream:
-        if form is Form.PARQUET:
+        if form is LogForm.PARQUET:
             return _first_time(stream), False
         stream.seek(start)
-        line = _first_line(stream) if form is Form.GZIP else stream.readline(STEP)
+        line = _first_line(stream) if form is LogForm.GZIP else stream.readline(READ_OCTETS)
     marked = start == 0 and line.startswith(MARK)
     return _time_of(line.removeprefix(MARK) if marked else line), marked
 
@@ -172,7 +172,7 @@ def _first_line(stream: BinaryIO) -> bytes:
     found = b""
     for octets, _, problem in pieces(stream):
         found += octets
-        if problem is not None or b"\n" in found or len(found) > STEP:
+        if problem is not None or b"\n" in found or len(found) > READ_OCTETS:
             break
     return found.partition(b"\n")[0]
 
@@ -193,41 +193,41 @@ def _first_time(stream: BinaryIO) -> str:
         return ""
 
 
-def read_chunk(chunk: Chunk) -> Iterator[Captured | Rejected]:
+def read_chunk(chunk: Chunk) -> Iterator[CapturedRecord | RejectedRow]:
     """Read the records of a chunk, as a replay reads those of a whole file."""
     log = LogFile(0, chunk.name, chunk.path, chunk.end, chunk.form)
     if chunk.problem is not None:
-        yield Rejected(chunk.name, None, chunk.problem)
-    elif chunk.form is Form.PARQUET:
+        yield RejectedRow(chunk.name, None, chunk.problem)
+    elif chunk.form is LogForm.PARQUET:
         yield from _read_rows(chunk)
     else:
         yield from read(Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line))
 
 
-def _read_rows(chunk: Chunk) -> Iterator[Captured | Rejected]:
+def _read_rows(chunk: Chunk) -> Iterator[CapturedRecord | RejectedRow]:
     try:
         with open(chunk.path, "rb") as stream:
             log = opened(stream, 0, chunk.name, chunk.path)
     except OSError as error:
-        log = Rejected(chunk.name, None, f"cannot be read: {error.strerror or error}")
-    if isinstance(log, Rejected):
+        log = RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
+    if isinstance(log, RejectedRow):
         yield log
     else:
         yield from read(whole(log))
 
 
-OCTETS: Final = 64 << 20
+PLAN_OCTETS: Final = 64 << 20
 """Of lines in a plan, about."""
-PARTS: Final = 16
+PLAN_PARTS: Final = 16
 """How many parts of files a plan has, about: so much is taken from one before it is another's turn."""
-GROWN: Final = 1.2
+GROWTH_FACTOR: Final = 1.2
 """By how much what is not whole has to grow before it is looked at again, while the file is growing."""
-SMALL: Final = 1 << 20
+MIN_GROWTH_OCTETS: Final = 1 << 20
 """In octets: as much as this of what is not whole is looked at whenever it has grown."""
 
 
 @dataclass(slots=True)
-class Place:
+class FilePosition:
     """Where reading a file has got to.
 
     Attributes:
@@ -240,7 +240,7 @@ class Place:
 
     octets: int = 0
     line: int = 1
-    form: Form | None = None
+    form: LogForm | None = None
     dead: bool = False
     tried: int = 0
 
@@ -259,7 +259,7 @@ class Plan:
 
     number: int
     chunks: tuple[Chunk, ...]
-    places: dict[str, Place]
+    places: dict[str, FilePosition]
     unread: str | None
 
     def to_json(self) -> str:
@@ -273,15 +273,15 @@ class Plan:
         number, chunks, places, unread = json.loads(text)
         return cls(
             number,
-            tuple(Chunk(path, Form(form), *rest) for path, form, *rest in chunks),
+            tuple(Chunk(path, LogForm(form), *rest) for path, form, *rest in chunks),
             {name: _place(each) for name, each in places.items()},
             unread,
         )
 
 
-def _place(members: dict[str, Any]) -> Place:
+def _place(members: dict[str, Any]) -> FilePosition:
     form = members["form"]
-    return Place(**{**members, "form": None if form is None else Form(form)})
+    return FilePosition(**{**members, "form": None if form is None else LogForm(form)})
 
 
 @dataclass(order=True, slots=True)
@@ -290,7 +290,7 @@ class _Source:
 
     time: str
     path: str
-    place: Place = field(compare=False)
+    place: FilePosition = field(compare=False)
     size: int = field(compare=False)
     marked: bool = field(compare=False)
 
@@ -306,7 +306,7 @@ class Tail:
     """
 
     def __init__(
-        self, folder: Path, leave_out: Callable[[Path], bool], last: Plan | None, octets: int = OCTETS
+        self, folder: Path, leave_out: Callable[[Path], bool], last: Plan | None, octets: int = PLAN_OCTETS
     ) -> None:
         self._folder = folder
         self._leave_out = leave_out
@@ -344,17 +344,17 @@ class Tail:
         """Return what is behind the whole lines of all files: what it would be if nothing followed."""
         found = []
         for path in map(str, self._below().logs):
-            place = self._places.get(path, Place())
+            place = self._places.get(path, FilePosition())
             if place.dead:
                 continue
             try:
                 size, form = os.stat(path).st_size, place.form or form_at(path)
-                if size < place.octets or (size == place.octets and (size or form is Form.LINES)):
+                if size < place.octets or (size == place.octets and (size or form is LogForm.LINES)):
                     continue  # of nothing no gzip and no Parquet is made
                 marked = place.octets == 0 and next_record(path, form, 0)[1]
             except OSError as error:
                 if os.path.lexists(path):  # else it is gone
-                    found.append(Chunk(path, Form.LINES, 0, 0, 0, problem=why_closed(error)))
+                    found.append(Chunk(path, LogForm.LINES, 0, 0, 0, problem=why_closed(error)))
                 continue
             found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
         return found
@@ -363,24 +363,24 @@ class Tail:
         """Return the names of files that are called otherwise than logs, and so are left alone."""
         return [shown(path.name) for path in self._below().others]
 
-    def _below(self) -> Below:
+    def _below(self) -> FolderContents:
         return files_below(self._folder, self._leave_out)
 
-    def _refuse(self, folder: Rejected, chunks: list[Chunk]) -> None:
+    def _refuse(self, folder: RejectedRow, chunks: list[Chunk]) -> None:
         """Reject a folder, once; where it can be listed later, its logs are read."""
-        place = self._places.setdefault(folder.file, Place())
+        place = self._places.setdefault(folder.file, FilePosition())
         if not place.dead:
-            chunks.append(Chunk(folder.file, Form.LINES, 0, 0, 0, problem=folder.reason))
+            chunks.append(Chunk(folder.file, LogForm.LINES, 0, 0, 0, problem=folder.reason))
             place.dead = True
 
     def _source(self, path: str, chunks: list[Chunk]) -> _Source | None:
         """Look at a file; None if there is nothing to be read from it now."""
-        place, size = self._places.setdefault(path, Place()), _size(path)
+        place, size = self._places.setdefault(path, FilePosition()), _size(path)
         if place.dead or size is None or size == place.octets:
             return None
         if size < place.octets:
             said = f"is {size} octets long, and {place.octets} were read of it: it was written anew; it is read no more"
-            chunks.append(Chunk(path, Form.LINES, 0, 0, 0, problem=said))
+            chunks.append(Chunk(path, LogForm.LINES, 0, 0, 0, problem=said))
             place.dead = True
             return None
         if not self._worth_a_look(path, place, size):
@@ -392,25 +392,25 @@ class Tail:
             return None
         return _Source(time, path, place, size, marked)
 
-    def _worth_a_look(self, path: str, place: Place, size: int) -> bool:
+    def _worth_a_look(self, path: str, place: FilePosition, size: int) -> bool:
         """Say whether a file whose end was not whole may have more of it: it grew by much, or stopped growing."""
         quiet = self._sizes.get(path) == size
         self._sizes[path] = size
         before, now = place.tried - place.octets, size - place.octets
-        return before <= 0 or (now != before and (quiet or now < SMALL or now > GROWN * before))
+        return before <= 0 or (now != before and (quiet or now < MIN_GROWTH_OCTETS or now > GROWTH_FACTOR * before))
 
     def _take(self, source: _Source, chunks: list[Chunk]) -> int:
         """Take a part of a file, and return about how much it is; 0 if there is nothing whole."""
         path, place = source.path, source.place
         assert place.form is not None
         try:
-            found = whole_part(path, place.form, place.octets, max(1, self._octets // PARTS))
+            found = whole_part(path, place.form, place.octets, max(1, self._octets // PLAN_PARTS))
         except OSError:
             return 0
         start, line = place.octets, place.line
         if found.end > start:
             place.octets, place.line, place.tried = found.end, line + found.lines, 0
-            place.dead = place.form is Form.PARQUET
+            place.dead = place.form is LogForm.PARQUET
             chunks.append(Chunk(path, place.form, start, found.end, line, marked=source.marked))
             return max(found.octets, 1)
         place.tried = source.size

@@ -27,9 +27,9 @@ from brokers.message import (
     as_text,
 )
 from brokers.smqp.client.inbox import Received
-from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.ids import format_date, format_timeout, parse_date
-from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Section
+from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpMessage, SmqpSection
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.protocol.topics import segment_for
 
@@ -50,7 +50,7 @@ DELIVERY_MODE: Final = "X-JMS-Delivery-Mode"
 EXPIRATION: Final = "X-JMS-Expiration"
 USER: Final = "JMSXUserID"
 COUNT: Final = "X-Delivery-Count"
-LOWEST: Final = 10
+LOWEST_PRIORITY: Final = 10
 """SMQP's priority for JMS's 0; JMS sends higher numbers first, SMQP lower ones."""
 
 NOT_AS_IS: Final = re.compile(r"[\x00-\x1f\x7f%]|^ | $")
@@ -75,7 +75,7 @@ def is_raw(destination: Destination) -> bool:
     return (destination.name or "").startswith("/")
 
 
-def to_content(message: Message, now: float, dialect: Dialect) -> Content:
+def to_content(message: Message, now: float, dialect: SmqpDialect) -> SmqpMessage:
     """Write a message.
 
     Args:
@@ -86,26 +86,26 @@ def to_content(message: Message, now: float, dialect: Dialect) -> Content:
     Raises:
         ValueError: a message of a type, or a value, that cannot be carried.
     """
-    return Content(Attributes(_attributes(message, now, dialect)), (_section(message),))
+    return SmqpMessage(Attributes(_attributes(message, now, dialect)), (_section(message),))
 
 
-def _section(message: Message) -> Section:
+def _section(message: Message) -> SmqpSection:
     body = message.body
     if message.message_type is MessageType.TEXT and isinstance(body, str | None):
-        return Section(TEXT, (body or "").encode())
+        return SmqpSection(TEXT, (body or "").encode())
     if message.message_type is MessageType.BYTES and isinstance(body, bytes | memoryview | None):
-        return Section(BYTES, bytes(body or b""))
+        return SmqpSection(BYTES, bytes(body or b""))
     kind = type(body).__name__
     raise ValueError(
         f"SMQP cannot carry a {message.message_type} message with a body of type {kind}, only text with str and bytes"
     )
 
 
-def _attributes(message: Message, now: float, dialect: Dialect) -> Iterator[Attribute]:
+def _attributes(message: Message, now: float, dialect: SmqpDialect) -> Iterator[Attribute]:
     assert message.destination is not None
     priority = DEFAULT_PRIORITY if message.priority is None else message.priority
     yield Attribute("Created", format_date(datetime.fromtimestamp(now, UTC), dialect))
-    yield Attribute("Priority", str(LOWEST - priority))
+    yield Attribute("Priority", str(LOWEST_PRIORITY - priority))
     yield Attribute("Timeout", format_timeout(_timeout(message, now)))
     yield Attribute(MESSAGE_TYPE, str(message.message_type))
     if message.body is None:
@@ -133,7 +133,7 @@ def _timeout(message: Message, now: float) -> float | None:
     return max(0.01, message.expiration / 1000 - now) if message.expiration else None
 
 
-def to_message(received: Received, destination: Destination, dialect: Dialect) -> Message:
+def to_message(received: Received, destination: Destination, dialect: SmqpDialect) -> Message:
     """Read a message; what cannot be understood of it is as if it were not there."""
     attributes = received.attributes
     body, kind = _body(received)
@@ -216,10 +216,10 @@ def _number(attributes: Attributes, name: str) -> int | None:
 
 def _priority(attributes: Attributes) -> int:
     found = _number(attributes, "Priority")
-    return DEFAULT_PRIORITY if found is None else min(9, max(0, LOWEST - found))
+    return DEFAULT_PRIORITY if found is None else min(9, max(0, LOWEST_PRIORITY - found))
 
 
-def _timestamp(attributes: Attributes, dialect: Dialect) -> int | None:
+def _timestamp(attributes: Attributes, dialect: SmqpDialect) -> int | None:
     try:
         return round(parse_date(attributes.text("Created"), dialect).timestamp() * 1000)
     except RefusedError:

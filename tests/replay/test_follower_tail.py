@@ -15,10 +15,10 @@ from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
-from soapjms.replay.following.tail import Chunk, Plan, Tail, read_chunk
-from soapjms.replay.inputs import Rejected, expand, whole
+from soapjms.replay.follower.tail import Chunk, Plan, Tail, read_chunk
+from soapjms.replay.inputs import RejectedRow, expand, whole
 from soapjms.replay.parquet import RECORDS, to_row
-from soapjms.replay.records import Captured, read
+from soapjms.replay.records import CapturedRecord, read
 
 
 def line(number: int) -> bytes:
@@ -35,7 +35,7 @@ def found(chunks: tuple[Chunk, ...] | list[Chunk]) -> list[tuple[int | None, str
     """Read chunks: lines, with the correlation id of a record or the reason why there is none."""
     records = [each for chunk in chunks for each in read_chunk(chunk)]
     return [
-        (each.line, each.reason if isinstance(each, Rejected) else str(each.record.message.correlation_id))
+        (each.line, each.reason if isinstance(each, RejectedRow) else str(each.record.message.correlation_id))
         for each in records
     ]
 
@@ -150,14 +150,14 @@ def test_damaged_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:
     (log,), *_ = expand([tmp_path])
     wanted = list(read(whole(log)))
     assert [each for chunk in [*chunks, *watched.rests()] for each in read_chunk(chunk)] == wanted
-    assert sum(isinstance(each, Captured) for each in wanted) > 2
+    assert sum(isinstance(each, CapturedRecord) for each in wanted) > 2
     append(tmp_path / "log.jsonl.gz", compressed(line(91)))
     plan = watched.plan()
     assert plan is not None
     chunks.extend(plan.chunks)
     wanted = list(read(whole(log)))
     assert [each for chunk in chunks for each in read_chunk(chunk)] == wanted
-    assert isinstance(wanted[-1], Captured)
+    assert isinstance(wanted[-1], CapturedRecord)
     assert watched.rests() == []
 
 

@@ -41,14 +41,14 @@ WITHOUT_HOST: Final = frozenset({"embedded", "failover"})
 
 REFUSAL: Final = "names are never looked up over a network (ldap, rmi, iiop, corbaname, dns, http) nor in other files"
 
-MAX_URL: Final = 4096
+MAX_URL_CHARACTERS: Final = 4096
 MAX_ENDPOINTS: Final = 32
 _PLAIN: Final = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backslash
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 _LOGIN: Final = re.compile(rf"{SECRET.pattern}|[?&;.](?:user|login)=")
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """One broker as a URL of a Java client names it. Its text holds nothing secret."""
 
     scheme: str
@@ -73,7 +73,7 @@ class AllowedBrokers:
     """
 
     def __init__(self, allowed: AllowedBrokers | Mapping[str, str] | Iterable[str] = ()) -> None:
-        self._urls: dict[Endpoint, str] = {}
+        self._urls: dict[BrokerEndpoint, str] = {}
         if isinstance(allowed, AllowedBrokers):
             self._urls |= allowed._urls
         elif isinstance(allowed, Mapping):
@@ -85,7 +85,7 @@ class AllowedBrokers:
             for url in allowed:
                 self._allow((own_endpoint(url),), url)
 
-    def _allow(self, endpoints: tuple[Endpoint, ...], url: str) -> None:
+    def _allow(self, endpoints: tuple[BrokerEndpoint, ...], url: str) -> None:
         own_endpoint(url)
         for endpoint in endpoints:
             if self._urls.setdefault(endpoint, url) != url:
@@ -117,7 +117,7 @@ class AllowedBrokers:
         return f"<AllowedBrokers {self}>"
 
 
-def own_endpoint(url: str) -> Endpoint:
+def own_endpoint(url: str) -> BrokerEndpoint:
     """Read a URL for `brokers.connect`, which may hold a login.
 
     Raises:
@@ -137,17 +137,19 @@ def own_endpoint(url: str) -> Endpoint:
         raise NamingError(f"{shown(url)} is no URL for brokers.connect; write {scheme}://USER:PASSWORD@HOST:PORT")
     if "@" in parts.path + parts.query + parts.fragment:
         raise NamingError(f"{shown(url)}: user and password are percent-encoded where they hold any of /?#@")
-    return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+    return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
 
 
-def endpoints_of(url: str, place: str) -> tuple[Endpoint, ...]:
+def endpoints_of(url: str, place: str) -> tuple[BrokerEndpoint, ...]:
     """Read a Java client's URL: one broker, or a list as in `failover:(…)` and Artemis's `(…,…)`.
 
     Raises:
         NamingError: another scheme, a login, or no URL at all.
     """
-    if not isinstance(url, str) or len(url) > MAX_URL or not _PLAIN.fullmatch(url):
-        raise NamingError(f"{place} is no broker's URL: that is up to {MAX_URL} printable ASCII characters, no blanks")
+    if not isinstance(url, str) or len(url) > MAX_URL_CHARACTERS or not _PLAIN.fullmatch(url):
+        raise NamingError(
+            f"{place} is no broker's URL: that is up to {MAX_URL_CHARACTERS} printable ASCII characters, no blanks"
+        )
     found = tuple(_endpoint(part, place) for part in _listed(url, place))
     if len(found) > MAX_ENDPOINTS:
         raise NamingError(f"{place} lists {len(found)} brokers; at most {MAX_ENDPOINTS} are read")
@@ -175,7 +177,7 @@ def _listed(url: str, place: str) -> list[str]:
     return rest.split(",") if several else [rest]
 
 
-def _endpoint(url: str, place: str) -> Endpoint:
+def _endpoint(url: str, place: str) -> BrokerEndpoint:
     scheme = url.partition(":")[0].lower()
     if scheme not in OF_ONE_BROKER:
         known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
@@ -189,4 +191,4 @@ def _endpoint(url: str, place: str) -> Endpoint:
         raise NamingError(f"{place} is {shown(url)}; the login belongs into the URL of the allowed broker")
     if not _HOST.fullmatch(host) or (parts.hostname and parts.path not in ("", "/")) or parts.fragment:
         raise NamingError(f"{place} is {shown(url)}; accepted is SCHEME://HOST:PORT, with options after a ?")
-    return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+    return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))

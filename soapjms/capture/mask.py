@@ -27,13 +27,13 @@ HIDDEN: Final = b"***"
 ALWAYS: Final = ("Password",)
 """Elements that are hidden without being named, however they are capitalised: of WS-Security."""
 
-LONG: Final = 2048
+MAX_CACHED_CHARACTERS: Final = 2048
 """Characters of a URI from which on it is not remembered."""
 
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
-class Wide(NamedTuple):
+class WideEncoding(NamedTuple):
     """An encoding whose characters have several octets, such as may be in one part of several.
 
     Attributes:
@@ -52,10 +52,10 @@ def _runs(unit: bytes, other: bytes) -> re.Pattern[bytes]:
 
 
 WIDE: Final = (
-    Wide("utf-16-le", 2, _runs(b"..", b"..")),
-    Wide("utf-16-be", 2, _runs(b"..", b"..")),
-    Wide("utf-32-le", 4, _runs(rb"..[\x00-\x10]\x00", b"....")),
-    Wide("utf-32-be", 4, _runs(rb"\x00[\x00-\x10]..", b"....")),
+    WideEncoding("utf-16-le", 2, _runs(b"..", b"..")),
+    WideEncoding("utf-16-be", 2, _runs(b"..", b"..")),
+    WideEncoding("utf-32-le", 4, _runs(rb"..[\x00-\x10]\x00", b"....")),
+    WideEncoding("utf-32-be", 4, _runs(rb"\x00[\x00-\x10]..", b"....")),
 )
 
 BASE64_TEXT: Final = re.compile(r"[A-Za-z0-9+/\s]{16,}={0,2}\s*")
@@ -69,7 +69,7 @@ BASE64_PART: Final = re.compile(
 """A part of several in base64: its headers from that one on, and what it has."""
 
 
-class Rule(NamedTuple):
+class MaskRule(NamedTuple):
     """What is hidden in bodies.
 
     Attributes:
@@ -84,10 +84,10 @@ class Rule(NamedTuple):
     pattern: re.Pattern[bytes]
     instead: bytes
     word: bytes = b""
-    needles: Mapping[Wide, re.Pattern[bytes]] = MappingProxyType({})
+    needles: Mapping[WideEncoding, re.Pattern[bytes]] = MappingProxyType({})
 
 
-class Masked(NamedTuple):
+class MaskedMessage(NamedTuple):
     """A message without what had to be hidden.
 
     Attributes:
@@ -120,7 +120,7 @@ class Mask:
     properties: Collection[str] = ()
     elements: Collection[str] = ()
     patterns: Collection[str] = ()
-    rules: tuple[Rule, ...] = field(init=False)
+    rules: tuple[MaskRule, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         names = dict.fromkeys((*ALWAYS, *self.elements))
@@ -128,7 +128,7 @@ class Mask:
         patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
         object.__setattr__(self, "rules", (*elements, *patterns))
 
-    def apply(self, message: Message) -> Masked:
+    def apply(self, message: Message) -> MaskedMessage:
         """Hide what is to be hidden. Never raises for what is in the message."""
         properties, named = self._in_properties(message.properties)
         try:
@@ -138,8 +138,8 @@ class Mask:
             body, found, why = None, [], (f"body: {_reason(error)}",)
         what = (*named, *found, *why)
         if not what:
-            return Masked(message)
-        return Masked(replace(message, properties=properties, body=body), what, bool(why))
+            return MaskedMessage(message)
+        return MaskedMessage(replace(message, properties=properties, body=body), what, bool(why))
 
     def _hides(self, name: str) -> bool:
         return name in self.properties or looks_secret(name)
@@ -165,7 +165,7 @@ class Mask:
             return entry
         text = value
         if value.startswith("jms:"):
-            text = _redacted(value) if len(value) < LONG else parse(value).redacted
+            text = _redacted(value) if len(value) < MAX_CACHED_CHARACTERS else parse(value).redacted
         if "<" in text:
             text = str(self._in_value(text)[0])
         return entry if text == value else entry._replace(value=text)
@@ -288,7 +288,7 @@ def _redacted(uri: str) -> str:
     return parse(uri).redacted
 
 
-def _in_run(rule: Rule, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:
+def _in_run(rule: MaskRule, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:
     """Hide one element in what is all of one encoding, if it is, and note that."""
     try:
         text = run[0].decode(codec, "surrogatepass")
@@ -308,7 +308,7 @@ def _hidden(entry: Property) -> Property:
     return Property(entry.name, PropertyType.STRING, HIDDEN.decode())
 
 
-def _element_rule(name: str) -> Rule:
+def _element_rule(name: str) -> MaskRule:
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no local name of an element: no prefix, no path, as in CardNumber")
     # No `<` within a tag, so that a body full of beginnings is not looked through once for each of them.
@@ -321,11 +321,11 @@ def _element_rule(name: str) -> Rule:
     pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content
     flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
     needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
-    return Rule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, name.encode().lower(), needles)
+    return MaskRule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, name.encode().lower(), needles)
 
 
-def _pattern_rule(number: int, text: str) -> Rule:
+def _pattern_rule(number: int, text: str) -> MaskRule:
     try:
-        return Rule(f"pattern {number}", re.compile(text.encode()), HIDDEN)
+        return MaskRule(f"pattern {number}", re.compile(text.encode()), HIDDEN)
     except (re.error, UnicodeEncodeError) as error:
         raise UsageError(f"{text!r} is no regular expression: {error}") from None
