@@ -12,7 +12,6 @@ from threading import Lock, Thread
 from typing import Final, NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
-import pytest
 from calling_kit import SOAP_11, SOAP_12
 from lxml import etree
 from places import ROOT
@@ -357,13 +356,6 @@ THEIR_CLIENT: Final = Side(("temporary", "no id", "named", "topic"), at_their_cl
 
 
 THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), lambda case: None)
-
-
-@pytest.fixture
-def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
-    """Run the broker of the case."""
-    found: RealBroker = request.getfixturevalue(case.broker)
-    return found
 
 
 REFUSALS: Final[list[tuple[str, str | None, Subcode]]] = [

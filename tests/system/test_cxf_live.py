@@ -76,6 +76,13 @@ def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
 
 
 @pytest.fixture
+def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
+    """Run the broker of the case."""
+    found: RealBroker = request.getfixturevalue(case.broker)
+    return found
+
+
+@pytest.fixture
 def connection(case: Case, broker: RealBroker) -> Iterator[Connection]:
     """Connect to it by the protocol of the case."""
     with soapjms.connect(url_of(broker, case)) as connection:
