@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from typing import Any
@@ -545,3 +546,13 @@ def test_a_message_that_nobody_could_read_again_is_not_captured(kind: MessageTyp
     """The mistake is said where it is made, and not by who reads the log."""
     with pytest.raises(UsageError, match=says):
         capture(Message(message_type=kind, body=body), NOW)
+
+
+def test_text_of_a_kind_of_its_own() -> None:
+    """A body that is a text of a subclass, as libraries have some, is written as text."""
+
+    class Text(str):
+        __slots__ = ()
+
+    record = from_json(line(body="plain"))
+    assert to_json(replace(record, message=replace(record.message, body=Text("plain")))) == to_json(record)
