@@ -84,7 +84,7 @@ MAX_READS: Final = 16
 GATHER_SECONDS: Final = 0.01
 """Seconds in which octets gather in the socket of who is lazy, before they are read."""
 
-HOLD: Final = 0.1
+HOLD_SECONDS: Final = 0.1
 """Seconds for which what was read is held there, to take it together."""
 
 MOST_HELD: Final = 1 << 18
@@ -348,7 +348,7 @@ class Driver(ABC):
 
         The end, and whatever else is wrong, is left to who reads next.
         """
-        until, octets, is_empty = monotonic() + HOLD, 0, True
+        until, octets, is_empty = monotonic() + HOLD_SECONDS, 0, True
         while octets < MOST_HELD:
             try:
                 with self.lock:  # as TLS is used by one thread at a time

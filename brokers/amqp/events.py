@@ -17,7 +17,7 @@ def _wrapped(kind: Any, found: Any) -> Any:
     return kind.wrap(found)
 
 
-class Happening:
+class EngineEvent:
     """An event. What it is not about is None; it is looked at before the next one."""
 
     __slots__ = ("_delivery", "_event", "_link")
@@ -56,9 +56,9 @@ class Happening:
         return _wrapped(Transport, cproton.pn_event_transport(self._event))
 
 
-def happenings(collector: Collector) -> Iterator[tuple[EventType, Happening]]:
+def happenings(collector: Collector) -> Iterator[tuple[EventType, EngineEvent]]:
     """Yield what happened, in order; each is let go of when the next is asked for."""
     collected = cast("Any", collector)._impl
     while not cproton.isnull(event := cproton.pn_collector_peek(collected)):
-        yield EventType.TYPES[cproton.pn_event_type(event)], Happening(event)
+        yield EventType.TYPES[cproton.pn_event_type(event)], EngineEvent(event)
         cproton.pn_collector_pop(collected)

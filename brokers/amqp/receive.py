@@ -39,7 +39,7 @@ from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDe
 SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
 
-PARTS: Final = 4
+CREDIT_PARTS: Final = 4
 """The broker gets credit for this part of what it may have on the way at once, where it is told nothing else."""
 
 MAX_HEAD_OCTETS: Final = 65_536
@@ -201,7 +201,7 @@ class Inlet:
         The broker is told of a part of the room at once, in time not to run dry.
         """
         self._done += 1
-        if self._done * PARTS >= self.wishes.prefetch:
+        if self._done * CREDIT_PARTS >= self.wishes.prefetch:
             done, self._done = self._done, 0
             with suppress(ConnectionLostError), self.engine.held():
                 self._give(done)

@@ -63,7 +63,7 @@ REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS
 SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
 """Constructors of a list or map whose size is one octet."""
 
-SMALL: Final = 65_536
+SMALL_MESSAGE_OCTETS: Final = 65_536
 """Octets up to which a message is copied, as it takes less than to look into octets that may change."""
 
 MAX_SECTIONS: Final = 10_000
@@ -109,7 +109,7 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Sec
     Raises:
         MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
     """
-    if len(octets) <= SMALL:
+    if len(octets) <= SMALL_MESSAGE_OCTETS:
         octets = bytes(octets)
     view = memoryview(octets)
     at = seen = 0

@@ -38,7 +38,7 @@ MAX_HEAD_OCTETS: Final = 1 << 20
 MAX_HEADERS: Final = 10_000
 """Octets and lines of the headers of a frame that are kept as they are."""
 
-SHORT: Final = 256
+SHORT_LINE_CHARACTERS: Final = 256
 """Characters of a line that is remembered once it was read."""
 
 MAX_LINE_OCTETS: Final = 4096
@@ -304,7 +304,7 @@ def read(frame: bytes) -> Frame | None:
     command, *lines = frame[:end].decode("utf-8", "replace").split("\n")
     headers: dict[str, str] = {}
     for line in lines:
-        name, value = (_header if len(line) <= SHORT else _header.__wrapped__)(line)
+        name, value = (_header if len(line) <= SHORT_LINE_CHARACTERS else _header.__wrapped__)(line)
         if name and name not in headers:
             headers[name] = value
     return Frame(command, headers, frame[end + 2 : -1])

@@ -154,7 +154,7 @@ KEEP_SECONDS: Final = 0.005
 GATHER_SECONDS: Final = 0.01
 """Seconds in which octets gather in the socket of who is lazy, before they are read."""
 
-HOLD: Final = 0.1
+HOLD_SECONDS: Final = 0.1
 """Seconds for which what was read is held, once it had to be waited for, to tell of all together."""
 
 MOST_HELD: Final = 1 << 18
@@ -465,7 +465,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _gather(self, octets: int) -> None:
         """Read on for a moment, and tell of nothing: what came until then is told of together."""
         assert self._use is not None
-        until = monotonic() + HOLD
+        until = monotonic() + HOLD_SECONDS
         while self._broken is None and octets < MOST_HELD and monotonic() < until:
             try:
                 data = self._use.poll()

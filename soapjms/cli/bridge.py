@@ -135,8 +135,7 @@ def http_command(
     """
     log_to_terminal(log_level, debug=is_debug())
     raise_limit()
-    stop, board, behind = Event(), Board(), _behind(to, wsdl)
-    known = read_names(names)
+    stop, board, behind, known = Event(), Board(), _behind(to, wsdl), read_names(names)
     with ExitStack() as stack:
         open_connection = stack.enter_context(
             opened(connection, _place(behind), known, options["properties"], options["timeout"])
@@ -156,9 +155,8 @@ def http_command(
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
             announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
-        dead = watch(
-            partial(_health, open_connection, bridge, listener), stop, partial(board.note, BRIDGE_PROCESS_NUMBER)
-        )
+        health_of_all = partial(_health, open_connection, bridge, listener)
+        dead = watch(health_of_all, stop, partial(board.note, BRIDGE_PROCESS_NUMBER))
         if dead is not None:
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()

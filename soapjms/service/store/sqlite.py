@@ -66,10 +66,10 @@ LOCK_WARNING_SECONDS: Final = 2.0
 SWEEP_LOCK_SECONDS: Final = 0.2
 """Seconds that cleaning up waits for it; then it is left to the next time."""
 
-PROBING: Final = 0.02
+PROBE_SECONDS: Final = 0.02
 """Seconds that is tried whether the first file can be written, while nobody wants to."""
 
-LOCKED: Final = 4.0
+LOCKED_SECONDS: Final = 4.0
 """Seconds after which that is a problem, where nobody has committed anything there meanwhile either."""
 
 TRANSACTION_POLL_SECONDS: Final = 1.0
@@ -509,14 +509,14 @@ class SqliteStore(Store):
         self._sign_at, self._sign_error = time.monotonic(), ""
         now = time.monotonic()
         self._locked_since = min(now, self._locked_since) if self._is_taken(commits) else math.inf
-        self._is_locked = now - self._locked_since >= LOCKED
+        self._is_locked = now - self._locked_since >= LOCKED_SECONDS
 
     def _is_taken(self, commits: int) -> bool:
         """Say whether others have the first file, and nobody of them has committed anything since the last look."""
         if commits != self._commits or self._turn.locked():  # who waits for it here tells so
             return False
         try:
-            self._take_turn(PROBING)
+            self._take_turn(PROBE_SECONDS)
         except StoreError as error:
             log.debug("nothing can be written there now: %s", error)
             return not self._closing.is_set()
