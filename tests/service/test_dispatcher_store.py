@@ -135,7 +135,7 @@ class TestRedelivered(WithStore):
         self, connection: Connection, service: Service, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where others have the store's file locked for long, it is not ready, though no request waits for it."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 0.2)
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED_SECONDS", 0.2)
         with (
             SqliteStore(path, lease=0.2) as store,
             Dispatcher(connection, URI, service, store=store) as dispatcher,

@@ -518,7 +518,7 @@ sys.stdin.read()
 
     def test_locked_while_nobody_waits(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """That others have the file for long is a problem before anybody wants it, until they let go."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 0.2)
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED_SECONDS", 0.2)
         with SqliteStore(path, lease=0.2) as store, closing(sqlite3.connect(path, isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             eventually(lambda: f"{path}: process {os.getpid()} has it locked" in store.problem, "it is the problem")
@@ -533,7 +533,7 @@ sys.stdin.read()
 
     def test_often_locked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Transactions of others are no problem while they are short, however many there are."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 1.0)
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED_SECONDS", 1.0)
         problems = set[str]()
         with SqliteStore(path, lease=0.2) as store, closing(sqlite3.connect(path, isolation_level=None)) as holder:
             holder.execute("PRAGMA synchronous = OFF")  # a commit takes no time
