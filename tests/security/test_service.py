@@ -320,6 +320,18 @@ class TestStore:
             assert isinstance(other, Claim)
             assert other.copied
 
+    @pytest.mark.parametrize("later", [b"10", b"1" * KEY_OCTETS, b"1" + bytes(KEY_OCTETS - 1)])
+    def test_longer_name(self, path: Path, later: bytes) -> None:
+        """A name that begins with another one is another request, also if it came first."""
+        with SqliteStore(path) as store:
+            longer, shorter = store.begin(later), store.begin(b"1")
+            assert isinstance(longer, Claim)
+            assert isinstance(shorter, Claim)
+            assert (longer.copied, shorter.copied) == (False, False)
+            shorter.transaction.execute("CREATE TABLE x (y)")
+            shorter.finish(None)
+            assert store.begin(later) is None
+
     def test_older_file(self, path: Path) -> None:
         """What an older version wrote, a name without place, is found by any place."""
         with SqliteStore(path) as store:

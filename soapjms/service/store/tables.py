@@ -216,8 +216,9 @@ class File:
     def places(self, name: bytes) -> list[bytes]:
         """List keys that begin with a name, the oldest first: all without a place of their own, and of others a few."""
         found = self._connection.execute(
-            "SELECT number, key FROM soapjms_requests WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
-            (name, name + b"\xff" * KEY_OCTETS, MAX_LISTED_KEYS),
+            "SELECT number, key FROM soapjms_requests"
+            " WHERE key BETWEEN ? AND ? AND length(key) IN (?, ?) ORDER BY key LIMIT ?",
+            (*_keys_of(name), MAX_LISTED_KEYS),
         ).fetchall()
         return [key for _, key in sorted(found)]
 
@@ -354,8 +355,8 @@ class Ledger(File):
     def is_copy(self, name: bytes, number: int) -> bool:
         """Say whether a request with the name of this one came before it."""
         found = self._connection.execute(
-            "SELECT 1 FROM soapjms_requests WHERE key BETWEEN ? AND ? AND number < ? LIMIT 1",
-            (name, name + b"\xff" * KEY_OCTETS, number),
+            "SELECT 1 FROM soapjms_requests WHERE key BETWEEN ? AND ? AND length(key) IN (?, ?) AND number < ? LIMIT 1",
+            (*_keys_of(name), number),
         ).fetchone()
         return found is not None
 
@@ -477,6 +478,11 @@ class Ledger(File):
     def forget_owner(self, owner: str, sign: float) -> None:
         """Forget an owner that gave no sign of life since."""
         self._connection.execute("DELETE FROM soapjms_owners WHERE owner = ? AND until = ?", (owner, sign))
+
+
+def _keys_of(name: bytes) -> tuple[bytes, bytes, int, int]:
+    """Return what the keys of a name are between, and how long they are: a longer name may begin like this one."""
+    return name, name + b"\xff" * KEY_OCTETS, len(name), len(name) + KEY_OCTETS
 
 
 def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
