@@ -22,6 +22,17 @@ from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, Unsu
 from brokers.message import Destination, DestinationKind
 from brokers.threads.pool import Crew, Turns, at_once
 
+# What a `lazy` consumer's connection does, over each protocol
+
+GATHER_SECONDS: Final = 0.01
+"""Seconds in which octets gather in the socket before they are read."""
+
+HOLD_SECONDS: Final = 0.1
+"""Seconds for which what was read is held, to handle it together."""
+
+MAX_HELD_OCTETS: Final = 1 << 18
+"""Octets after which it is handled anyway."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:

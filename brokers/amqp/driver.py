@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 
 from proton import Condition, ProtonException
 
+from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.amqp.machine import AmqpMachine, Handlers
 from brokers.amqp.stack import start
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
@@ -80,15 +81,6 @@ READ_OCTETS: Final = 65_536
 
 MAX_READS: Final = 16
 """Chunks that are read before others get the lock."""
-
-GATHER_SECONDS: Final = 0.01
-"""Seconds in which octets gather in the socket of who is lazy, before they are read."""
-
-HOLD_SECONDS: Final = 0.1
-"""Seconds for which what was read is held there, to take it together."""
-
-MOST_HELD: Final = 1 << 18
-"""Octets after which it is taken anyway."""
 
 JOIN_SECONDS: Final = 0.5
 """Seconds that the thread gets to end."""
@@ -349,7 +341,7 @@ class Driver(ABC):
         The end, and whatever else is wrong, is left to who reads next.
         """
         until, octets, is_empty = monotonic() + HOLD_SECONDS, 0, True
-        while octets < MOST_HELD:
+        while octets < MAX_HELD_OCTETS:
             try:
                 with self.lock:  # as TLS is used by one thread at a time
                     read = connected.recv(READ_OCTETS)

@@ -39,6 +39,7 @@ from typing import Any, Final, Protocol
 from stomp.transport import BaseTransport
 from stomp.utils import parse_frame
 
+from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
 from brokers.errors import ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, passed_of, read
@@ -150,15 +151,6 @@ doubt, so the session ends."""
 
 KEEP_SECONDS: Final = 0.005
 """Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
-
-GATHER_SECONDS: Final = 0.01
-"""Seconds in which octets gather in the socket of who is lazy, before they are read."""
-
-HOLD_SECONDS: Final = 0.1
-"""Seconds for which what was read is held, once it had to be waited for, to tell of all together."""
-
-MOST_HELD: Final = 1 << 18
-"""Octets after which it is told of anyway."""
 
 MIN_WAIT_SECONDS: Final = 0.0003
 """Seconds that reading takes at least where something had to be waited for."""
@@ -466,7 +458,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """Read on for a moment, and tell of nothing: what came until then is told of together."""
         assert self._use is not None
         until = monotonic() + HOLD_SECONDS
-        while self._broken is None and octets < MOST_HELD and monotonic() < until:
+        while self._broken is None and octets < MAX_HELD_OCTETS and monotonic() < until:
             try:
                 data = self._use.poll()
             except NOT_NOW:

@@ -117,15 +117,15 @@ class Worker:
         work = Work(delivery, RespondingNode(self._setting))
         if self._observers is not None:
             work.observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
+        is_over = False
         try:
-            if self._read_counted(work) and (work.is_finished or self._serve(work)):
-                return work
-            return None
+            is_over = self._read_counted(work) and (work.is_finished or self._serve(work))
+            return work if is_over else None
         except MemoryError as error:
             why = str(error) or "there is not memory enough"
         finally:
             self._problems.pop(get_ident(), None)
-            if not work.is_finished and work.observed is not None:
+            if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
         del work  # with what was read of it; the rest is gone with the frames of the error
         self._tally.add("out of memory")

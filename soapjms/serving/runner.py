@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from threading import Event
@@ -324,7 +323,7 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return import_module(module_name), name
+        return importlib.import_module(module_name), name
     except (Exception, SystemExit) as error:  # a module may end the program while it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and error.name in (
             module_name,

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from calling_kit import arrivals, eventually, fresh, request_message, take_one
-from cli_kit import ROOT, process, run, said
+from cli_kit import process, run, said
+from places import ROOT
 from ports import nobody
 from real_brokers import RealBroker
 from wsdl_kit import DATA

@@ -10,7 +10,8 @@ from typing import Any, Final
 import click
 import pytest
 from calling_kit import PATIENCE, eventually, fresh
-from cli_kit import ROOT, said
+from cli_kit import said
+from places import ROOT
 from serving_kit import started
 from wsdl_kit import DATA
 

@@ -18,8 +18,9 @@ import pytest
 from calling_kit import PATIENCE, envelope, eventually
 from cli_kit import process
 from click.testing import CliRunner, Result
+from places import ROOT
 from ports import nobody
-from serving_kit import ROOT, SERVICES, asked, port_of, serving
+from serving_kit import SERVICES, asked, port_of, serving
 
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker as EmbeddedBroker

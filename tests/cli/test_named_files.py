@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from calling_kit import envelope
-from cli_kit import ROOT, command, environment, run
+from cli_kit import command, environment, run
+from places import ROOT
 
 import brokers
 from brokers.errors import BrokerError

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 from calling_kit import PATIENCE
-from processes_kit import ROOT
+from places import ROOT
 
 from soapjms import SqliteStore
 from soapjms.service.store.base import FinishedBefore

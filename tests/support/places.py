@@ -7,6 +7,5 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SUPPORT: Final = ROOT / "tests/support"
-PEERS: Final = ROOT / "tests/peers"
 DATA: Final = ROOT / "tests/data"
 VECTORS: Final = ROOT / "tests/vectors"

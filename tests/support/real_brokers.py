@@ -30,7 +30,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from broker_certificates import Certificates
-from broker_recipes import BUILD, CLASSIC_FILES, LOGGING, ROOT, Artemis, Classic, Counters, Ports, Recipe
+from broker_recipes import BUILD, CLASSIC_FILES, LOGGING, Artemis, Classic, Counters, Ports, Recipe
+from places import ROOT
 from ports import free_ports
 
 AGENT: Final = BUILD / "jolokia" / "agent.jar"

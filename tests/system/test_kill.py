@@ -14,8 +14,7 @@ import pytest
 from call_checker import Verdict
 from kill_kit import WORKLOADS, Result, is_good, table
 from kill_schedule import DECK, schedule
-from places import SUPPORT
-from processes_kit import ROOT
+from places import ROOT, SUPPORT
 
 KIT = SUPPORT / "kill_kit.py"
 SEED = 2650

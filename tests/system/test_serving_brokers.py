@@ -37,8 +37,8 @@ from calling_kit import (
     url_of,
 )
 from lxml import etree
-from places import SUPPORT
-from serving_kit import ROOT, SERVICES, serving
+from places import ROOT, SUPPORT
+from serving_kit import SERVICES, serving
 
 import soapjms
 from brokers import Connection, queue
