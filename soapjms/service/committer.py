@@ -231,8 +231,8 @@ class Committer:
 
     def lose(self, group: Sequence[Work], why: str) -> None:
         """Count requests that are not accepted; the broker delivers them again."""
-        self.tally.add("lost", times=len(group))
         log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
+        self.tally.add("lost", times=len(group))
         for work in group:
             _fail(work)
             work.tell(Outcome.LOST)
@@ -366,8 +366,8 @@ class Committer:
         if isinstance(error, DestinationGoneError) and work.dead is None:
             work.awaited = True  # before `take`, as its end may come at once
             if self.comebacks.take(work):
-                self.tally.add("client awaited")
                 log.info("an answer is sent again, as its client may be back soon: %s", error)
+                self.tally.add("client awaited")
                 return
             work.awaited = False
         self._answer_ended(work, error)
@@ -387,8 +387,8 @@ class Committer:
         if work.dead is None:
             work.tell(Outcome.UNDELIVERED)
         work.node.send_failed()
-        self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
         log.warning("the answer to request %s was not delivered: %s", work.delivery.message.message_id, error)
+        self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
 
     # Dead letters
 
@@ -428,8 +428,8 @@ class Committer:
 
     def _reject(self, work: Work, reason: str) -> None:
         """Have the broker put a request on its dead-letter destination: nothing is lost."""
-        self.tally.add("rejected")
         log.error("a request was rejected: %s", reason)
+        self.tally.add("rejected")
         _fail(work)
         try:
             work.delivery.reject(reason[:MAX_REASON_CHARACTERS])

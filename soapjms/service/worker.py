@@ -128,8 +128,8 @@ class Worker:
             if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
         del work  # with what was read of it; the rest is gone with the frames of the error
-        self._tally.add("out of memory")
         log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
+        self._tally.add("out of memory")
         delivery.release()
         return None
 
@@ -142,8 +142,8 @@ class Worker:
         """
         delivery, message = work.delivery, work.delivery.message
         if is_expired(message):
-            self._tally.add("expired")
             log.info("a request was skipped, as it expired at %s", message.expiration)
+            self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
         if message.size >= LARGE_BODY_OCTETS or was_delivered_before(delivery):
@@ -228,14 +228,14 @@ class Worker:
                 work.observed.fault(event.subcode)
             self._refuse(work, event, event.fault)
         elif isinstance(said, AddressingFault):
-            self._tally.add("refused", said.code)
             log.warning("the addressing headers of a request were refused: %r", said.reason)
+            self._tally.add("refused", said.code)
             self._refuse(work, event, refused(said, said.build(event.envelope.version)))
         else:
             self._tally.add("accepted")
             if event.tolerated:
-                self._tally.add("tolerated")
                 log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
+                self._tally.add("tolerated")
             if work.observed is not None:
                 work.observed.operation = work.match.operation
             work.accepted, work.conversation = event, said
@@ -364,8 +364,8 @@ class Worker:
         if work.observed is not None:
             work.observed.redelivered = True
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
-            self._tally.add("repeat refused")
             log.warning("a request that was finished before came again, and was not let pass to what the store has")
+            self._tally.add("repeat refused")
             refusal = _response_of(work, outcome)[0] if failure is None else None
             work.finish(refusal or work.fault(None))
             return True
@@ -378,8 +378,8 @@ class Worker:
         return True
 
     def _note_copy(self) -> None:
-        self._tally.add("reply refused")
         log.warning("a request was repeated, to be answered at another place, and gets no answer")
+        self._tally.add("reply refused")
 
     def _note_store_error(self, error: StoreError) -> None:
         said, level = str(error), logging.ERROR

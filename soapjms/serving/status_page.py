@@ -281,7 +281,7 @@ class Board:
         self._lock = Lock()
         self._reports: dict[int, tuple[float, Health]] = {}
         self._starting: dict[int, float] = {}
-        self._changed = time.monotonic()
+        self._problem = ""
 
     def started(self, pid: int) -> None:
         """Take note that a process was started, which is to report."""
@@ -291,13 +291,13 @@ class Board:
     def note(self, pid: int, health: Health) -> None:
         """Take a report."""
         with self._lock:
-            self._changed = time.monotonic()
-            self._reports[pid] = self._changed, health
+            self._reports[pid] = time.monotonic(), health
             self._starting.pop(pid, None)
 
-    def forget(self, pid: int) -> None:
-        """Forget a process that has ended."""
+    def forget(self, pid: int, problem: str = "") -> None:
+        """Forget a process that has ended; `problem` says why, for as long as there is no other."""
         with self._lock:
+            self._problem = problem
             self._reports.pop(pid, None)
             self._starting.pop(pid, None)
 
@@ -308,14 +308,14 @@ class Board:
     def members(self) -> dict[str, Any]:
         """Return the JSON form.
 
-        Ready is who has a process that is. Live is who has a process that is, or may be starting one (for some seconds
-        after the last report), and has none that hangs: it works on nothing and does not end, so nobody replaces it.
+        Ready is who has a process that is. Live is who has a process that is, or none at all, as one is started then;
+        and has none that hangs: it works on nothing and does not end, so nobody replaces it.
         """
         seen = self._seen()
-        may_start = not seen and time.monotonic() - self._changed < STALE_SECONDS
         return {
-            "live": not any(each.hangs for each in seen) and (may_start or any(each.health.live for each in seen)),
+            "live": not any(each.hangs for each in seen) and (not seen or any(each.health.live for each in seen)),
             "ready": any(each.health.ready for each in seen),
+            "problem": "" if seen else self._problem,
             "processes": [{"pid": each.pid, **asdict(each.health), "age": round(each.age, 3)} for each in seen],
         }
 

@@ -86,6 +86,7 @@ def serve(
             stop = Event()
             stack.enter_context(ending(stop))
         if options.processes == 1:
+            board.started(os.getpid())
             return run(options, stop, partial(board.note, os.getpid()), announce)
         return Supervisor(options, board, metrics, announce=announce, initializer=initializer).run(stop)
 
@@ -108,12 +109,14 @@ class ProcessSlot:
         process: the one that runs; None for none.
         pipe: it reports there, and it ends when this end is closed.
         since: when it started, or when the next one is to start, by the monotonic clock.
+        problem: why it ends, as it said itself.
         failures: how many in a row ended soon.
     """
 
     process: BaseProcess | None = None
     pipe: Pipe | None = None
     since: float = 0.0
+    problem: str = ""
     failures: int = 0
 
     def pause(self) -> float:
@@ -228,6 +231,8 @@ class Supervisor:
                     self._has_served = True
                     if slot.process is not None:
                         self._board.note(slot.process.pid or 0, health)
+                case (None, problem):
+                    slot.problem = problem
                 case (text, members):
                     self._announce(text, members)
                 case (refusal,):
@@ -238,7 +243,9 @@ class Supervisor:
     def _ended(self, slot: ProcessSlot, process: BaseProcess, stop: Event) -> None:
         process.join()
         pid, status = process.pid, process.exitcode
-        self._clear(slot)
+        why = f": {slot.problem}" if slot.problem else ""
+        problem = f"process {pid} ended with {status}{why}"
+        self._clear(slot, problem)
         if self._refusal is not None:
             return
         if stop.is_set():  # it was told to end as well, as by Ctrl-C
@@ -246,17 +253,17 @@ class Supervisor:
         else:
             pause = slot.pause()
             slot.since = time.monotonic() + pause
-            log.error("process %s ended with %s; another starts in %g s", pid, status, pause)
+            log.error("%s; another starts in %g s", problem, pause)
 
-    def _clear(self, slot: ProcessSlot) -> None:
+    def _clear(self, slot: ProcessSlot, problem: str = "") -> None:
         if slot.process is not None:
             slot.process.join()
             pid = slot.process.pid or 0
-            self._board.forget(pid)
+            self._board.forget(pid, problem)
             if self._metrics is not None:
                 self._metrics.forget(pid)
             slot.process.close()
-            slot.process = None
+            slot.process, slot.problem = None, ""
         if slot.pipe is not None:
             slot.pipe.close()
             slot.pipe = None
@@ -310,5 +317,6 @@ def _serve_in_child(options: ServeOptions, pipe: Pipe, initializer: Callable[[],
             tell(f"{error}")
             sys.exit(1)
         except (BrokerError, StoreError) as error:
-            sys.exit(f"Error: {error}")
+            tell(None, f"{error}")
+            sys.exit(1)
         sys.exit(0 if is_well else 1)

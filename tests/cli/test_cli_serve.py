@@ -308,7 +308,7 @@ class TestHealthPage:
 
     def test_starting(self, board: Board, port: int) -> None:
         """Before the first report it is live, and not ready."""
-        assert asked(port, "/live") == (200, {"live": True, "ready": False, "processes": []})
+        assert asked(port, "/live") == (200, {"live": True, "ready": False, "problem": "", "processes": []})
         assert asked(port, "/ready")[0] == 503
 
     @pytest.mark.parametrize(
@@ -362,24 +362,14 @@ class TestHealthPage:
         board.note(2, WELL)
         assert (asked(port, "/live")[0], board.hung()) == (200, {})
 
-    def test_never_started(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where no process ever reports, or none any more, nobody is known to live after a while."""
-        now = time.monotonic()
-        monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
-        nothing = {"live": False, "ready": False, "processes": []}
-        now += STALE_SECONDS
-        assert asked(port, "/live") == asked(port, "/ready") == (503, nothing)
+    def test_ended(self, board: Board, port: int) -> None:
+        """Of processes that ended is told why, until there is another; a restart of all would not help."""
         board.note(1, WELL)
-        board.forget(1)
-        assert asked(port, "/live") == (200, nothing | {"live": True})
-        now += STALE_SECONDS
-        assert asked(port, "/live") == (503, nothing)
-
-    def test_forgotten(self, board: Board, port: int) -> None:
-        """A process that ended is not told of."""
-        board.note(1, WELL)
-        board.forget(1)
-        assert asked(port, "/ready") == (503, {"live": True, "ready": False, "processes": []})
+        board.forget(1, "process 1 ended with 1: no broker")
+        said = {"live": True, "ready": False, "problem": "process 1 ended with 1: no broker", "processes": []}
+        assert (asked(port, "/live"), asked(port, "/ready")) == ((200, said), (503, said))
+        board.note(2, WELL)
+        assert asked(port, "/ready")[1]["problem"] == ""
 
     def test_other_requests(self, port: int) -> None:
         """There is nothing else, and HEAD has no body."""

@@ -241,8 +241,9 @@ class TestReplayed:
 class TestDeliveredAgain:
     """What the broker delivers again is answered from the store, as before."""
 
+    @BOTH
     @pytest.mark.parametrize("later", [0.0, 10_000.0])
-    def test_verified(self, path: Path, later: float) -> None:
+    def test_verified(self, path: Path, later: float, transactional: bool) -> None:
         """The hook of another process lets it pass, also after the age at which a token is refused; it does not run."""
         broker, runs = Broker(), list[Any]()
         body = secured(digested())
@@ -250,14 +251,21 @@ class TestDeliveredAgain:
             with Listener(broker, port=0) as listener:
                 bank = Bank(broker, listener, runs, dict)
                 with Dispatcher(
-                    LosesCommits(broker.connect()), URI, account(runs, verify=tokens()), workers=1, store=path
+                    LosesCommits(broker.connect()),
+                    URI,
+                    account(runs, verify=tokens()),
+                    workers=1,
+                    store=path,
+                    transactional=transactional,
                 ) as first:
                     bank.send(recorded(body))
                     eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
             late = UsernameTokens(PASSWORDS, clock=lambda: 1_700_000_000.0 + later)
             with (
                 broker.connect() as connection,
-                Dispatcher(connection, URI, account(runs, verify=late), store=path) as second,
+                Dispatcher(
+                    connection, URI, account(runs, verify=late), store=path, transactional=transactional
+                ) as second,
             ):
                 assert b"BALANCE 4711 of ann" in (victim.take(1)[0].body or b"")
                 eventually(lambda: second.counts["answered"] == 1, "it was counted")

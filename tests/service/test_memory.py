@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -173,35 +174,50 @@ class TestConsumers:
 PROGRAM = """
 import resource, sys, threading
 from pathlib import Path
-import brokers
+import soapjms
+from lxml import etree
 
-def take(delivery):
-    if delivery.message.body == b"limit":
+url, name, transactional, store = sys.argv[1:]
+options = {"transactional": transactional == "True", "store": store or None}
+service = soapjms.Service()
+
+@service.operation("{urn:greeter}greetMe")
+def greet(request):
+    if request.element.text == "limit":
         status = Path("/proc/self/status").read_text("utf-8")
         (used,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmSize:"))
         resource.setrlimit(resource.RLIMIT_AS, (used + (10 << 20),) * 2)
-    delivery.accept()
-    print(delivery.message.body.decode(), flush=True)
+    answer = etree.Element("{urn:greeter}greetMeResponse")
+    answer.text = f"Hello {request.element.text}"
+    return answer
 
 threading.stack_size(1 << 18)
-with brokers.connect(sys.argv[1]) as connection, connection.consume(brokers.queue(sys.argv[2]), take, prefetch=2):
+with (
+    soapjms.connect(url) as connection,
+    soapjms.Dispatcher(connection, f"jms:queue:{name}", service, **options),
+):
     sys.stdin.read()
     print("generation", connection.generation, flush=True)
 """
-"""Takes messages; after one that says so it has 10 MiB more."""
+"""Greets; once it was told so it has 10 MiB more."""
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("protocol", ["amqp", "stomp"])
-def test_larger_than_the_memory(protocol: str, activemq: RealBroker) -> None:
+def test_larger_than_the_memory(
+    protocol: str, transactional: bool, is_stored: bool, activemq: RealBroker, tmp_path: Path
+) -> None:
     """What there is no room for, once it comes, is a dead letter in the end, and costs no connection."""
     name, size = fresh(), 16 << 20
     url = activemq.amqp_url if protocol == "amqp" else activemq.stomp_url
-    arguments = [sys.executable, "-c", PROGRAM, url, name]
+    store = str(tmp_path / "requests.db") if is_stored else ""
     with (
         soapjms.connect(activemq.amqp_url) as connection,
+        Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
         subprocess.Popen(
-            arguments,
+            [sys.executable, "-c", PROGRAM, url, name, str(transactional), store],
             env={**os.environ, "MALLOC_ARENA_MAX": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -209,12 +225,9 @@ def test_larger_than_the_memory(protocol: str, activemq: RealBroker) -> None:
             text=True,
         ) as program,
     ):
-        assert program.stdout is not None
-        connection.send(octets(b"limit", name)).result(PATIENCE)
-        assert program.stdout.readline() == "limit\n"
+        assert text_of(client.call(envelope("limit"))) == "Hello limit"
         connection.send(octets(bytes(size), name)).result(PATIENCE)
-        connection.send(octets(b"next", name)).result(PATIENCE)
-        assert program.stdout.readline() == "next\n"
+        assert text_of(client.call(envelope("next"))) == "Hello next"
         assert take_one(connection, queue(f"DLQ.{name}")).size == size
         out, said = program.communicate("", PATIENCE)
     assert out == "generation 1\n"

@@ -14,7 +14,7 @@ from calling_kit import (
     Wrapped,
 )
 
-from brokers import Transaction
+from brokers import Completion, Delivery, Message, SendResult, Transaction
 from soapjms import SqliteStore
 from soapjms.service.store.base import Claim, Store
 from soapjms.service.store.effects import ServiceConnection
@@ -112,11 +112,15 @@ def failing_service(kind: type[ServiceConnection], failures: Failures) -> type[s
 
 
 class LosesCommits(Wrapped):
-    """A connection that is closed instead of each commit: all was done, and nobody was told."""
+    """A connection that is closed instead of each commit and answer: all was done, and nobody was told."""
 
     def begin(self) -> Transaction:
         self.inner.close(0)
         return self.inner.begin()
+
+    def answer(self, delivery: Delivery, response: Message) -> Completion[SendResult]:
+        self.inner.close(0)
+        return self.inner.answer(delivery, response)
 
 
 class Died(Store):
