@@ -206,7 +206,7 @@ def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.N
     common = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(options.seconds)]
     if options.persistent:
         common.append("--persistent")
-    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)[0]
+    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)[0][0]
 
 
 def stay() -> None:
@@ -217,10 +217,9 @@ def stay() -> None:
     print(time.process_time() - started, flush=True)
 
 
-def run_processes(base: list[str], kind: str, timeout: float) -> tuple[float, float]:
-    """Start a service and a client as processes of a benchmark, and return the number that each of them prints.
-
-    That of the client comes first; that of the service is the seconds of processor time that it took.
+def run_processes(base: list[str], kind: str, timeout: float) -> tuple[list[float], float]:
+    """Start a service and a client as processes of a benchmark; return what the client prints, and the number of the
+    service: the seconds of processor time that it took.
     """
     with subprocess.Popen(
         [*base, "--side", f"{kind}-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -235,7 +234,7 @@ def run_processes(base: list[str], kind: str, timeout: float) -> tuple[float, fl
         finally:
             service.stdin.close()
             service.wait(30)
-        return float(done.stdout), float(service.stdout.read())
+        return [float(each) for each in done.stdout.split()], float(service.stdout.read())
 
 
 def compare(options: argparse.Namespace) -> None:

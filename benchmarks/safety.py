@@ -178,7 +178,8 @@ def run_side(side: str, row: str, url: str, name: str, in_flight: int, seconds: 
     """Start a service and a client as processes, and return what they print; see `run_processes`."""
     common = [sys.executable, __file__, "--url", url, "--name", name, "--in-flight", str(in_flight)]
     base = [*common, "--seconds", str(seconds), "--rows", row]
-    return run_processes(base, side, seconds + 900)
+    (rate,), processor = run_processes(base, side, seconds + 900)
+    return rate, processor
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from calls import ENVELOPE, WARM_UP, run_processes, stay
 
@@ -48,7 +48,7 @@ def service(url: str, name: str, in_flight: int, without: str | None) -> None:
 
 
 def client(url: str, name: str, in_flight: int, without: str | None, seconds: float) -> None:
-    """Call for some seconds, and print calls a second."""
+    """Call for some seconds; print calls a second, and the microseconds of processor time that one took here."""
     import brokers
     import soapjms
 
@@ -58,44 +58,55 @@ def client(url: str, name: str, in_flight: int, without: str | None, seconds: fl
             for _ in range(WARM_UP):
                 made.call(ENVELOPE)
             waiting = deque(made.submit(ENVELOPE) for _ in range(in_flight))
-            calls, started = 0, time.perf_counter()
+            calls, started, used = 0, time.perf_counter(), time.process_time()
             while time.perf_counter() - started < seconds:
                 waiting.popleft().result().raise_for_fault()
                 waiting.append(made.submit(ENVELOPE))
                 calls += 1
-            print(calls / (time.perf_counter() - started))
+            print(calls / (time.perf_counter() - started), (time.process_time() - used) / calls * 1e6)
             for future in waiting:
                 future.result()
 
 
-def rate(url: str, name: str, in_flight: int, seconds: float, without: str) -> float:
-    """Start both sides, and return calls a second."""
+class Cost(NamedTuple):
+    """Calls a second, and the microseconds of processor time that a call takes of client and service."""
+
+    rate: float
+    client: float
+    service: float
+
+
+def cost(url: str, name: str, in_flight: int, seconds: float, without: str) -> Cost:
+    """Start both sides, and return what calls cost."""
     words = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(seconds)]
     if without:
         words += ["--without", without]
-    return run_processes([sys.executable, __file__, *words], "our", seconds + 60)[0]
+    (rate, client), service = run_processes([sys.executable, __file__, *words], "our", seconds + 60)
+    return Cost(rate, client, service / (rate * seconds + WARM_UP) * 1e6)
 
 
 def compare(options: argparse.Namespace) -> None:
     """Print a row for each option and number of calls in flight."""
     from real_brokers import start_activemq
 
-    print(f"{'option':<8}  {'in flight':>9}  {'with/s':>7}  {'without/s':>9}  {'ratio':>5}  spread")
+    print("each with the option / without it, and the median of the ratios; processor time in us a call")
+    print(f"{'option':<8}{'in flight':>10}{'calls a second':>22}{'client':>22}{'service':>22}")
     with start_activemq() as broker:
         for option in options.options:
             for in_flight in options.in_flight:
-                pairs = list[tuple[float, float]]()
+                pairs = list[tuple[Cost, Cost]]()
                 for number in range(options.pairs):
                     name = f"scheduling.{option}.{in_flight}.{number}"
-                    ours = rate(broker.stomp_url, f"{name}.with", in_flight, options.seconds, "")
-                    pairs.append((ours, rate(broker.stomp_url, f"{name}.without", in_flight, options.seconds, option)))
-                ratios = [one / other for one, other in pairs]
-                one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
-                print(
-                    f"{option:<8}  {in_flight:>9}  {one:>7.0f}  {other:>9.0f}  {statistics.median(ratios):>5.2f}"
-                    f"  {min(ratios):.2f} to {max(ratios):.2f}",
-                    flush=True,
-                )
+                    ours = cost(broker.stomp_url, f"{name}.with", in_flight, options.seconds, "")
+                    pairs.append((ours, cost(broker.stomp_url, f"{name}.without", in_flight, options.seconds, option)))
+                cells = (told([(one[at], other[at]) for one, other in pairs]) for at in range(len(Cost._fields)))
+                print(f"{option:<8}{in_flight:>10}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
+
+
+def told(pairs: list[tuple[float, float]]) -> str:
+    """Write the medians of both sides, and of their ratios."""
+    one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return f"{one:.0f} / {other:.0f} = {statistics.median(one / other for one, other in pairs):.2f}"
 
 
 def main() -> None:

@@ -113,12 +113,13 @@ class StompArrival(NamedTuple):
     """A MESSAGE frame as it came, and the subscription that it came by.
 
     Of one above the limit the body was passed over, `size` octets; `refusal` says why. `mark` stands for a body that
-    was let go of.
+    was let go of. `is_own` says whether its id may be one that the broker gives.
     """
 
     subscription: StompSubscription
     headers: Mapping[str, str]
     body: bytes
+    is_own: bool
     size: int = 0
     refusal: str = ""
     mark: int | None = None
@@ -130,8 +131,7 @@ class StompArrival(NamedTuple):
         link = self.subscription.link
         if link.dialect.own_ids is None or self.subscription.is_untold:
             return True
-        is_own = link.dialect.own_ids.fullmatch(self.headers.get("message-id", "")) is not None
-        return is_own and (not link.strangers or self._sender not in link.strangers)
+        return self.is_own and (not link.strangers or self._sender not in link.strangers)
 
     @property
     def _sender(self) -> str:
@@ -152,7 +152,7 @@ class StompArrival(NamedTuple):
     def without_body(self) -> StompArrival:
         """Return what is kept of it until the broker was told."""
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
-        return StompArrival(self.subscription, self.headers, b"", self.size, self.refusal, mark)
+        return self._replace(body=b"", mark=mark, read_at=None)
 
 
 class Acceptances:

@@ -314,13 +314,13 @@ def read(frame: bytes) -> Frame | None:
 def _header(line: str) -> tuple[str, str]:
     """Return what a line of the headers says; no name where it is none. Most lines are in many messages."""
     name, colon, value = line.partition(":")
-    return (unescape(name), unescape(value)) if colon else ("", "")
+    if not colon:
+        return "", ""
+    return (unescape(name), unescape(value)) if "\\" in line else (name, value)
 
 
 def unescape(text: str) -> str:
     """Return what a name or a value of a header means."""
-    if "\\" not in text:
-        return text
     if "\\\\" in text:
         return ESCAPED.sub(lambda found: MEANT.get(found[1], found[0]), text)
     return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")

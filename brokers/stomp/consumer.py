@@ -659,7 +659,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             """Take what came, but a frame that ActiveMQ Classic wrote twice, as it may beside an ERROR."""
             if not headers.get("ack") or headers["ack"] != subscription.last:
                 subscription.last = headers.get("ack", "")
-                turns.put(StompArrival(subscription, headers, body, read_at=link.read_at))
+                turns.put(
+                    StompArrival(subscription, headers, body, link.dialect.is_own_id(headers), read_at=link.read_at)
+                )
 
         link.route(
             subscription.id,
@@ -667,7 +669,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
                 spell(self._source, link.dialect),
                 receive,
                 partial(self._doubt, subscription),
-                lambda headers, size, why: turns.put(StompArrival(subscription, headers, b"", size, why)),
+                lambda headers, size, why: turns.put(
+                    StompArrival(subscription, headers, b"", link.dialect.is_own_id(headers), size, why)
+                ),
             ),
         )
         return subscription

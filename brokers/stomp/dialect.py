@@ -107,6 +107,10 @@ class StompDialect:
     subscribe_error_has_receipt: bool
     confirms_leave: bool
 
+    def is_own_id(self, headers: Mapping[str, str]) -> bool:
+        """Say whether the id of a message may be one that an ACK can name."""
+        return self.own_ids is None or self.own_ids.fullmatch(headers.get("message-id", "")) is not None
+
 
 MIN_FRAME_OCTETS: Final = 256
 """Octets that a MESSAGE of Artemis has at least, or nearly. It counts a window in octets, and stops when that is used

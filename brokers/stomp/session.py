@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
@@ -103,9 +103,8 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: s
     values = _escape("\0".join(headers.values()), version).split("\0")  # all at once takes a third of the time
     if len(values) != max(1, len(headers)):
         raise ValueError(f"a header of {command} cannot hold NUL")
-    return _encode(
-        command, {_escape_name(name, version): value for name, value in zip(headers, values, strict=False)}, body
-    )
+    names = [_escape_name(name, version) for name in headers]
+    return _encode(command, zip(names, values, strict=False), body)
 
 
 def _escape(text: str, version: str) -> str:
@@ -118,8 +117,8 @@ _escape_name = lru_cache(maxsize=1024)(_escape)
 """As `_escape`: a program uses a few names again and again."""
 
 
-def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    head = "".join([command, "\n", *(f"{name}:{value}\n" for name, value in headers.items()), "\n"])
+def _encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") -> bytes:
+    head = "\n".join([command, *[f"{name}:{value}" for name, value in headers], "\n"])
     if "\0" in head:
         raise ValueError(f"a header of {command} cannot hold NUL")
     return b"".join((head.encode(), body, b"\0"))
@@ -195,7 +194,7 @@ class StompSession:
         until = monotonic() + timeout
         # We promise fewer signs of life than we give, and ask for more than we need.
         beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // BEATS_PER_PROMISE}"}
-        hello = _encode("CONNECT", self.login.headers() | beats)  # STOMP leaves these headers unescaped
+        hello = _encode("CONNECT", (self.login.headers() | beats).items())  # STOMP leaves these headers unescaped
         self._wire.open(timeout)
         self._wire.send(hello)
         try:

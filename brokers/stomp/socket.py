@@ -288,10 +288,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _push(self, frames: memoryview) -> memoryview:
         """Write what there is room for; return the rest."""
         assert self._use is not None
-        with suppress(*NOT_NOW):
+        try:
             while frames:
                 frames = frames[self._use.send(frames) :]
                 self._sent = monotonic()
+        except NOT_NOW:
+            pass
         return frames
 
     def _write_waiting(self) -> None:

@@ -43,12 +43,15 @@ class DocumentTypeError(ValueError):
 def _parser() -> etree.XMLParser:
     """Make a parser; what it gets is in UTF-8, whatever its declaration says, and within our limits.
 
-    So libxml2 needs none of its own, which would refuse a text of ten million octets. Each document has its own parser,
-    as lxml lets nobody else use it meanwhile: where memory is short, one large document may take half a minute.
+    So libxml2 needs none of its own, which would refuse a text of ten million octets. Each large document has its own
+    parser, as lxml lets nobody else use it meanwhile: where memory is short, that may be half a minute.
     """
     return etree.XMLParser(
         encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, collect_ids=False
     )
+
+
+_SMALL_DOCUMENTS: Final = _parser()
 
 
 @lru_cache(maxsize=16)
@@ -92,10 +95,12 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         raise DocumentTypeError
     if len(octets) > limits.harmless:
         check_markup(octets, limits)
+    parser = _SMALL_DOCUMENTS
     if len(octets) >= LARGE_DOCUMENT_OCTETS:
         _be_ready_for_errors()
+        parser = _parser()
     try:
-        root = etree.fromstring(octets, _parser())
+        root = etree.fromstring(octets, parser)
     except etree.XMLSyntaxError as error:
         # What libxml2 says of memory, lxml calls an unknown error of the document, or keeps no text of it.
         if error.code == etree.ErrorTypes.ERR_NO_MEMORY or error.msg is None:

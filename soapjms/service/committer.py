@@ -211,12 +211,14 @@ class Committer:
     def _answer(self, work: Work) -> None:
         """Send an answer by itself, and settle once it is known what became of it."""
         if work.response is not None:
-            with suppress(Exception):  # it is raised again when it is sent in its turn
+            try:
                 work.sending = sending = self._sending(work, work.response)
                 if not sending.done():
                     self._unconfirmed[sending] = monotonic()
                     sending.add_done_callback(partial(self._heard_of, work))
                     return
+            except Exception:  # it is raised again when it is sent in its turn
+                log.debug("an answer could not be sent at once", exc_info=True)
         self._settle_all([work])
 
     def _heard_of(self, work: Work, sending: Future[SendResult]) -> None:

@@ -61,6 +61,9 @@ Noting a request and taking the note back are two transactions: about a thirtiet
 this size takes. Parsed, it takes up to forty times its size of memory.
 """
 
+FREE: Final = nullcontext(True)
+"""What is held where nobody is kept away, or observes."""
+
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
@@ -164,7 +167,7 @@ class Worker:
         broker counts only one delivery is believed: it counts also what a process that died had not begun to read.
         """
         told = min(told, 2)
-        with self._alone(self._redelivered) if was_delivered_before(work.delivery) else nullcontext(True) as has_turn:
+        with self._alone(self._redelivered) if was_delivered_before(work.delivery) else FREE as has_turn:
             before = self._when_stored(partial(store.arrive, key, told)) if has_turn else None
             if before is None:
                 return False
@@ -287,7 +290,7 @@ class Worker:
         if isinstance(found, Claim) and found.deaths:
             found.abandon()
             is_suspect = True
-        with self._alone(self._suspects) if is_suspect else nullcontext(True) as has_turn:
+        with self._alone(self._suspects) if is_suspect else FREE as has_turn:
             if is_suspect:
                 found = self._begin(work) if has_turn else None
             while found is not None:
@@ -401,7 +404,7 @@ class Worker:
                 return True
             claim.name = work.delivery.message.message_id or work.delivery.message.correlation_id or ""
             request, observed = self._request(work, claim), work.observed
-            with nullcontext() if observed is None else observed.working(redelivered=request.redelivered):
+            with FREE if observed is None else observed.working(redelivered=request.redelivered):
                 outcome = self._service.perform(request, work.match)
             problem = claim.problem()
             response, failure = _response_of(work, outcome) if problem is None else (None, problem)
