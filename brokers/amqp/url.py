@@ -5,21 +5,17 @@ Secrets are in no repr, log or pickle. URLs that name several brokers are read i
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from secrets import token_hex
-from typing import Final, NoReturn, TypedDict
+from typing import Final, TypedDict
 
-from brokers.adapter.endpoints import no_connection
+from brokers.adapter.login import Login, dialect_named
 from brokers.amqp.dialect import NAMED, AmqpDialect
-from brokers.errors import ConnectionFailedError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import (
-    NOBODY,
     Ask,
     Credentials,
     UrlForm,
@@ -80,50 +76,39 @@ def is_plain(text: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AmqpLogin:
+class AmqpLogin(Login):
     """One broker, and how to log in there.
 
     Attributes:
         scheme: of the URL.
-        host, port: where it listens.
         hostname: what the broker is told that it is called, where that is not `host`: after a redirect.
         path: the request target over WebSocket.
         binding: how WebSocket is spoken; None for TCP.
         token: the sub-protocol to ask for.
         authorizes: say user and password to HTTP as well, which asked for them.
-        container: what this client calls itself; the broker lets nobody else be.
-        ask: gives user and password.
+        container: what this client calls itself, its `client_id` if it has one; the broker lets nobody else be.
         mechanism: of SASL.
-        tls: how to make the way safe; None for plain text.
-        client_id: what durable subscriptions belong to, and then the `container`.
         dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
         message_ids: choose the JMSMessageID of what is sent; None to do so where the broker takes it.
         relay: send through the anonymous terminus where the broker offers it.
         idle: seconds without a sign of life after which either side counts as gone; 0 for never.
-        max_message: octets that a message may have which is received.
         temporary_queues: what they are to the broker.
         redirect_hosts: where redirects may lead; None for anywhere.
         hops: how often we were sent on to get here.
     """
 
     scheme: str
-    host: str
-    port: int
     hostname: str | None = None
     path: str = "/"
     binding: WebSocketBinding | None = None
     token: SubprotocolToken = SubprotocolToken.CS01
     authorizes: bool = False
     container: str
-    ask: Ask = field(default=lambda: NOBODY, repr=False)
     mechanism: Mechanism = Mechanism.AUTO
-    tls: Tls | None = None
-    client_id: str | None = None
     dialect: AmqpDialect | None = field(default=None, repr=False)
     message_ids: bool | None = None
     relay: bool = True
     idle: float = 0.0
-    max_message: int = MAX_MESSAGE_OCTETS
     temporary_queues: TemporaryQueues = TemporaryQueues.DYNAMIC
     redirect_hosts: frozenset[str] | None = None
     hops: int = 0
@@ -136,37 +121,9 @@ class AmqpLogin:
         """What the broker is told that it is called: by AMQP's `open`, by SASL, by TLS and by HTTP alike."""
         return self.hostname or self.host
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a login is not pickled: it may hold a password")
-
     def may_go_to(self, host: str) -> bool:
         """Say whether a redirect to a host may be followed."""
         return self.redirect_hosts is None or host.lower() in self.redirect_hosts
-
-    def prepare(self) -> Callable[[socket.socket], socket.socket]:
-        """Return what makes the socket to speak over of a connected one; with TLS before the handshake.
-
-        Raises:
-            OSError: a certificate or key that cannot be read.
-        """
-        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.virtual_host)
-
-    def explain(self, error: OSError) -> ConnectionFailedError:
-        """Say what an error on the way to the broker means, and what to do about it."""
-        if self.tls is not None and isinstance(error, ssl.SSLError):
-            return self.tls.explain(error, f"{self}", self.virtual_host)
-        return no_connection(self, error)
-
-    def credentials(self) -> Credentials:
-        """Ask for user and password.
-
-        Raises:
-            ConnectionFailedError: they cannot be had.
-        """
-        try:
-            return self.ask()
-        except OSError as error:
-            raise ConnectionFailedError(f"no connection to {self}: no password, {error}") from error
 
 
 FORM: Final = UrlForm(
@@ -257,7 +214,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         mechanism=_mechanism_of(given.mechanism or options.get("mechanism")),
         tls=tls_of(parts, options, environment, given.tls, FORM),
         client_id=client_id,
-        dialect=_dialect_of(given.dialect or options.get("dialect")),
+        dialect=dialect_named(given.dialect or options.get("dialect"), NAMED, "AMQP"),
         message_ids=given.message_ids,
         relay=given.anonymous_relay,
         idle=seconds_of(options, "idle", given.idle, FORM),
@@ -295,11 +252,3 @@ def _temporary_queues_of(name: str | None) -> TemporaryQueues:
     if name is not None and name not in TemporaryQueues.__members__.values():
         raise ValueError(f"temporaryQueues is {name!r}; known are: {', '.join(TemporaryQueues)}")
     return TemporaryQueues.DYNAMIC if name is None else TemporaryQueues(name)
-
-
-def _dialect_of(name: str | None) -> AmqpDialect | None:
-    if name is None:
-        return None
-    if name not in NAMED:
-        raise ValueError(f"no AMQP dialect is called {name!r}; known are: {', '.join(sorted(NAMED))}")
-    return NAMED[name]

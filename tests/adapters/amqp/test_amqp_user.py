@@ -16,7 +16,15 @@ from ports import nobody
 from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
-from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
+from brokers import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    DestinationGoneError,
+    DestinationKind,
+    SendFailedError,
+    queue,
+    topic,
+)
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.url import AmqpOptions, login_of
 
@@ -356,6 +364,12 @@ def test_hosts_and_paths_are_visible_ascii(url: str, path: str | None, why: str)
     """Anything else would end up in the request as it is."""
     with pytest.raises(ValueError, match=why):
         login_of(url, {}, AmqpOptions(path=path))
+
+
+def test_credentials_that_are_none() -> None:
+    """What gives them returns something else: an error that names it, and nothing is said to the broker."""
+    with Peer() as peer, pytest.raises(ConnectionFailedError, match="the credentials returned tuple, not Credentials"):
+        connect(peer, credentials=lambda: ("me", "pw"))
 
 
 def test_redirects_in_a_circle_end() -> None:
