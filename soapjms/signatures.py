@@ -28,7 +28,7 @@ from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.text import named
-from soapjms.security import WSU, Nonces, check_positive, check_timestamp, only_child, refused
+from soapjms.security import WSSE, WSU, Nonces, check_positive, check_timestamp, only_child, refused
 from soapjms.service.request import Request
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
@@ -216,8 +216,9 @@ def _only(name: str, found: Sequence[etree._Element], envelope: Envelope, securi
         raise refused("InvalidSecurity", f"{len(found)} elements have the id {named(name)}; one has to, as wsu:Id")
     element = found[0]
     parent = element.getparent()
-    if element is not envelope.body and parent is not security and (parent is None or parent is not envelope.header):
-        raise refused("InvalidSecurity", "what is signed is neither the Body nor a block of the header")
+    is_token = parent is security and etree.QName(element).namespace in (WSSE, WSU)  # a block would be hidden there
+    if element is not envelope.body and not is_token and (parent is None or parent is not envelope.header):
+        raise refused("InvalidSecurity", "what is signed is neither the Body nor a block of the header, nor a token")
     return element
 
 

@@ -124,6 +124,20 @@ class TestTaken:
         block.text = "urn:elsewhere"
         assert refused(root, headers=[name])[0] == "FailedCheck"
 
+    @pytest.mark.parametrize("name", [f"{{{WSA}}}*", f"{{{WSA}}}To", f"{{{WSA}}}Action"])
+    def test_hidden_headers(self, name: str) -> None:
+        """A block that was signed and is moved where no function sees it makes the signature invalid."""
+        root = etree.fromstring(envelope())
+        get_security_header(root)
+        block = etree.SubElement(root[0], f"{{{WSA}}}To")
+        ANN.sign_more(root, block)
+        assert asked(root, headers=[name]) == "ann"
+        security_of(root).append(block)
+        assert refused(root, headers=[name]) == (
+            "InvalidSecurity",
+            "what is signed is neither the Body nor a block of the header, nor a token",
+        )
+
     @pytest.mark.parametrize("kind", [Signature, BinarySignature])
     @pytest.mark.parametrize("name", [f"{{{WSA}}}*", f"{{{WSA}}}To", etree.QName(WSA, "To")])
     def test_headers_that_our_client_signs(self, name: Any, kind: Any, tmp_path: Path) -> None:
@@ -373,7 +387,7 @@ ATTACKS: list[tuple[Callable[[etree._Element], None], str, str]] = [
     (moved_body_same_xml_id, "InvalidSecurity", "2 elements have the id"),
     (moved_to_the_header, "InvalidSecurity", "the Body is not signed"),
     (moved_behind_the_body, "InvalidSecurity", "neither the Body nor a block"),
-    (moved_to_security, "InvalidSecurity", "the Body is not signed"),
+    (moved_to_security, "InvalidSecurity", "neither the Body nor a block"),
     (moved_timestamp, "InvalidSecurity", "no Timestamp that is signed"),
     (second_timestamp, "InvalidSecurityToken", "there are 2 elements Timestamp"),
     (comment, "InvalidSecurity", "a comment is within"),
