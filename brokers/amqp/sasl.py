@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from proton import Array, Data, DataException, Described, symbol, ulong
 
+from brokers.amqp.stack import MAX_FRAME_VALUES, has_many_values
 from brokers.amqp.url import AmqpLogin, Mechanism
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 
@@ -66,6 +67,8 @@ def unpack(frame: bytes) -> tuple[Performative, list[Any]]:
     Raises:
         SaslError: it is none.
     """
+    if has_many_values(frame, frame[4] * 4, len(frame)):
+        raise SaslError(f"no SASL frame: it has more than {MAX_FRAME_VALUES} values, or arrays within arrays")
     data = Data()
     try:
         data.decode(frame[frame[4] * 4 :])

@@ -1,5 +1,7 @@
-"""Stack enough for proton, which takes some of it for each list within a list that a peer sends, and ends the process
-where there is none left. Threads have as much as `ulimit -s` says, and on some systems 128 KiB.
+"""Stack and memory enough for proton, which takes some of them for each value that a peer sends.
+
+Where the stack is used up by lists within lists, the process ends. Threads have as much as `ulimit -s` says, and on
+some systems 128 KiB. Of the memory a value takes some 70 octets, though it may have been none on the way.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ SHALLOW_LEVELS: Final = 500
 _COMPOUND: Final = (b"\x00", b"\xc0", b"\xc1", b"\xd0", b"\xd1", b"\xe0", b"\xf0")
 """How values begin that others are in: what is described, lists, maps and arrays."""
 
+MAX_FRAME_VALUES: Final = 1000
+"""Values that a frame may have: proton keeps those of each link, which otherwise has room for some 65,000 a field."""
+
 _DESCRIBED_CODE: Final = 0
+_NULL: Final = 0x40
 _FIRST_SIZED: Final = 0xA0
 _FIRST_COMPOUND: Final = 0xC0
+_FIRST_ARRAY: Final = 0xE0
 _WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 """Octets that follow the constructor of a value, by its first half: of the value, or of its size."""
 
@@ -77,6 +84,38 @@ def _end(octets: memoryview, at: int) -> int | None:
     if octets[at] >= _FIRST_SIZED:
         end += int.from_bytes(octets[at + 1 : at + 1 + width], "big")
     return end if end <= len(octets) else None
+
+
+def has_many_values(octets: bytes, at: int, end: int) -> bool:
+    """Say whether values have more within them than `MAX_FRAME_VALUES`, or arrays of arrays or of described values.
+
+    The elements of an array may take no octets, so that a few are tens of thousands.
+
+    Args:
+        octets: what they are in.
+        at: where the first begins.
+        end: where the last ends.
+    """
+    if end - at <= MAX_FRAME_VALUES and b"\xe0" not in octets[at:end] and b"\xf0" not in octets[at:end]:
+        return False  # nothing but an element of an array has less than an octet
+    left = MAX_FRAME_VALUES
+    while at < end and left >= 0:
+        code = octets[at]
+        width = _WIDTHS.get(code >> 4, 0)
+        after = at + 1 + width
+        size = int.from_bytes(octets[at + 1 : after], "big")
+        left -= 1
+        if code >= _FIRST_ARRAY:
+            element = octets[after + width] if after + width < end else _NULL
+            count = int.from_bytes(octets[after : after + width], "big")
+            is_flat = _DESCRIBED_CODE < element < _FIRST_ARRAY
+            left -= (count if element < _FIRST_COMPOUND else count + size) if is_flat else MAX_FRAME_VALUES + 1
+            at = after + size
+        elif code >= _FIRST_COMPOUND:
+            at = after + width  # what is within follows
+        else:
+            at = after + (size if code >= _FIRST_SIZED else 0)
+    return left < 0
 
 
 def with_stack(work: Callable[[], T]) -> T:

@@ -17,7 +17,7 @@ import pytest
 import trustme
 from amqp_raw import Raw
 from calling_kit import eventually
-from proton import symbol
+from proton import symbol, uint
 
 import brokers
 from brokers import (
@@ -32,7 +32,8 @@ from brokers import (
     queue,
 )
 from brokers.amqp.listener import Listener, Options, Rights
-from brokers.amqp.sasl import MAX_FRAME_OCTETS, SASL_HEADER, Frames, Performative, pack
+from brokers.amqp.listener.inspection import PerformativeCode, frame_of
+from brokers.amqp.sasl import AMQP_HEADER, MAX_FRAME_OCTETS, SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
 from brokers.message import Properties
 
@@ -150,6 +151,36 @@ def test_nothing_of_a_stranger_is_kept(announced: int) -> None:
             tracemalloc.stop()
         assert peak < 4 * MEBIBYTE, peak
         assert guess(listener.port, "ann", USERS["ann"]) == RIGHT
+
+
+@pytest.mark.parametrize("place", ["filter of a link", "login"])
+def test_values_that_take_no_octets(place: str) -> None:
+    """An array of 60,000 of them in a frame of some octets ends who sent it: proton would keep them in 4 MiB."""
+    many = b"\xf0" + (5).to_bytes(4, "big") + (60_000).to_bytes(4, "big") + b"\x41"
+    with listening() as listener, socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as stranger:
+        if place == "login":
+            body = b"\x00\x53\x41\xc0" + bytes([1 + len(many), 1]) + many
+            stranger.sendall(SASL_HEADER + (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\0\0" + body)
+        else:
+            assert outcome_of(stranger, "ann", USERS["ann"]) == RIGHT
+            source = b"\x00\x53\x28\xc0" + bytes([1 + 7 + len(many), 8]) + b"\x40" * 7 + many
+            fields = b"\xa1\x01n" + b"\x43" + b"\x41" + b"\x40" * 2 + source
+            attach = b"\x00\x53\x12\xc0" + bytes([1 + len(fields), 6]) + fields
+            stranger.sendall(
+                AMQP_HEADER
+                + frame_of(0, PerformativeCode.OPEN, "somebody")
+                + frame_of(0, PerformativeCode.BEGIN, None, uint(0), uint(10), uint(10))
+                + (8 + len(attach)).to_bytes(4, "big")
+                + b"\x02\0\0\0"
+                + attach
+            )
+        said = b""
+        while octets := stranger.recv(4096):
+            said += octets
+        if place != "login":
+            assert b"amqp:resource-limit-exceeded" in said
+            assert b"attach has more than 1000 values" in said
+        eventually(lambda: listener.guests == 0, "it is hung up on")
 
 
 RIGHT, WRONG, LATER = 0, 1, 4

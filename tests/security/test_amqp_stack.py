@@ -19,7 +19,7 @@ from proton import symbol
 from brokers.amqp.listener import Listener
 from brokers.amqp.message import from_amqp_message
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
-from brokers.amqp.stack import STACK_OCTETS, is_shallow, start, with_stack
+from brokers.amqp.stack import STACK_OCTETS, has_many_values, is_shallow, start, with_stack
 from brokers.embedded import Broker
 from brokers.message import MessageType
 
@@ -107,6 +107,34 @@ def test_shallow() -> None:
         assert is_shallow(memoryview(octets))
     for octets in (b"\x00\x53\x77" + lists(2000), described(2000), b"", b"\x00", b"\x00\x53\x77\xd0\x00", b"\x10"):
         assert not is_shallow(memoryview(octets))
+
+
+SYMBOLS = b"\xf0" + struct.pack(">II", 4 + 1 + 100 * 6, 100) + b"\xa3" + b"\x05name0" * 100
+BOOLEANS = b"\xf0" + struct.pack(">II", 5, 60_000) + b"\x41"
+
+
+@pytest.mark.parametrize(
+    ("octets", "many"),
+    [
+        (b"\x00\x53\x10" + SYMBOLS, False),
+        (b"\xa1\x04" + b"\xf0" * 4, False),
+        (b"\xb0" + struct.pack(">I", 5000) + b"\xf0" * 5000, False),
+        (b"\xe0\x02\x01\x40", False),
+        (b"\x53\x10" + BOOLEANS, True),
+        (b"\xd0" + struct.pack(">II", 4 + len(BOOLEANS), 1) + BOOLEANS, True),
+        (b"\xe0" + bytes([2 + len(BOOLEANS), 1]) + BOOLEANS, True),
+        (b"\xe0\x06\x01\x00\x53\x10" + BOOLEANS, True),
+        (b"\xe0\x02\xff\x40" * 4, True),
+        (b"\x40" * 1001, True),
+        (b"\xd1" + struct.pack(">II", 4 + 1200, 1200) + b"\x40" * 1200, True),
+        (b"\xf0" + struct.pack(">II", 5 + 1100, 1) + b"\xd0" + struct.pack(">II", 1004, 1000) + b"\x40" * 1000, True),
+        (b"\xf0", False),
+        (b"\xf0\x00\x00", False),
+    ],
+)
+def test_many_values(octets: bytes, many: bool) -> None:
+    """Values within others count, however few octets they take; text is one, whatever is in it."""
+    assert has_many_values(b"x" + octets, 1, 1 + len(octets)) is many
 
 
 def test_threads() -> None:

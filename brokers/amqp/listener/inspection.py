@@ -18,8 +18,9 @@ from proton import Data, DataException, Described, symbol, uint, ulong
 
 from brokers.amqp.listener.options import DECODE, INVALID
 from brokers.amqp.machine import MAX_FRAME_OCTETS
-from brokers.amqp.outcomes import NOT_ALLOWED
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS
+from brokers.amqp.stack import MAX_FRAME_VALUES, has_many_values
 
 FRAMING: Final = "amqp:connection:framing-error"
 ILLEGAL_STATE: Final = "amqp:illegal-state"
@@ -83,6 +84,9 @@ FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 COUNTED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 """Octets of a value, or of the number of its octets, by the first half of its constructor. Spec: 1.2."""
 
+FIRST_COMPOUND: Final = 0xC0
+"""The first constructor of values that others are in."""
+
 LISTS: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
 """Octets of the size and of the count of a list, by its constructor."""
 
@@ -138,18 +142,22 @@ class Watch(Protocol):
 class Fields:
     """The fields of a performative, read as far as they are asked for, and no further than the size of their list.
 
+    Attributes:
+        count: how many there are.
+        end: where they end.
+
     Raises (every method): IndexError, KeyError: the octets are no such list.
     """
 
-    __slots__ = ("_body", "_end", "_starts", "count")
+    __slots__ = ("_body", "_starts", "count", "end")
 
     def __init__(self, body: bytes, at: int) -> None:
         sizes, counts = LISTS[body[at]]
         begin = at + 1 + sizes
         self.count = int.from_bytes(body[begin : begin + counts], "big")
         self._body = body
-        self._end = begin + int.from_bytes(body[at + 1 : begin], "big")
-        if self._end > len(body):
+        self.end = begin + int.from_bytes(body[at + 1 : begin], "big")
+        if self.end > len(body):
             raise IndexError
         self._starts = [begin + counts]
 
@@ -177,7 +185,7 @@ class Fields:
         starts = self._starts
         while len(starts) <= number:
             starts.append(_end(self._body, starts[-1]))
-            if starts[-1] > self._end:  # proton would find less there
+            if starts[-1] > self.end:  # proton would find less there
                 raise IndexError
         return starts[number]
 
@@ -289,6 +297,9 @@ class FrameInspection:
         number = int.from_bytes(frame[6:8], "big")
         try:
             code, fields = _performative(frame, begin)
+            if has_many_values(frame, begin, fields.end):
+                why = f"{code.name.lower()} has more than {MAX_FRAME_VALUES} values, or arrays within arrays"
+                self._violated(FrameViolation(LIMIT, why))
             for place, name, codes in REQUIRED[code]:
                 if fields.code(place) not in codes:
                     said = "is missing" if fields.code(place) == NULL else "is of another type"
@@ -421,7 +432,9 @@ def _performative(frame: bytes, at: int) -> tuple[PerformativeCode, Fields]:
     """Read which performative a frame holds, and where its fields are."""
     if frame[at : at + 2] == b"\x00\x53":
         return CODES[frame[at + 2]], Fields(frame, at + 3)
-    end = _end(frame, at + 1)  # a descriptor that is spelt in another way
+    if frame[at + 1] >= FIRST_COMPOUND:
+        raise ValueError("a descriptor that has values within it")
+    end = _end(frame, at + 1)  # one that is spelt in another way
     data = Data()
     data.decode(frame[at + 1 : end])
     data.rewind()
