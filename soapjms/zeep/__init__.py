@@ -1,9 +1,9 @@
 """zeep over JMS: `soapjms.zeep.Client("greeter.wsdl", connection=…)`, or zeep's own client with `JmsTransport(…)`.
 
-Read in this order: `errors.py`; `loading.py` has what zeep may load, `ports.py` what a WSDL says of JMS,
-`attachments.py` attachments; `checking.py` looks at what zeep does not, `bare.py` does what zeep does not do well;
-`clients.py` sends and waits, `bindings.py` is what zeep calls, `client.py` has transport and clients. Beside the way
-of a call, `signing.py` signs and `words.py` makes values of words.
+Read in this order: `errors.py`; `loader.py` has what zeep may load, `ports.py` what a WSDL says of JMS,
+`attachments.py` attachments; `checks.py` looks at what zeep does not, `bare.py` and `repairs.py` do what zeep does not
+do well; `clients.py` sends and waits, `bindings.py` is what zeep calls, `client.py` has transport and clients. Beside
+the way of a call, `signer.py` signs and `words.py` makes values of words.
 """
 
 try:

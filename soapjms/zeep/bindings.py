@@ -33,6 +33,7 @@ from soapjms.zeep.checks import keep_empty, misfit
 from soapjms.zeep.clients import ClientEndpoints, OutgoingRequest
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
 from soapjms.zeep.ports import PORT, BindingPlace, address_of, place_of
+from soapjms.zeep.repairs import repair
 
 OK, ACCEPTED, FAULT = 200, 202, 500
 
@@ -117,6 +118,11 @@ class JmsBinding:
         made.transport = transport
         made.standing, made._places = BindingPlace(str(definitions.location or "WSDL"), xmlelement), {}
         return made
+
+    def resolve(self, definitions: Any) -> None:
+        """Let zeep find what the binding refers to, with types that lose no value."""
+        repair(definitions.types)
+        super().resolve(definitions)  # type: ignore[misc]
 
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
         """Return the options that a port's services are made with: the address, and where the rest is read from."""

@@ -17,6 +17,7 @@ from zeep.utils import qname_attr
 from zeep.wsdl.messages import DocumentMessage
 from zeep.xsd import AnySimpleType, AnyURI, Base64Binary, ComplexType, Element, Group, HexBinary, String
 from zeep.xsd.elements.indicators import Indicator
+from zeep.xsd.types.collection import UnionType
 
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.uri.redact import quoted
@@ -62,9 +63,15 @@ def keep_empty(root: etree._Element, message: Any) -> None:
     for part in root.iterchildren("{*}Header", "{*}Body"):
         is_body = etree.QName(part).localname == "Body"
         for node, type_ in (_values_in_body if is_body else _values_in_header)(part, message):
-            is_text = isinstance(type_, _TEXTS) or type(type_) is AnySimpleType
-            if is_text and node.text is None and not len(node) and node.get(_XSI_NIL) not in ("true", "1"):
+            if _has_empty(type_) and node.text is None and not len(node) and node.get(_XSI_NIL) not in ("true", "1"):
                 node.text = ""
+
+
+def _has_empty(type_: Any) -> bool:
+    """Say whether an empty text is a value of a simple type."""
+    if isinstance(type_, UnionType):
+        return any(map(_has_empty, type_.item_types))
+    return isinstance(type_, _TEXTS) or type(type_) is AnySimpleType
 
 
 def _values_in_body(body: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:

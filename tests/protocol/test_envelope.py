@@ -363,15 +363,26 @@ def test_every_subcode_is_built_as_the_profile_has_it(version: SoapVersion, prof
 
 @pytest.mark.parametrize("version", SoapVersion)
 @pytest.mark.parametrize("profile", [CR_2009, REC_2012])
-def test_a_subcode_is_read_without_its_envelope(version: SoapVersion, profile: Profile) -> None:
+@pytest.mark.parametrize("subcode", Subcode)
+def test_a_subcode_is_read_without_its_envelope(version: SoapVersion, profile: Profile, subcode: Subcode) -> None:
     """The element that names a subcode declares its prefix: CXF reads a SOAP 1.2 fault apart from its envelope."""
-    root = build_fault(version, "no", profile=profile, subcode=Subcode.MISSING_CONTENT_TYPE)
+    root = build_fault(version, "no", profile=profile, subcode=subcode)
     naming = [each for each in root.iter() if (each.text or "").startswith("soapjms:")]
     for element in naming:
         alone = etree.tostring(element).split(b">")[0]
         assert f'xmlns:soapjms="{profile.namespace}"'.encode() in alone
         assert "soapjms" not in root.nsmap
     assert len(naming) == (version is SoapVersion.SOAP_12 or profile is REC_2012)
+
+
+def test_subcodes_of_an_application_are_read_without_their_envelope() -> None:
+    """Each of several declares its own."""
+    root = build_fault(SoapVersion.SOAP_12, "no", subcodes=("{urn:a}one", "{urn:b}two"))
+    naming = [each for each in root.iter() if (each.text or "").startswith("sub:")]
+    assert [(each.nsmap["sub"], each.getparent().nsmap.get("sub")) for each in naming] == [
+        ("urn:a", None),
+        ("urn:b", None),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from zeep_kit import written
 import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
-from soapjms.zeep import AsyncClient, Client
+from soapjms.zeep import ArgumentsError, AsyncClient, Client
 
 ELEMENT = """<xs:element name="{}"><xs:complexType><xs:sequence>
     <xs:element name="must" type="xs:string"/>
@@ -152,6 +152,69 @@ def test_command_line(path: Path) -> None:
     texts = {"must": "", "code": "a", "may": None, "null": None, "line": []}
     for found in (seen[1], absent["result"]):
         assert {name: found[name] for name in names} == texts
+
+
+CHOICE = """<xs:element name="{}"><xs:complexType><xs:sequence>
+    <xs:element name="note" type="t:Either" minOccurs="0"/>
+    <xs:choice minOccurs="0" maxOccurs="unbounded">
+      <xs:element name="line" type="xs:string"/><xs:element name="count" type="xs:int"/>
+    </xs:choice>
+    <xs:choice minOccurs="0">
+      <xs:element name="text" type="xs:string"/>
+      <xs:element name="number" type="xs:int"/>
+      <xs:element name="flag" type="xs:boolean"/>
+      <xs:element name="either" type="t:Either"/>
+      <xs:element name="none"><xs:complexType/></xs:element>
+      <xs:choice><xs:element name="inner" type="xs:string"/><xs:element name="other" type="xs:int"/></xs:choice>
+      <xs:sequence><xs:element name="first" type="xs:string"/><xs:element name="second" type="xs:int"/></xs:sequence>
+    </xs:choice>
+  </xs:sequence></xs:complexType></xs:element>"""
+EITHER = '<xs:simpleType name="Either"><xs:union memberTypes="xs:int xs:string"/></xs:simpleType>'
+
+
+@pytest.fixture
+def choice_path(tmp_path: Path) -> Path:
+    """Write a WSDL whose operation `price` takes and returns one of several."""
+    text = shop_wsdl()
+    for name, kind in (("price", "b:Code"), ("priced", "xs:decimal")):
+        text = text.replace(f'<xs:element name="{name}" type="{kind}"/>', CHOICE.format(name))
+    end = '<xs:element name="till" type="xs:int"/>'
+    return written(tmp_path, text.replace(end, end + EITHER))
+
+
+CHOSEN: list[tuple[dict[str, Any], list[str]]] = [
+    ({"text": ""}, ["text"]),
+    ({"number": 0}, ["number"]),
+    ({"flag": False}, ["flag"]),
+    ({"either": ""}, ["either"]),
+    ({"none": {}}, ["none"]),
+    ({"first": "", "second": 0}, ["first", "second"]),
+    ({"inner": ""}, ["inner"]),
+    ({"other": 0}, ["other"]),
+    ({"_value_1": [{"line": ""}, {"count": 0}, {"line": "a"}]}, ["line", "count", "line"]),
+    ({"text": "", "note": ""}, ["note", "text"]),
+    ({"note": "a"}, ["note"]),
+    ({}, []),
+]
+
+
+@pytest.mark.parametrize(("given", "elements"), CHOSEN)
+def test_choices_and_unions(choice_path: Path, given: dict[str, Any], elements: list[str]) -> None:
+    """What is chosen is there, though it is an empty text, 0 or False; what is not chosen is None."""
+    saw, came, request = call(choice_path, **given)
+    assert [etree.QName(each).localname for each in request] == elements
+    for found in (saw, came):
+        said = {name: value for name, value in found.items() if value is not None and value != []}
+        assert {name: value for name, value in said.items() if name in given} == {
+            name: value for name, value in given.items() if name != "none"
+        }
+        assert set(said) - {"_value_1"} == set(given) - {"none", "_value_1"}
+
+
+def test_two_of_a_choice(choice_path: Path) -> None:
+    """They are an error of the caller's, though one is empty."""
+    with pytest.raises(ArgumentsError, match="number"):
+        call(choice_path, text="", number=1)
 
 
 def test_an_empty_number_is_refused(path: Path) -> None:

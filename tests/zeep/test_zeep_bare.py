@@ -106,7 +106,7 @@ READ: list[tuple[str, Any, Any, str]] = [
     ("either", True, "true", "true"),
     ("anySimpleType", 7, "7", "7"),
     ("string", "", "", ""),
-    ("words", "", None, ""),
+    ("words", "", "", ""),
     ("anySimpleType", "", "", ""),
     ("numbers", [], [], ""),
 ]

@@ -446,6 +446,7 @@ class TestErrors(Gallery):
         ):
             client.service.frame("Dusk")
 
+    @pytest.mark.parametrize("version", BOTH)
     @pytest.mark.parametrize("strict", [True, False])
     def test_a_response_in_the_other_soap_version(
         self, connection: Connection, path: Path, version: SoapVersion, strict: bool
@@ -460,6 +461,7 @@ class TestErrors(Gallery):
             client.service.frame("Dusk")
         assert caught.value.reason == FailureReason.RECEPTION_FAILURE
 
+    @pytest.mark.parametrize("version", BOTH)
     @pytest.mark.parametrize("strict", [True, False])
     def test_a_response_in_the_other_soap_version_with_asyncio(
         self, connection: Connection, path: Path, version: SoapVersion, strict: bool

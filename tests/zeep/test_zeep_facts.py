@@ -36,6 +36,7 @@ from zeep_kit import BINDING, HTTP, NS, TYPES, gallery_wsdl, written
 from zeep_kit import binding as binding_of
 
 from soapjms.protocol.names import REC_NAMESPACE
+from soapjms.zeep.repairs import repair
 
 ECHO = DATA / "echo-soap11.wsdl"
 REPLY = f"""<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>
@@ -447,6 +448,25 @@ def test_wrong_arguments(frame: Any) -> None:
         frame.create(titel="Dusk")
     with pytest.raises(zeep.exceptions.ValidationError, match=r"Missing element title \(frame.title\)"):
         frame.create()
+
+
+CHOOSING = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="r"><xs:complexType><xs:sequence>
+<xs:choice><xs:element name="n" type="xs:int"/><xs:element name="other" type="xs:int"/></xs:choice>
+<xs:element name="u"><xs:simpleType><xs:union memberTypes="xs:anySimpleType"/></xs:simpleType></xs:element>
+</xs:sequence></xs:complexType></xs:element></xs:schema>"""
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+def test_choices_and_unions(is_repaired: bool) -> None:
+    """zeep loses 0 in a choice, and reads an empty union as the word None; `repair` mends both, where the types are."""
+    schema: Any = zeep.xsd.Schema(etree.fromstring(CHOOSING))
+    if is_repaired:
+        repair(schema)
+        repair(schema)
+    element = schema.get_element("r")
+    found = [element(n=0, u="a"), element.parse(etree.fromstring("<r><n>0</n><u/></r>"), schema)]
+    assert [getattr(each, "n", None) for each in found] == ([0, 0] if is_repaired else [None, None])
+    assert found[1].u == (None if is_repaired else "None")
 
 
 def test_zeep_needs_no_httpx() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, OPEN, TRANSFER
+from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, OPEN, TRANSFER
 from amqp_raw import frame
 from amqp_wire import BEGUN, OPENED, Wire, flow, source, target
 from broker_contract_kit import Inbox, text
 from calling_kit import eventually
-from proton import UNDESCRIBED, Array, Data, Described, symbol, uint, ulong
+from proton import UNDESCRIBED, Array, Data, Described, symbol, ubyte, uint, ulong
 
 import brokers
 from brokers import Delivery, Destination, Message, MessageType, queue, topic
@@ -21,6 +21,7 @@ from brokers.amqp.listener import Listener, Options
 from brokers.amqp.listener.client import MAX_SELECTOR_CHARACTERS
 from brokers.embedded import Broker
 
+ACCEPTED = 0x24
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
 
 
@@ -50,7 +51,7 @@ def wanted(
     named = {symbol(key): value for key, value in (filters or {}).items()} or None
     fields = [address, uint(durable), expiry and symbol(expiry), uint(77), False, None, mode and symbol(mode), named]
     outcomes = [symbol("amqp:accepted:list")]
-    told = Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)) if capabilities else None
+    told = symbols(*capabilities) if capabilities else None
     return source(*fields, None, outcomes[0], told)
 
 
@@ -62,6 +63,11 @@ def attach(wire: Wire, asked: Described | None, name: str = "r", handle: int = 0
         return {}
     names = ["address", "durable", "expiry", "timeout", "dynamic", "properties", "mode", "filter", "default"]
     return dict(zip([*names, "outcomes", "capabilities"], said.value, strict=False))
+
+
+def symbols(*names: str) -> Array:
+    """Make an array of symbols."""
+    return Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, names))
 
 
 def described(name: str | int, value: Any) -> Described:
@@ -96,6 +102,21 @@ def test_what_is_not_applied_is_not_shown(wire: Wire) -> None:
     assert set(attach(wire, wanted("q", filters=filters), "one", 0)["filter"]) == {"s"}
     assert set(attach(wire, wanted("topic://t", filters=filters), "two", 1)["filter"]) == {"s", "local"}
     assert attach(wire, wanted("q", filters={"x": filters["x"]}), "three", 2).get("filter") is None
+
+
+def test_what_a_target_does_not_do_is_not_shown(listener: Listener, wire: Wire) -> None:
+    """Here no target lasts, and whoever receives settles first; a durable message is taken, and kept in memory."""
+    asked = target("q", uint(2), symbol("never"), uint(77), False, None, symbols("queue", "x:other"))
+    wire.write(frame(ATTACH, "s", uint(0), False, ubyte(0), ubyte(1), source(), asked, None, None, uint(0)))
+    fields = wire.until(ATTACH).fields
+    address, durable, expiry, timeout, _, _, capabilities = fields[6].value
+    assert (address, durable, expiry, timeout, fields[4]) == ("q", 0, "link-detach", 0, 0)
+    assert [*capabilities.elements] == ["queue"]
+    header = b"\x00\x53\x70\xc0\x02\x01\x41"  # which says that it is durable
+    octets = frame(TRANSFER, uint(0), uint(0), b"t", uint(0)) + header + b"\x00\x53\x77\xa1\x02hi"
+    wire.write(len(octets).to_bytes(4, "big") + octets[4:])
+    assert wire.until(DISPOSITION).fields[4].descriptor == ACCEPTED
+    assert listener.broker.depth(queue("q")) == 1
 
 
 ASKED = {

@@ -286,3 +286,26 @@ def test_a_dynamic_node_lives_as_long_as_its_link(expiry: str | None, outlives: 
         wire.until(END)
         assert len(listener.broker.destinations()) == (expiry == "never")
     eventually(lambda: not listener.broker.destinations(), "it is gone with the connection")
+
+
+LIFETIMES = {"none": None, "on close": 0x2B, "no links": 0x2C, "no messages": 0x2D, "no links or messages": 0x2E}
+
+
+@pytest.mark.parametrize("asked", LIFETIMES)
+@pytest.mark.parametrize("name", ["", "a", "dynamic|1", "temp-queue://x", "é" * 200])
+@pytest.mark.parametrize("is_sender", [False, True])
+def test_dynamic_nodes_of_every_name(is_sender: bool, name: str, asked: str, listener: Listener) -> None:
+    """Whatever link and policy are called, for sending or receiving: shown is what counts, the end of the link."""
+    code = LIFETIMES[asked]
+    policy = None if code is None else {symbol("lifetime-policy"): Described(ulong(code), [])}
+    wanted = (None, uint(0), None, uint(0), True, policy)
+    ends = (source(), target(*wanted)) if is_sender else (source(*wanted), target())
+    initial = uint(0) if is_sender else None
+    with Wire(listener.port) as wire:
+        wire.write(OPENED, BEGUN, frame(ATTACH, name, uint(0), not is_sender, None, None, *ends, None, None, initial))
+        made = wire.until(ATTACH).fields[6 if is_sender else 5].value
+        assert made[5] == {"lifetime-policy": Described(ulong(0x2B), [])}
+        assert [each.name for each in listener.broker.destinations()] == [made[0].removeprefix("temp-queue://")]
+        wire.write(frame(DETACH, uint(0), True))
+        wire.until(DETACH)
+        assert listener.broker.destinations() == []

@@ -296,6 +296,7 @@ BAD = {
     "a message within a message": ([framed(BINARY, AMQP_HEADER), framed(FIN | BINARY, AMQP_HEADER)], PROTOCOL),
     "a close of one octet": ([framed(FIN | CLOSE, b"\x03")], PROTOCOL),
     "a close that says that there was none": ([framed(FIN | CLOSE, (1005).to_bytes(2, "big"))], PROTOCOL),
+    "a close that says that it is of no kind": ([framed(FIN | CLOSE, (1006).to_bytes(2, "big"))], PROTOCOL),
     "a close of code 999": ([framed(FIN | CLOSE, (999).to_bytes(2, "big"))], PROTOCOL),
     "a reason that is no UTF-8": ([framed(FIN | CLOSE, b"\x03\xe8\xff")], INCONSISTENT),
     "text": ([framed(FIN | TEXT, b"AMQP")], UNSUPPORTED),
