@@ -11,6 +11,7 @@ from places import ROOT
 
 from brokers.amqp.listener import FILES_PER_CLIENT as AMQP_FILES
 from brokers.amqp.listener import Options as AmqpOptions
+from brokers.amqp.stack import MAX_FRAME_VALUES
 from brokers.embedded import broker
 from brokers.listeners import guesses
 from brokers.message import MAX_MESSAGE_OCTETS
@@ -36,7 +37,7 @@ ROWS: Final[dict[str, list[float]]] = {
     "over AMQP: clients at once": [AMQP.max_connections, AMQP.max_strangers],
     "wrong passwords": [FREE, SECONDS],
     "over AMQP: seconds": [AMQP.patience, AMQP.idle],
-    "over AMQP: links": [AMQP.max_links, AMQP.max_client_destinations],
+    "over AMQP: links": [AMQP.max_links, AMQP.max_client_destinations, MAX_FRAME_VALUES],
     "over SMQP: sessions": [SMQP.max_sessions, SMQP.max_logins, SMQP.max_strangers, SMQP.login_timeout],
     "over SMQP: what an account": [smqp.HANDSHAKE_TIMEOUT],
     "clients of all": [AMQP_FILES, smqp.FILES_PER_CLIENT, 1],
