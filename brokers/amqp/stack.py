@@ -28,7 +28,7 @@ MAX_FRAME_VALUES: Final = 1000
 """Values that a frame may have: proton keeps those of each link, which otherwise has room for some 65,000 a field."""
 
 _DESCRIBED_CODE: Final = 0
-_NULL: Final = 0x40
+_NULL_CODE: Final = 0x40
 _FIRST_SIZED: Final = 0xA0
 _FIRST_COMPOUND: Final = 0xC0
 _FIRST_ARRAY: Final = 0xE0
@@ -106,7 +106,7 @@ def has_many_values(octets: bytes, at: int, end: int) -> bool:
         size = int.from_bytes(octets[at + 1 : after], "big")
         left -= 1
         if code >= _FIRST_ARRAY:
-            element = octets[after + width] if after + width < end else _NULL
+            element = octets[after + width] if after + width < end else _NULL_CODE
             count = int.from_bytes(octets[after : after + width], "big")
             is_flat = _DESCRIBED_CODE < element < _FIRST_ARRAY
             left -= (count if element < _FIRST_COMPOUND else count + size) if is_flat else MAX_FRAME_VALUES + 1
