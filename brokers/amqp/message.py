@@ -471,9 +471,10 @@ def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Prope
     if prefix is None:
         return
     for name, value in annotations.items():
-        typed = from_amqp(value) if str(name).startswith(prefix) else None
-        if typed is not None and typed.type is not PropertyType.BYTES:
-            yield Property(f"{SHOWN_PREFIX}{name}", *typed)
+        if str(name).startswith(prefix):
+            typed = from_amqp(value)
+            if typed is not None and typed.type is not PropertyType.BYTES:
+                yield Property(f"{SHOWN_PREFIX}{name}", *typed)
 
 
 def _content(

@@ -149,8 +149,8 @@ def _content(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> 
 
 def _message_id(headers: Mapping[str, str], dialect: StompDialect) -> str | None:
     for name in dialect.id_headers:
-        if headers.get(name, "").startswith("ID:"):
-            return headers[name]
+        if (told := headers.get(name)) is not None and told.startswith("ID:"):
+            return told
     value = headers.get("message-id")
     return value.rpartition(",")[2] if value is not None and dialect.id_is_pair else value
 
