@@ -8,9 +8,10 @@ Spec: JMS 1.1 chapters 2.4 (destinations) and 3 (message model).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
+from functools import partial
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -123,6 +124,10 @@ class Property(NamedTuple):
     value: PropertyValue
 
 
+new_property: Final[Callable[[tuple[str, PropertyType, PropertyValue]], Property]] = partial(tuple.__new__, Property)
+"""Make a property of its three parts: as `Property` does, in half the time, for the many that arrive."""
+
+
 class Properties(tuple[Property, ...]):
     """The properties of one message, in order, with a lookup by name (names are case-sensitive).
 
@@ -140,14 +145,15 @@ class Properties(tuple[Property, ...]):
 
     def value(self, name: str) -> PropertyValue | None:
         """Return the value of the property called `name`, or None if the message has no such property."""
-        for entry in self:
-            if entry.name == name:
-                return entry.value
+        for known, _, value in self:
+            if known == name:
+                return value
         return None
 
     def text(self, name: str) -> str | None:
         """Return the property as JMS getStringProperty would: any type converts to a string, None stays None."""
-        return as_text(self.value(name))
+        value = self.value(name)
+        return value if value is None or type(value) is str else as_text(value)
 
     def merged(self, others: Iterable[Property]) -> Properties:
         """Return these properties with `others` put over them: same name replaces, new names follow."""

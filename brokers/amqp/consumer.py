@@ -345,8 +345,10 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
     def _read(self, arrival: AmqpArrival) -> AmqpDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
         inlet, destination = arrival.inlet, self.wishes.destination
-        with suppress(MemoryError):
+        try:
             return AmqpDelivery(self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination))
+        except MemoryError:
+            pass  # what there is of it is let go first
         self._give_back_unread(arrival)
         return None
 

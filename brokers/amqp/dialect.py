@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from brokers.connection import Capabilities
 from brokers.message import Destination, DestinationKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AmqpDialect:
-    """What one broker does in its own way.
+    """What one broker does in its own way. Each is equal to itself alone.
 
     Attributes:
         name: what a program calls it.
@@ -48,6 +49,9 @@ class AmqpDialect:
     id_property: str | None = None
     selectors: bool = True
 
+
+MAX_CACHED_CHARACTERS: Final = 256
+"""Characters of an address that is remembered once it was read."""
 
 PLAIN: Final = AmqpDialect(name="plain")
 """Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""
@@ -163,6 +167,12 @@ def read_address(address: str, kind: DestinationKind | None, dialect: AmqpDialec
         address: what stands in a message or at a link.
         kind: what an annotation or the link says of it; a prefix of the address wins. None is taken for a queue.
     """
+    return (_known if len(address) <= MAX_CACHED_CHARACTERS else _known.__wrapped__)(address, kind, dialect)
+
+
+@lru_cache(maxsize=1024)
+def _known(address: str, kind: DestinationKind | None, dialect: AmqpDialect) -> Destination:
+    """Read an address; messages come from a few, and name a few for their answers."""
     for known, prefix in dialect.prefixes.items():
         if address.startswith(prefix):
             return Destination(known, address[len(prefix) :])

@@ -103,7 +103,7 @@ class AmqpEngine(Driver):
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._links: dict[Any, AmqpLink] = {}
+        self._links: dict[int, tuple[Any, AmqpLink]] = {}  # by the hash of the link, which stays as long as it is here
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
         self._largest = 0
@@ -220,14 +220,14 @@ class AmqpEngine(Driver):
         return f"{self.login.container}-{self._names}"
 
     def _let_go(self) -> bool:
-        return any(each.let_go() for each in self._links.values())
+        return any(each.let_go() for _, each in self._links.values())
 
     def look_after(self, link: LinkT, who: AmqpLink) -> LinkT:
         """Have `who` told about a link, which is returned. With the lock held.
 
         Not by its name: another may have that before the broker has answered the end of this one.
         """
-        self._links[link] = who
+        self._links[hash(link)] = link, who
         return link
 
     def begin_session(self, ended: Callable[[Condition | None], None]) -> Session:
@@ -245,7 +245,8 @@ class AmqpEngine(Driver):
 
     def forget(self, link: Sender | Receiver | None) -> None:
         """Tell nobody about a link any more. With the lock held."""
-        self._links.pop(link, None)
+        if link is not None:
+            self._links.pop(hash(link), None)
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""
@@ -256,8 +257,8 @@ class AmqpEngine(Driver):
         with self.lock:
             links, self._links = list(self._links.values()), {}
         self._greeting.put(error)
-        for link in links:
-            link.lost(self.lost())
+        for _, who in links:
+            who.lost(self.lost())
         self._on_end(self)
 
     # What proton tells
@@ -317,19 +318,19 @@ class AmqpEngine(Driver):
         self._tell(event.link, "opened")
 
     def _on_delivery(self, event: Any) -> None:
-        link = self._links.get(event.link)
-        if link is not None:
-            link.delivered(event.delivery)
+        found = self._links.get(event.link_key)
+        if found is not None:
+            found[1].delivered(event.delivery)
 
     def _tell(self, link: Any, what: str) -> None:
-        looking = self._links.get(link)
-        if looking is not None:
-            getattr(looking, what)(link)
+        found = self._links.get(hash(link))
+        if found is not None:
+            getattr(found[1], what)(link)
 
     def _tell_closed(self, link: Any, answer: Callable[[], None]) -> None:
         condition = link.remote_condition
-        looking = self._links.pop(link, None)
+        found = self._links.pop(hash(link), None)
         answer()
-        if looking is not None:
-            looking.closed(link, condition)
+        if found is not None:
+            found[1].closed(link, condition)
         link.free()

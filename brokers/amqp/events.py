@@ -17,6 +17,18 @@ def _wrapped(kind: Any, found: Any) -> Any:
     return kind.wrap(found)
 
 
+class LookedAtDelivery(Delivery):
+    """A delivery of which proton makes objects of both its states only once one of them is asked for."""
+
+    def __init__(self, impl: Any) -> None:
+        super(Delivery, self).__init__(impl)
+
+    def __getattr__(self, name: str) -> Any:
+        whole: Any = Delivery
+        self.__dict__["_attrs"] = whole(self.__dict__["_impl"]).__dict__["_attrs"]
+        return super().__getattr__(name)
+
+
 class EngineEvent:
     """An event. What it is not about is None; it is looked at before the next one."""
 
@@ -24,7 +36,8 @@ class EngineEvent:
 
     def __init__(self, event: Any) -> None:
         self._event = event
-        self._link = self._delivery = None
+        self._link: Any = None
+        self._delivery: Any = None
 
     @property
     def connection(self) -> Any:
@@ -44,10 +57,16 @@ class EngineEvent:
         return self._link
 
     @property
+    def link_key(self) -> int:
+        """The `hash` of the link, which no other has while it is there; asking makes no object of it."""
+        return hash(cproton.addressof(cproton.pn_event_link(self._event)))
+
+    @property
     def delivery(self) -> Any:
         """The delivery."""
         if self._delivery is None:
-            self._delivery = _wrapped(Delivery, cproton.pn_event_delivery(self._event))
+            found = cproton.pn_event_delivery(self._event)
+            self._delivery = None if cproton.isnull(found) else LookedAtDelivery(found)
         return self._delivery
 
     @property

@@ -39,6 +39,7 @@ from brokers.message import (
     PropertyType,
     PropertyValue,
     fits,
+    new_property,
 )
 
 JMS_PREFIX: Final = "ID:"
@@ -75,9 +76,9 @@ def message_id_of(value: object) -> str | None:
 
 def correlation_id_of(value: object) -> str | None:
     """Return a correlation-id of the wire as JMSCorrelationID: text as it is; None for none, or of no such type."""
+    if type(value) is str:
+        return STRING + value if value.startswith(ENCODED) else value
     match value:
-        case str():
-            return STRING + value if value.startswith(ENCODED) else value
         case UUID():
             return f"ID:AMQP_UUID:{value}"
         case bytes() | memoryview():
@@ -387,7 +388,8 @@ def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:
     """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
     heads: dict[AmqpSection, Any] = {}
     for section, value, _ in found:
-        if section in SHAPES and section not in heads and isinstance(value, SHAPES[section]):
+        shape = SHAPES.get(section)
+        if shape is not None and section not in heads and isinstance(value, shape):
             heads[section] = value
     for section, shape in SHAPES.items():
         if section not in heads:
@@ -412,8 +414,9 @@ def _integer(value: object) -> int | None:
 
 def _number(value: object, known: tuple[int, int]) -> int | None:
     """Return a number, unless it is none that the field can have, whatever its type on the wire."""
-    number = None if value is None else _integer(value)
-    return None if number is None or not known[0] <= number <= known[1] else number
+    if not isinstance(value, int) or isinstance(value, bool) or not known[0] <= value <= known[1]:
+        return None
+    return int(value)
 
 
 def _row(table: tuple[Any, ...], number: object) -> Any:
@@ -445,13 +448,14 @@ def _id_of_sender(application: Mapping[Any, Any], dialect: AmqpDialect) -> str |
 
 def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> list[Property]:
     found: list[Property] = []
+    text, octets = PropertyType.STRING, PropertyType.BYTES
     for name, value in application.items():
         if not isinstance(name, str) or name in IN_SECTIONS or name == hidden:
             continue
         if type(value) is str:
-            found.append(Property(name, PropertyType.STRING, value))
-        elif (typed := from_amqp(value)) is not None and typed.type is not PropertyType.BYTES:
-            found.append(Property(name, *typed))
+            found.append(new_property((name, text, value)))
+        elif (typed := from_amqp(value)) is not None and typed.type is not octets:
+            found.append(new_property((name, *typed)))
     user, group, sequence = stated[1], _text(stated[10]), _number(stated[11], UINTS)
     if isinstance(user, bytes):
         found.append(Property(USER, PropertyType.STRING, user.decode("utf-8", "replace")))
@@ -467,20 +471,21 @@ def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Prope
     if prefix is None:
         return
     for name, value in annotations.items():
-        typed = from_amqp(value) if str(name).startswith(prefix) else None
-        if typed is not None and typed.type is not PropertyType.BYTES:
-            yield Property(f"{SHOWN_PREFIX}{name}", *typed)
+        if str(name).startswith(prefix):
+            typed = from_amqp(value)
+            if typed is not None and typed.type is not PropertyType.BYTES:
+                yield Property(f"{SHOWN_PREFIX}{name}", *typed)
 
 
 def _content(
     found: list[SectionValue], declared: MessageType | None, content_type: str | None
 ) -> tuple[MessageType, Body]:
-    bodies = [each for each in found if each.section in BODIES]
-    kind = bodies[0].section if bodies else AmqpSection.VALUE
-    if any(each.section is not kind for each in bodies):
-        return MessageType.UNKNOWN, b"".join(each.octets for each in bodies)
-    read = _READERS[kind]([each.value for each in bodies], declared, content_type)
-    return read or (MessageType.UNKNOWN, b"".join(each.octets for each in bodies))
+    bodies = [each for each in found if each[0] in BODIES]
+    kinds = {section for section, _, _ in bodies} or {AmqpSection.VALUE}
+    read = None
+    if len(kinds) == 1:
+        read = _READERS[kinds.pop()]([value for _, value, _ in bodies], declared, content_type)
+    return read or (MessageType.UNKNOWN, b"".join(octets for _, _, octets in bodies))
 
 
 def _from_data(

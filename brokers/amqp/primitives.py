@@ -43,7 +43,6 @@ def _symbol(octets: Octets) -> symbol:
 
 
 CONSTANTS: Final[Mapping[int, Any]] = {
-    0x40: None,
     0x41: True,
     0x42: False,
     0x43: uint(0),
@@ -86,6 +85,7 @@ COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4
 
 EMPTY_LIST: Final = 0x45
 SHORT_TEXT: Final = 0xA1
+NULL: Final = 0x40
 
 WRONG: Final = (LookupError, ValueError, struct.error)
 """What reading octets raises that are something else."""
@@ -130,10 +130,13 @@ def _values(octets: Octets, at: int, count: int) -> tuple[int, list[Any]]:
     for _ in range(count):
         code = octets[at]
         at += 1
-        if code == SHORT_TEXT:  # most are such
+        if code == SHORT_TEXT:  # most are such, or null
             begin = at + 1
             at = begin + octets[at]
             add(octets[begin:at].decode())
+            continue
+        if code == NULL:
+            add(None)
             continue
         if code in SIZED:
             width, read = SIZED[code]

@@ -301,8 +301,8 @@ class Inlet:
             self._spend()
             self._give(1)
             return
-        if delivery.pending:
-            self._keep(link.recv(delivery.pending) or b"")
+        if pending := delivery.pending:
+            self._keep(link.recv(pending) or b"")
         if delivery.partial:
             return
         octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
@@ -318,9 +318,11 @@ class Inlet:
         is_whole = len(self._buffer) == self._size
         self._size += len(octets)
         if is_whole and self._size <= self.limit:
-            with suppress(MemoryError):
+            try:
                 self._buffer += octets
                 return
+            except MemoryError:  # it is as it was
+                pass
         if is_whole and len(self._buffer) < MAX_HEAD_OCTETS:
             self._buffer += octets[: MAX_HEAD_OCTETS - len(self._buffer)]
         else:

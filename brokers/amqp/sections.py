@@ -52,12 +52,10 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 """How a data section begins: its descriptor, and the constructor of a short or long binary."""
 
 
-PLAIN: Final = {int(section): section for section in AmqpSection}
-"""The sections by the third octet of how they begin, as everybody writes it, after these:"""
+PLAIN: Final = {bytes((0x00, 0x53, section)): section for section in AmqpSection}
+"""The sections by how they begin, as everybody writes it."""
 
-DESCRIBED, SMALL_ULONG = 0x00, 0x53
-
-REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS})
+REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS, AmqpSection.APPLICATION_PROPERTIES})
 """Sections that many messages have in common."""
 
 SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
@@ -114,23 +112,16 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Sec
     view = memoryview(octets)
     at = seen = 0
     while at < len(octets):
-        section = _section_at(octets, at)
+        section = PLAIN.get(bytes(octets[at : at + 3]))  # None if that is not known by three octets
         if not with_body and section in BODIES:
             return
         seen += 1
         if seen > MAX_SECTIONS:
             raise MalformedError(f"a message has at most {MAX_SECTIONS} sections here")
-        size, found = (section is not None and _plain(section, octets, view, at)) or _decode_one(view[at:])
+        size, found = (None if section is None else _plain(section, octets, view, at)) or _decode_one(view[at:])
         if found is not None:
             yield found
         at += size
-
-
-def _section_at(octets: bytes | bytearray, at: int) -> AmqpSection | None:
-    """Say which section begins there; None if that is not known by three octets."""
-    if at + 3 <= len(octets) and octets[at] == DESCRIBED and octets[at + 1] == SMALL_ULONG:
-        return PLAIN.get(octets[at + 2])
-    return None
 
 
 def _plain(

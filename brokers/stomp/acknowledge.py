@@ -152,7 +152,7 @@ class StompArrival(NamedTuple):
     def without_body(self) -> StompArrival:
         """Return what is kept of it until the broker was told."""
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
-        return self._replace(body=b"", mark=mark, read_at=None)
+        return StompArrival(self.subscription, self.headers, b"", self.is_own, self.size, self.refusal, mark)
 
 
 class Acceptances:

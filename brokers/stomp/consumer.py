@@ -751,8 +751,10 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def _read(self, arrival: StompArrival) -> StompDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
-        with suppress(MemoryError):
+        try:
             return StompDelivery(self, arrival)
+        except MemoryError:
+            pass  # what there is of it is let go first
         self._release_unread(StompDelivery(self, arrival, with_body=False), len(arrival.body))
         return None
 

@@ -21,9 +21,9 @@ from brokers.message import (
     Message,
     MessageType,
     Properties,
-    Property,
     PropertyType,
     as_text,
+    new_property,
 )
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
 
@@ -111,14 +111,15 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = 
     of that name) is None; `content-type` is dropped, no JMS header holds it. Never raises for what arrived.
     """
     message_type, content = _content(headers, body, dialect)
+    known, renamed, text = dialect.message_headers, dialect.renamed, PropertyType.STRING
     return Message(
         message_type=message_type,
         body=content,
         properties=Properties(
             [  # a list is made in half the time of what comes one by one
-                Property(dialect.renamed.get(name, name), PropertyType.STRING, value)
+                new_property((renamed.get(name, name), text, value))
                 for name, value in headers.items()
-                if name not in dialect.message_headers
+                if name not in known
             ]
         ),
         destination=_destination(headers, dialect),
@@ -148,21 +149,24 @@ def _content(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> 
 
 def _message_id(headers: Mapping[str, str], dialect: StompDialect) -> str | None:
     for name in dialect.id_headers:
-        if headers.get(name, "").startswith("ID:"):
-            return headers[name]
+        if (told := headers.get(name)) is not None and told.startswith("ID:"):
+            return told
     value = headers.get("message-id")
     return value.rpartition(",")[2] if value is not None and dialect.id_is_pair else value
 
 
 def _number(headers: Mapping[str, str], name: str) -> int | None:
-    value = headers.get(name, "")
+    value = headers.get(name)
+    if value is None:
+        return None
     return int(value) if value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 20 else None
 
 
 def _destination(headers: Mapping[str, str], dialect: StompDialect) -> Destination | None:
-    if not headers.get("destination"):
+    address = headers.get("destination")
+    if not address:
         return None
-    destination = parse_destination(headers["destination"], dialect)
+    destination = parse_destination(address, dialect)
     if destination.kind is DestinationKind.QUEUE and headers.get("destination-type") == "MULTICAST":
         return Destination(DestinationKind.TOPIC, destination.name)
     return destination

@@ -150,8 +150,10 @@ class Mask:
         for entry in properties:
             name, _, value = entry
             may_hold = type(value) is str and ("<" in value or value.startswith("jms:"))
-            if (may_hold or self._hides(name)) and (other := self._in_property(entry)) is not entry:
-                hidden[name] = other
+            if may_hold or looks_secret(name) or name in self.properties:
+                other = self._in_property(entry)
+                if other is not entry:
+                    hidden[name] = other
         if not hidden:
             return properties, []
         made = Properties(hidden.get(each.name, each) for each in properties)

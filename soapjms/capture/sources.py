@@ -10,7 +10,7 @@ before a password is sent there, and taken only if what is sent over STOMP is se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from secrets import token_hex
 from threading import Event
 from typing import Final
@@ -19,7 +19,18 @@ from urllib.parse import urlsplit
 from brokers.adapter.failover import read_failover
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
-from brokers.message import DeliveryMode, Destination, DestinationKind, Message, MessageType, Properties, changed, topic
+from brokers.message import (
+    DeliveryMode,
+    Destination,
+    DestinationKind,
+    Message,
+    MessageType,
+    Properties,
+    PropertyValue,
+    as_text,
+    changed,
+    topic,
+)
 from brokers.schemes import connect
 from soapjms.capture.recorder import MIRROR_PREFIX, from_mirror
 from soapjms.ping import PING_PREFIX
@@ -185,47 +196,50 @@ def from_divert(copy: Message) -> Message:
     What Artemis added is taken away, and what it shows of STOMP. A temporary queue of a Java client is called a queue,
     as nothing tells it from one but that a request names it. A message from elsewhere stays as it is.
     """
-    address = _original(copy, "ADDRESS")
+    told = {name: value for name, _, value in reversed(copy.properties)}  # of a name that comes twice the first value
+    address = _original(told, "ADDRESS")
     if address is None:
         return copy
-    multicast = _original(copy, "ROUTING_TYPE") not in (None, ANYCAST)
-    came_over_stomp = copy.properties.text("destination") is not None
+    multicast = _original(told, "ROUTING_TYPE") not in (None, ANYCAST)
+    came_over_stomp = told.get("destination") is not None
     of_stomp = OF_STOMP if came_over_stomp else frozenset()
     kept = [each for each in copy.properties if not each[0].startswith(DIVERTED) and each[0] not in of_stomp]
     return changed(
         copy,
         destination=_named(Destination(DestinationKind.TOPIC if multicast else DestinationKind.QUEUE, address)),
         reply_to=None if copy.reply_to is None else _named(_replied(copy.reply_to, came_over_stomp)),
-        message_id=_id_of(copy),
+        message_id=_id_of(copy, told),
         properties=Properties(kept),
     )
 
 
-def _original(copy: Message, what: str) -> str | None:
-    """Read what Artemis says of the original."""
+def _original(told: Mapping[str, PropertyValue], what: str) -> str | None:
+    """Read what Artemis says of the original, among the values of properties by their names."""
     here, annotated = DIVERTED
-    return copy.properties.text(f"{here}{what}") or copy.properties.text(f"{annotated}{what.replace('_', '-')}")
+    return as_text(told.get(here + what)) or as_text(told.get(annotated + what.replace("_", "-")))
 
 
-def _id_of(copy: Message) -> str | None:
+def _id_of(copy: Message, told: Mapping[str, PropertyValue]) -> str | None:
     """Return the JMSMessageID where it is seen, which is over AMQP; else the number that the original has."""
     if copy.message_id is not None and copy.message_id.startswith("ID:"):
         return copy.message_id
-    return _original(copy, "MESSAGE_ID") or copy.message_id
+    return _original(told, "MESSAGE_ID") or copy.message_id
 
 
 def _replied(reply_to: Destination, came_over_stomp: bool) -> Destination:
     """Call a reply destination a queue that Artemis calls a topic, as over STOMP nothing says what it is."""
     if came_over_stomp and reply_to.kind is DestinationKind.TOPIC:
-        return replace(reply_to, kind=DestinationKind.QUEUE)
+        return Destination(DestinationKind.QUEUE, reply_to.name, reply_to.address)
     return reply_to
 
 
 def _named(destination: Destination) -> Destination:
     """Call a temporary destination by the name that everybody on Artemis knows it by."""
     name = destination.name or destination.address or ""
-    kind = next((kind for prefix, kind in TEMPORARY.items() if name.startswith(prefix)), destination.kind)
-    return Destination(kind, name)
+    for prefix, kind in TEMPORARY.items():
+        if name.startswith(prefix):
+            return Destination(kind, name)
+    return Destination(destination.kind, name)
 
 
 CLASSIC: Final = TapPoint(

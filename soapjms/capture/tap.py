@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
-from threading import Condition, Event
+from threading import Condition, Event, Lock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -113,7 +113,8 @@ class Backlog:
     def __init__(self, messages: int = MAX_BACKLOG_MESSAGES, octets: int = MAX_BACKLOG_OCTETS) -> None:
         self._most = messages
         self._most_octets = octets
-        self._changed = Condition()
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
         self._waiting: deque[CopiedMessage] = deque()
         self._octets = 0
         self._dropped = 0
@@ -122,7 +123,7 @@ class Backlog:
     def put(self, message: Message, time: datetime) -> bool:
         """Add a copy, or drop it where there is no room; say whether it was added."""
         size = message.size
-        with self._changed:
+        with self._lock:
             is_full = len(self._waiting) >= self._most or self._octets + size > self._most_octets
             if is_full and self._waiting:
                 self._dropped += 1
@@ -144,7 +145,7 @@ class Backlog:
         One that had to be waited for is returned a moment later, unless half of the room is taken before: so others
         gather behind it, as a change of threads for each of them would cost more than to write it.
         """
-        with self._changed:
+        with self._lock:
             is_late = not self._waiting
             if is_late:
                 self._changed.wait_for(lambda: self._waiting or self._is_closed, seconds)
@@ -164,8 +165,7 @@ class Backlog:
     @property
     def is_over(self) -> bool:
         """Nothing waits, and nothing will."""
-        with self._changed:
-            return self._is_closed and not self._waiting
+        return self._is_closed and not self._waiting
 
     def close(self) -> None:
         """Say that nothing will come any more."""

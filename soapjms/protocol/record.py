@@ -521,7 +521,7 @@ def _line(record: Record) -> str:
 def _jms_of(message: Message) -> str:
     """Write the headers that are set."""
     written = [
-        name + (quoted(value) if isinstance(value, str) else _plain_of(value))
+        name + (quoted(value) if type(value) is str else str(value) if type(value) is int else _plain_of(value))
         for name, value in zip(JMS_NAMES, jms_scalars_of(message), strict=True)
         if value is not None
     ]
@@ -557,10 +557,12 @@ def _plain_of(value: PropertyValue) -> str:
 
 
 def _meta_of(meta: Mapping[str, Any]) -> str:
+    written: list[str] = []
     for name, value in meta.items():
         if type(name) is not str or type(value) is not str:
             return PLAIN.encode(meta)
-    return f"{{{','.join([f'{quoted(name)}:{quoted(value)}' for name, value in meta.items()])}}}"
+        written.append(f"{quoted(name)}:{quoted(value)}")
+    return f"{{{','.join(written)}}}"
 
 
 def _body_of(message: Message) -> str:
