@@ -94,7 +94,7 @@ class Pinger:
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
             destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
-            consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
+            consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, quick=True)
             place = generation, destination, consumer
             with self._lock:
                 self._place = place

@@ -171,7 +171,7 @@ class SharedReplies(Replies):
             prefetch=PREFETCH_MESSAGES,
             selector=self._selector,
             auto_accept=True,
-            inline=True,
+            quick=True,
             on_refused=self._on_refused,
             on_problem=None if self.is_lasting else partial(self._note_gone, destination, generation),
         )
@@ -307,7 +307,7 @@ class ExclusiveReplies(Replies):
             partial(self._on_delivery, place),
             prefetch=PREFETCH_MESSAGES,
             auto_accept=True,
-            inline=True,
+            quick=True,
             on_refused=partial(self._on_refused, place),
             on_problem=partial(self._note_gone, place.destination, place.generation),
         )
