@@ -2,9 +2,11 @@
 
     python benchmarks/scheduling.py [--pairs 5] [--seconds 3] [--in-flight 1 8] [--options inline quick answer]
 
-* `inline`: replies are handled on the thread that reads the socket. Without it another thread gets each of them.
-* `quick`: requests of a service without transactions are begun on that thread. Without it likewise.
+* `inline`: replies are handled on the thread that reads the socket.
+* `quick`: requests of a service without transactions are begun there, as long as none takes long.
+  Without it another thread gets each of them.
 * `answer`: an answer may be written together with the acknowledgement of its request. Without it they are two writes.
+* `auto_accept`: the broker is told of many replies at once. Without it each is accepted once it was handled.
 
 `lazy` is measured by `capture.py`. Both sides are our client and our service over ActiveMQ and STOMP, each a process of
 its own; what an option is worth to the side that has it is seen there. Runs are interleaved; the medians of their
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 from calls import ENVELOPE, WARM_UP, run_processes, stay
 
-OPTIONS = ["inline", "quick", "answer"]
+OPTIONS = ["inline", "quick", "answer", "auto_accept"]
 
 
 def forbid(connection: Any, option: str | None) -> None:
@@ -31,7 +33,16 @@ def forbid(connection: Any, option: str | None) -> None:
         connection.answer = lambda delivery, message: connection.send(message)
     elif option is not None:
         consume = connection.consume
-        connection.consume = lambda *given, **named: consume(*given, **named | {option: False})
+
+        def consume_without(destination: Any, on_delivery: Any, **named: Any) -> Any:
+            def deliver(delivery: Any) -> None:
+                on_delivery(delivery)
+                delivery.accept()
+
+            is_accepted = option == "auto_accept" and named.get(option)
+            return consume(destination, deliver if is_accepted else on_delivery, **named | {option: False})
+
+        connection.consume = consume_without
 
 
 def service(url: str, name: str, in_flight: int, without: str | None) -> None:
@@ -90,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
     from real_brokers import start_activemq
 
     print("each with the option / without it, and the median of the ratios; processor time in us a call")
-    print(f"{'option':<8}{'in flight':>10}{'calls a second':>22}{'client':>22}{'service':>22}")
+    print(f"{'option':<12}{'in flight':>10}{'calls a second':>22}{'client':>22}{'service':>22}")
     with start_activemq() as broker:
         for option in options.options:
             for in_flight in options.in_flight:
@@ -100,7 +111,7 @@ def compare(options: argparse.Namespace) -> None:
                     ours = cost(broker.stomp_url, f"{name}.with", in_flight, options.seconds, "")
                     pairs.append((ours, cost(broker.stomp_url, f"{name}.without", in_flight, options.seconds, option)))
                 cells = (told([(one[at], other[at]) for one, other in pairs]) for at in range(len(Cost._fields)))
-                print(f"{option:<8}{in_flight:>10}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
+                print(f"{option:<12}{in_flight:>10}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
 
 
 def told(pairs: list[tuple[float, float]]) -> str:

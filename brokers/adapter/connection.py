@@ -16,9 +16,9 @@ from threading import Condition, Lock
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.adapter.consumer import LastingConsumer, SessionT, SubscribeOptions, temporary_kind
+from brokers.adapter.consumer import LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
-from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnProblem, OnRefused, OnState
+from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
 from brokers.threads.futures import Callbacks, Completion
@@ -196,49 +196,11 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """Return once there is a session; a lost connection that is not made again raises at once."""
         self._life.wait_connected(0.0 if self._reconnector is None else timeout)
 
-    def consume(
-        self,
-        destination: Destination,
-        on_delivery: OnDelivery,
-        *,
-        prefetch: int = 1,
-        selector: str | None = None,
-        durable_name: str | None = None,
-        auto_accept: bool = False,
-        inline: bool = False,
-        quick: bool = False,
-        lazy: bool = False,
-        on_refused: OnRefused | None = None,
-        on_problem: OnProblem | None = None,
-    ) -> Consumer:
-        """Subscribe. What a prefetch above 1 costs, and how `auto_accept` is told, depends on the protocol.
-
-        Raises:
-            UnsupportedError: a `durable_name`, and the connection has no client id; a selector that the broker lacks.
-            StaleDestinationError: a temporary destination that this generation of the connection did not make.
-            BrokerError: the broker refused, as it does a selector that it cannot read; or no thread is to be had.
-            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
-        """
-        wishes = SubscribeOptions(
-            destination=destination,
-            prefetch=prefetch,
-            selector=selector,
-            durable_name=durable_name,
-            auto_accept=auto_accept,
-            inline=inline,
-            quick=quick,
-            lazy=lazy,
-            on_refused=on_refused,
-            on_problem=on_problem,
-        )
-        return self._begin_to_consume(wishes, on_delivery)
-
-    def _begin_to_consume(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
-        wishes.check(self.capabilities)
-        if wishes.destination.kind.is_temporary:
-            self._require_own(wishes.destination)
-        link = self._session_to_consume(wishes.destination)
-        consumer = self._consumer(wishes, on_delivery)
+    def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
+        if options.destination.kind.is_temporary:
+            self._require_own(options.destination)
+        link = self._session_to_consume(options.destination)
+        consumer = self._make_consumer(options, on_delivery)
         with self._lock:
             is_late, generation = self._is_closing or link is not self._link, self._generation
             if not is_late:
@@ -269,11 +231,11 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             BrokerError: it has a consumer, or the broker refused.
             ValueError: it is no topic.
         """
-        wishes = SubscribeOptions(destination=topic, durable_name=durable_name)
-        wishes.check(self.capabilities)
-        if any(each.wishes.durable_name == durable_name for each in list(self._consumers)):
+        options = SubscribeOptions(destination=topic, durable_name=durable_name)
+        options.check(self.capabilities)
+        if any(each.options.durable_name == durable_name for each in list(self._consumers)):
             raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
-        self._unsubscribe(self._usable(to_begin=True), wishes)
+        self._unsubscribe(self._usable(to_begin=True), options)
 
     def temporary(
         self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
@@ -348,7 +310,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     # What the protocol decides
 
     @abstractmethod
-    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> ConsumerT:
+    def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> ConsumerT:
         """Make a consumer, which is still to be started."""
 
     @abstractmethod
@@ -360,7 +322,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """End one that was made in this session, which may end meanwhile."""
 
     @abstractmethod
-    def _unsubscribe(self, link: SessionT, wishes: SubscribeOptions) -> None:
+    def _unsubscribe(self, link: SessionT, options: SubscribeOptions) -> None:
         """Have the broker end a durable subscription, and wait for its answer."""
 
     @abstractmethod
@@ -487,7 +449,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
                 del self._consumers[consumer]
             is_over = self._is_closing or self._reconnector is None
         for consumer in ended:
-            consumer.end_for_good(f"{link.lost()}, and with it {consumer.wishes.destination}")
+            consumer.end_for_good(f"{link.lost()}, and with it {consumer.options.destination}")
         log.warning("%s%s", link.lost(), "" if is_over else ", and is made again")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()

@@ -1,7 +1,6 @@
-"""The consumer that broker adapters extend: what it asks for, and its subscription in each session.
+"""The consumer that broker adapters extend: its subscription in each session, and whose turn it is.
 
-Whether the broker can do what is asked for is checked here, the same way for every adapter. How a subscription is
-made and a message is acknowledged on the wire belongs in the adapter.
+How a subscription is made and a message is acknowledged on the wire belongs in the adapter.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers.adapter.endpoints import Openable, Reconnect
-from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, OnProblem, OnRefused
-from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, UnsupportedError
-from brokers.message import Destination, DestinationKind
+from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
+from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError
+from brokers.message import DestinationKind
 from brokers.threads.pool import Crew, Turns, at_once
 
 # What a `lazy` consumer's connection does, over each protocol
@@ -32,42 +30,6 @@ HOLD_SECONDS: Final = 0.1
 
 MAX_HELD_OCTETS: Final = 1 << 18
 """Octets after which it is handled anyway."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeOptions:
-    """The arguments of `Connection.consume`."""
-
-    destination: Destination
-    prefetch: int = 1
-    selector: str | None = None
-    durable_name: str | None = None
-    auto_accept: bool = False
-    inline: bool = False
-    quick: bool = False
-    lazy: bool = False
-    on_refused: OnRefused | None = None
-    on_problem: OnProblem | None = None
-
-    def check(self, capabilities: Capabilities) -> None:
-        """See that this can be asked of the broker.
-
-        Raises:
-            UnsupportedError: a selector, or a durable name, and the broker has none (through this connection).
-            ValueError: a durable name for anything but a topic, or no room for a message.
-        """
-        broker = capabilities.broker
-        if self.selector is not None and not capabilities.selectors:
-            raise UnsupportedError(f"{broker} has no selectors (capability `selectors`); ActiveMQ has")
-        if self.durable_name is not None and self.destination.kind is not DestinationKind.TOPIC:
-            raise ValueError(f"a durable subscription needs a topic, and {self.destination} is none")
-        if self.durable_name is not None and not capabilities.durable_topics:
-            raise UnsupportedError(
-                f"no durable subscriptions at {broker} (capability `durable_topics`): ActiveMQ has them, where they "
-                "belong to a client id: connect with client_id=NAME"
-            )
-        if self.prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {self.prefetch} would never get a message")
 
 
 def temporary_kind(kind: DestinationKind) -> DestinationKind:
@@ -133,11 +95,11 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
     `on_delivery` runs for one delivery at a time, on threads shared by all.
     """
 
-    def __init__(self, wishes: SubscribeOptions, on_delivery: OnDelivery, owner: ConsumerOwner, crew: Crew) -> None:
+    def __init__(self, options: SubscribeOptions, on_delivery: OnDelivery, owner: ConsumerOwner, crew: Crew) -> None:
         self.owner = owner
-        self.wishes = wishes
+        self.options = options
         self._on_delivery = on_delivery
-        submit = at_once if wishes.inline else crew.run if wishes.quick else crew.submit
+        submit = at_once if options.inline or options.lazy else crew.run if options.quick else crew.submit
         self._turns: Turns[ArrivalT] = Turns(submit, self._take_or_drop)
         self._is_stopped = False
         self._changing = Lock()
@@ -145,7 +107,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self._problem = ""
         self._since = 0.0
         self._endings = 0  # how often the broker ended the subscription
-        self._news = None if wishes.on_problem is None else Turns(owner.tell, wishes.on_problem)
+        self._news = None if options.on_problem is None else Turns(owner.tell, options.on_problem)
 
     @property
     def problem(self) -> str:
@@ -155,7 +117,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
     @property
     def is_temporary(self) -> bool:
         """Whether it ends with the session, as its destination does."""
-        return self.wishes.destination.kind.is_temporary
+        return self.options.destination.kind.is_temporary
 
     def start(self, session: SessionT, generation: int) -> None:
         """Subscribe, wait for the broker's answer, and begin to call `on_delivery`.
@@ -210,7 +172,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self._endings += 1
         if not self._have_problem(why):
             return
-        where = self.wishes.destination
+        where = self.options.destination
         if self.is_temporary:
             log.error("the broker ended the consumer of %s, which cannot be made again: %s", where, why)
             self.owner.forget(self)
@@ -245,7 +207,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         except Exception as error:  # the next attempt may fare better, as after a time-out or for want of memory
             why = why_of(error)
             level = logging.DEBUG if why == before or isinstance(error, ConnectionLostError) else logging.WARNING
-            log.log(level, "no consumer of %s yet: %s", self.wishes.destination, why)
+            log.log(level, "no consumer of %s yet: %s", self.options.destination, why)
         if self._problem and not self._is_stopped:
             self._plan(failed + 1, why)
 
@@ -264,7 +226,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
                 self._problem = ""
                 self._tell("")
                 seconds = monotonic() - self._since
-        log.warning("there is a consumer of %s again, after %.1f s", self.wishes.destination, seconds)
+        log.warning("there is a consumer of %s again, after %.1f s", self.options.destination, seconds)
 
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
@@ -300,12 +262,12 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held
             delivery.release()  # first, as there may not be the memory to tell of it
             log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-        if self.wishes.auto_accept:
+        if self.options.auto_accept:
             self._conclude(delivery)
 
     def _release_unread(self, delivery: DeliveryT, octets: int) -> None:
         """Give back what there is no memory for, of which only the head is there; what cannot go back is refused."""
-        if self.wishes.auto_accept:
+        if self.options.auto_accept:
             self._refuse(delivery, f"it has {octets} octets, and there is no memory to read it")
         else:
             log.error("a message of %d octets goes back: there is no memory to read it", octets)
@@ -313,15 +275,15 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
 
     def _refuse(self, delivery: DeliveryT, reason: str) -> None:
         """Refuse what is above the limit, of which only the head is there, and tell who wants to know."""
-        where, message = self.wishes.destination, delivery.message
-        if self.wishes.auto_accept:
+        where, message = self.options.destination, delivery.message
+        if self.options.auto_accept:
             log.warning("message %s from %s was dropped: %s", message.message_id, where, reason)
             self._conclude(delivery)
         else:
             delivery.reject(reason)
-        if self.wishes.on_refused is not None:
+        if self.options.on_refused is not None:
             try:
-                self.wishes.on_refused(message, reason)
+                self.options.on_refused(message, reason)
             except Exception:
                 log.exception("on_refused failed for message %s", message.message_id)
 

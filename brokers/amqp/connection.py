@@ -12,7 +12,6 @@ from math import inf
 from uuid import uuid4
 
 from brokers.adapter.connection import LastingConnection
-from brokers.adapter.consumer import SubscribeOptions
 from brokers.adapter.endpoints import Reconnect
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
 from brokers.amqp.dialect import capabilities_of
@@ -26,7 +25,16 @@ from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode, topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
 from brokers.amqp.url import AmqpLogin, TemporaryQueues
-from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, RefusedSend, SendResult, Transaction
+from brokers.connection import (
+    Capabilities,
+    Consumer,
+    Delivery,
+    OnDelivery,
+    RefusedSend,
+    SendResult,
+    SubscribeOptions,
+    Transaction,
+)
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
@@ -115,7 +123,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
 
-    def _consume_elsewhere(self, error: RedirectedError, wishes: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
+    def _consume_elsewhere(
+        self, error: RedirectedError, options: SubscribeOptions, on_delivery: OnDelivery
+    ) -> Consumer:
         """Subscribe wherever the broker says that a destination is; transactions accept what comes after the rest.
 
         Raises:
@@ -126,19 +136,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         if elsewhere is None:
             raise error
         connection, address = elsewhere
-        return connection.consume(
-            replace(wishes.destination, address=address),
-            on_delivery,
-            prefetch=wishes.prefetch,
-            selector=wishes.selector,
-            durable_name=wishes.durable_name,
-            auto_accept=wishes.auto_accept,
-            inline=wishes.inline,
-            quick=wishes.quick,
-            lazy=wishes.lazy,
-            on_refused=wishes.on_refused,
-            on_problem=wishes.on_problem,
-        )
+        there = replace(options, destination=replace(options.destination, address=address))
+        there.check(connection.capabilities)
+        return connection._consume(there, on_delivery)
 
     def _settling(self, login: AmqpLogin, message: Message, future: Completion[SendResult]) -> Settle:
         """Return what completes a send; one that is redirected is first sent where it should go."""
@@ -170,8 +170,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Begin a transaction; the broker hears of it at the commit."""
         return AmqpTransaction(self, self._usable())
 
-    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> AmqpConsumer:
-        return AmqpConsumer(wishes, on_delivery, owner=self, shared=self._shared)
+    def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> AmqpConsumer:
+        return AmqpConsumer(options, on_delivery, owner=self, shared=self._shared)
 
     def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         if kind is DestinationKind.TEMPORARY_QUEUE and link.login.temporary_queues is TemporaryQueues.TOPICS:
@@ -186,9 +186,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         if node is not None:
             node.end()
 
-    def _unsubscribe(self, link: AmqpSession, wishes: SubscribeOptions) -> None:
+    def _unsubscribe(self, link: AmqpSession, options: SubscribeOptions) -> None:
         """End it by closing its link; one that is not there is made for that."""
-        Inlet(link, self._generation, wishes, link.dialect, 0).unsubscribe(self._timeout)
+        Inlet(link, self._generation, options, link.dialect, 0).unsubscribe(self._timeout)
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
         self._branches.close(until)

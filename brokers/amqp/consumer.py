@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, SubscribeOptions, why_of
+from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, why_of
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
 from brokers.amqp.session import AmqpSession
-from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import TOO_LARGE, DestinationKind, Message
 from brokers.threads.pool import Crew
@@ -72,7 +72,7 @@ class AmqpDelivery(Delivery):
         self.number = arrival.number
         self.is_settled = arrival.is_settled
         self.read_at = arrival.read_at
-        self.fate = AmqpDeliveryState.ACCEPTED if consumer.wishes.auto_accept else AmqpDeliveryState.HELD
+        self.fate = AmqpDeliveryState.ACCEPTED if consumer.options.auto_accept else AmqpDeliveryState.HELD
 
     @property
     def is_from_elsewhere(self) -> bool:
@@ -208,9 +208,9 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
     """One receiving link in each generation of the connection; or a consumer elsewhere, if the broker says so."""
 
     def __init__(
-        self, wishes: SubscribeOptions, on_delivery: OnDelivery, *, owner: ConsumerOwner, shared: AmqpConsumerContext
+        self, options: SubscribeOptions, on_delivery: OnDelivery, *, owner: ConsumerOwner, shared: AmqpConsumerContext
     ) -> None:
-        super().__init__(wishes, on_delivery, owner, shared.crew)
+        super().__init__(options, on_delivery, owner, shared.crew)
         self.later = shared.later
         self._shared = shared
         self._replacing = Lock()
@@ -243,9 +243,9 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
                     return False
                 if before.is_live:
                     return True
-                if self._turns.is_busy and self.wishes.destination.kind is DestinationKind.QUEUE:
+                if self._turns.is_busy and self.options.destination.kind is DestinationKind.QUEUE:
                     return False  # what came next would wait behind that, though others have the time
-            inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
+            inlet = self._inlet = Inlet(session, generation, self.options, session.dialect, self._shared.max_message)
             self._attached = monotonic()
         try:
             inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)
@@ -295,7 +295,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         """Leave the subscription to who took it, for some seconds at least."""
         pause = self._retreat.pause(monotonic() - self._attached)
         who = f"another consumer of client id {inlet.engine.login.container!r}"
-        what = f"the durable subscription {self.wishes.durable_name!r}"
+        what = f"the durable subscription {self.options.durable_name!r}"
         self._note_ended(f"{who} has {what} now, which is asked for again in {pause:.0f} s: {error}", pause)
 
     def _follow(self, error: RedirectedError) -> None:
@@ -307,7 +307,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
 
     def _go(self, error: RedirectedError) -> None:
         """Subscribe elsewhere, and have nothing more to do with this connection. Spec: WS-26, WS-27."""
-        elsewhere = self._shared.elsewhere(error, self.wishes, self._deliver_from_elsewhere)
+        elsewhere = self._shared.elsewhere(error, self.options, self._deliver_from_elsewhere)
         self.stop()
         with self._replacing:
             self._elsewhere = elsewhere
@@ -330,7 +330,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         if not arrival.is_settled:
             inlet.note_seen(arrival.number)
         if arrival.size > inlet.limit:
-            head = from_amqp_head(arrival.octets, inlet.dialect, self.wishes.destination)
+            head = from_amqp_head(arrival.octets, inlet.dialect, self.options.destination)
             self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))
             return
         if len(arrival.octets) < arrival.size:
@@ -344,7 +344,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
 
     def _read(self, arrival: AmqpArrival) -> AmqpDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
-        inlet, destination = arrival.inlet, self.wishes.destination
+        inlet, destination = arrival.inlet, self.options.destination
         try:
             return AmqpDelivery(self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination))
         except MemoryError:
@@ -354,7 +354,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
 
     def _give_back_unread(self, arrival: AmqpArrival) -> None:
         """Give back what there is no memory for; the broker counts that, and the last time it is a dead letter."""
-        unread = from_amqp_head(arrival.octets, arrival.inlet.dialect, self.wishes.destination)
+        unread = from_amqp_head(arrival.octets, arrival.inlet.dialect, self.options.destination)
         arrival.octets = b""
         self._release_unread(AmqpDelivery(self, arrival, unread), arrival.size)
 

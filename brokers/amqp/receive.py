@@ -20,7 +20,6 @@ from typing import Any, Final
 from proton import Condition, Described, Link, Receiver, Sender, Session, Terminus, symbol, ulong
 from proton import Delivery as Transfer
 
-from brokers.adapter.consumer import SubscribeOptions
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, discard
 from brokers.amqp.outcomes import (
@@ -34,6 +33,7 @@ from brokers.amqp.outcomes import (
     text_of,
 )
 from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.connection import SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 
 SELECTOR: Final = "apache.org:selector-filter:string"
@@ -71,13 +71,13 @@ class Inlet:
     """
 
     def __init__(
-        self, engine: AmqpEngine, generation: int, wishes: SubscribeOptions, dialect: AmqpDialect, limit: int
+        self, engine: AmqpEngine, generation: int, options: SubscribeOptions, dialect: AmqpDialect, limit: int
     ) -> None:
         self.engine = engine
         self.generation = generation
         self.is_live = False
         self.dialect = dialect
-        self.wishes = wishes
+        self.options = options
         self.limit = limit
         self._is_let_in = False
         self._link: Receiver | None = None
@@ -124,26 +124,26 @@ class Inlet:
         self._receive, self._on_detach = receive, on_detach
         with self.engine.working():
             session = self._session = self.engine.begin_session(self._session_ended)
-            durable = self.wishes.durable_name
+            durable = self.options.durable_name
             receiver = session.receiver(self.engine.new_name() if durable is None else durable)
             link = self._link = self.engine.look_after(receiver, self)
             self._describe(link)
             link.open()
-            self.engine.is_lazy |= self.wishes.lazy
+            self.engine.is_lazy |= self.options.lazy
             self.is_live = True
-            self._give(self.wishes.prefetch if credit is None else credit)
+            self._give(self.options.prefetch if credit is None else credit)
         return self._wait
 
     def _describe(self, link: Receiver) -> None:
-        destination, selector = self.wishes.destination, self.wishes.selector
+        destination, selector = self.options.destination, self.options.selector
         link.source.address = spell(destination, self.dialect)
         put_symbols(link.source.capabilities, CAPABILITIES[node_kind(destination, self.dialect)])
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
             link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})
-        if self.wishes.auto_accept and self._has_copies:
+        if self.options.auto_accept and self._has_copies:
             link.snd_settle_mode = Link.SND_SETTLED
-        if self.wishes.durable_name is not None:
+        if self.options.durable_name is not None:
             link.source.durability = Terminus.DELIVERIES
             link.source.expiry_policy = Terminus.EXPIRE_NEVER
 
@@ -153,8 +153,8 @@ class Inlet:
 
         Not so where Artemis is asked for a queue of the topic, as `topic::queue`: that stays.
         """
-        place = self.wishes.destination
-        return place.kind.is_topic and self.wishes.durable_name is None and "::" not in (place.name or "")
+        place = self.options.destination
+        return place.kind.is_topic and self.options.durable_name is None and "::" not in (place.name or "")
 
     def _wait(self, timeout: float) -> None:
         try:
@@ -201,7 +201,7 @@ class Inlet:
         The broker is told of a part of the room at once, in time not to run dry.
         """
         self._done += 1
-        if self._done * CREDIT_PARTS >= self.wishes.prefetch:
+        if self._done * CREDIT_PARTS >= self.options.prefetch:
             done, self._done = self._done, 0
             with suppress(ConnectionLostError), self.engine.held():
                 self._give(done)
@@ -235,7 +235,7 @@ class Inlet:
         """
         self._credit -= 1
         if self._credit < 0:
-            where = self.wishes.destination
+            where = self.options.destination
             self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
 
     def detach(self) -> None:
@@ -252,7 +252,7 @@ class Inlet:
             transfer.update(Transfer.MODIFIED if is_seen else Transfer.RELEASED)
             transfer.settle()
         self._transfers.clear()
-        if self.wishes.durable_name is not None:  # else it would end with the session
+        if self.options.durable_name is not None:  # else it would end with the session
             self._link.detach()
         self._session.close()
 
@@ -267,8 +267,8 @@ class Inlet:
         """Tell who waits, unless the link is refused; then `closed` follows."""
         if link.remote_source.type == Terminus.UNSPECIFIED or self._is_let_in:
             return
-        if self.wishes.selector is not None and not self._has_filter(link):
-            self._answers.put(BrokerError(f"the broker takes no selector for {self.wishes.destination}"))
+        if self.options.selector is not None and not self._has_filter(link):
+            self._answers.put(BrokerError(f"the broker takes no selector for {self.options.destination}"))
             self.detach()
             return
         self._is_let_in = True
@@ -341,7 +341,7 @@ class Inlet:
     def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
         self._spend()
         number = next(self._numbers)
-        is_settled = self.wishes.auto_accept and delivery.settled  # else it is held, and settled here as others are
+        is_settled = self.options.auto_accept and delivery.settled  # else it is held, and settled here as others are
         if is_settled:
             delivery.settle()
         else:
@@ -358,7 +358,7 @@ class Inlet:
         self._link = self._session = None
         self._transfers.clear()
         why = text_of(condition)
-        self._answers.put(_refused(f"cannot consume from {self.wishes.destination}: {why}", condition))
+        self._answers.put(_refused(f"cannot consume from {self.options.destination}: {why}", condition))
         error = _refused(why, condition)
         if was_live and self._is_let_in:  # else who attaches is told
             self.engine.later(partial(self._on_detach, error))

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from brokers.adapter.connection import ConnectionLife
-from brokers.adapter.consumer import SubscribeOptions, temporary_kind
+from brokers.adapter.consumer import temporary_kind
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -23,11 +23,10 @@ from brokers.connection import (
     Consumer,
     Delivery,
     OnDelivery,
-    OnProblem,
-    OnRefused,
     OnState,
     RefusedSend,
     SendResult,
+    SubscribeOptions,
     Transaction,
 )
 from brokers.embedded.core import EmbeddedCore
@@ -295,21 +294,7 @@ class EmbeddedConnection(Connection):
             future.set_result(SendResult(stamped.message_id))
         return future
 
-    def consume(
-        self,
-        destination: Destination,
-        on_delivery: OnDelivery,
-        *,
-        prefetch: int = 1,
-        selector: str | None = None,
-        durable_name: str | None = None,
-        auto_accept: bool = False,
-        inline: bool = False,
-        quick: bool = False,
-        lazy: bool = False,
-        on_refused: OnRefused | None = None,
-        on_problem: OnProblem | None = None,
-    ) -> Consumer:
+    def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
 
         None is above a limit here, and nobody but its owner ends a subscription.
@@ -322,18 +307,13 @@ class EmbeddedConnection(Connection):
             StaleDestinationError: a temporary destination that is not this connection's.
             BrokerError: there are too many destinations or durable subscriptions, one of that name has a consumer with
                 another selector, or there is no thread to be had.
-            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        wishes = SubscribeOptions(
-            destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name
-        )
-        wishes.check(CAPABILITIES)
-        if auto_accept:
+        if options.auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
-        chosen = Selector(selector) if selector and selector.strip() else None
+        chosen = Selector(options.selector) if options.selector and options.selector.strip() else None
         wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
-        terms = SubscribeTerms(prefetch=prefetch, name=durable_name, wants=wants, label=label)
-        return self.subscribe(destination, on_delivery, terms)
+        terms = SubscribeTerms(prefetch=options.prefetch, name=options.durable_name, wants=wants, label=label)
+        return self.subscribe(options.destination, on_delivery, terms)
 
     def subscribe(self, destination: Destination, on_delivery: OnDelivery, terms: SubscribeTerms) -> EmbeddedConsumer:
         """Subscribe on any terms, as a listener does for its clients.

@@ -15,9 +15,8 @@ from time import monotonic
 from typing import Final
 
 from brokers.adapter.connection import LastingConnection
-from brokers.adapter.consumer import SubscribeOptions
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
-from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, Transaction
+from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
@@ -189,17 +188,17 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Begin a transaction; the broker hears of it at the commit."""
         return StompTransaction(self, self._usable())
 
-    def _consumer(self, wishes: SubscribeOptions, on_delivery: OnDelivery) -> StompConsumer:
-        home = None if self._annexes is None else self._annexes.home(wishes.destination)
-        return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
+    def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> StompConsumer:
+        home = None if self._annexes is None else self._annexes.home(options.destination)
+        return StompConsumer(options, on_delivery, owner=self, shared=self._shared, home=home)
 
-    def _enrol(self, subscription: StompSubscription, wishes: SubscribeOptions, doubt: Callable[[str], None]) -> None:
+    def _enrol(self, subscription: StompSubscription, options: SubscribeOptions, doubt: Callable[[str], None]) -> None:
         """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
         link = subscription.link
         if link.dialect.has_advisories and link.is_up:
             if link.roll is None:
                 link.roll = Roll(link, self.new_id, self.later)
-            link.roll.enrol(subscription, wishes.destination, doubt, is_watched=wishes.on_problem is not None)
+            link.roll.enrol(subscription, options.destination, doubt, is_watched=options.on_problem is not None)
 
     def _make_temporary(self, link: StompSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"
@@ -234,16 +233,16 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         with self._lock:
             self._spare.append((link, destination))
 
-    def _unsubscribe(self, link: StompSession, wishes: SubscribeOptions) -> None:
+    def _unsubscribe(self, link: StompSession, options: SubscribeOptions) -> None:
         """Go by the client id and the name; the `id` of the frame is only there because STOMP wants one."""
-        receipt, topic = self.new_id("receipt"), wishes.destination
+        receipt, topic = self.new_id("receipt"), options.destination
         headers = {"id": receipt, "destination": spell(topic, link.dialect), "receipt": receipt}
-        headers[link.dialect.durable_header] = wishes.durable_name or ""
+        headers[link.dialect.durable_header] = options.durable_name or ""
         try:
             link.ask(pack("UNSUBSCRIBE", headers), receipt, self._timeout)
         except SendFailedError as error:
             raise BrokerError(
-                f"cannot end the durable subscription {wishes.durable_name!r} to {topic}: {error}"
+                f"cannot end the durable subscription {options.durable_name!r} to {topic}: {error}"
             ) from error
 
     def _take_leave(self, link: StompSession, consumers: Sequence[StompConsumer], until: float) -> None:

@@ -18,8 +18,8 @@ from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
-from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, SubscribeOptions
-from brokers.connection import Delivery, OnDelivery
+from brokers.adapter.consumer import ConsumerOwner, LastingConsumer
+from brokers.connection import Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import (
     BrokerError,
     ConnectionLostError,
@@ -78,7 +78,7 @@ class StompDelivery(Delivery):
         super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
         if consumer.home is not None:
-            self.message = replace(self.message, destination=consumer.wishes.destination)
+            self.message = replace(self.message, destination=consumer.options.destination)
         if self.message.redelivered is None and self.key in consumer.releases:  # we know better than the broker
             self.message = replace(self.message, redelivered=True)
         self.arrival = arrival
@@ -243,27 +243,27 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def __init__(
         self,
-        wishes: SubscribeOptions,
+        options: SubscribeOptions,
         on_delivery: OnDelivery,
         *,
         owner: ConsumerOwner,
         shared: StompConsumerContext,
         home: Home | None = None,
     ) -> None:
-        super().__init__(wishes, on_delivery, owner, shared.crew)
+        super().__init__(options, on_delivery, owner, shared.crew)
         self.home = home
-        self.auto_accept = wishes.auto_accept
+        self.auto_accept = options.auto_accept
         self.releases = shared.releases
-        self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
-        self._destination = wishes.destination
+        self.origin: Hashable = self if options.destination.kind.is_topic else options.destination
+        self._destination = options.destination
         self._shared = shared
         self._acceptances = Acceptances(
-            wishes.prefetch,
+            options.prefetch,
             self.call,
             shared.later,
             self.acknowledgement,
             self._collect_accepted,
-            is_lazy=wishes.lazy,
+            is_lazy=options.lazy,
         )
         self._replacing = Lock()
         self._subscription: StompSubscription | None = None
@@ -309,9 +309,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
-        if self.wishes.quick:
+        if self.options.quick:
             link.lead(self._shared.crew)
-        if self.wishes.lazy:
+        if self.options.lazy:
             link.be_lazy()
         wait = self._ask(subscription)
         if wait is None:
@@ -339,7 +339,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
         subscription.is_begun = True
         if self.home is None:
-            self._shared.enrol(subscription, self.wishes, partial(self._doubt, subscription))
+            self._shared.enrol(subscription, self.options, partial(self._doubt, subscription))
 
     def _end_if_there(self, subscription: StompSubscription) -> None:
         """End a subscription that the broker may have ended; what was held went back with it, or does now."""
@@ -383,7 +383,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
     def _is_source_shared(self) -> bool:
         """Whether a consumer takes messages from another: from a topic each has its own, unless it is durable."""
         kind = self._destination.kind
-        return kind is DestinationKind.QUEUE or self.wishes.durable_name is not None
+        return kind is DestinationKind.QUEUE or self.options.durable_name is not None
 
     def _leave_if_same(self, subscription: StompSubscription, endings: int) -> None:
         is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
@@ -553,7 +553,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def _collect_accepted(self, last: StompArrival) -> None:
         """Take what was accepted from the queue, once the `on_delivery` under way has returned."""
-        if self.wishes.durable_name is not None:
+        if self.options.durable_name is not None:
             self._have_unsettled(last, "was accepted, and comes again")
             return
         subscription = last.subscription
@@ -566,7 +566,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """End a subscription, take what was accepted there, and begin another, once nothing is under way for it."""
         with before.link.writing:
             is_there = before is self._subscription and before.is_live and before.link.is_up
-            if is_there and self._owns_copies and self.wishes.durable_name is None:
+            if is_there and self._owns_copies and self.options.durable_name is None:
                 self._stop_telling(before)
             if not is_there or self._owns_copies:
                 self._end_wanted([each for each in self._wanted if each.arrival.subscription is before])
@@ -585,7 +585,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """Tell who waits that messages come again. With the link's `writing` held."""
         self._wanted = [each for each in self._wanted if not any(each is other for other in wanted)]
         for each in wanted:
-            is_gone = self._owns_copies and self.wishes.durable_name is None  # a copy that goes with its subscription
+            is_gone = self._owns_copies and self.options.durable_name is None  # a copy that goes with its subscription
             each.settle(None if is_gone else uncollected(each.arrival, "it went back to its queue before"))
 
     def _collections(self, before: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
@@ -678,17 +678,17 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     @property
     def _source(self) -> Destination:
-        return self.wishes.destination if self.home is None else self.home.own
+        return self.options.destination if self.home is None else self.home.own
 
     def _headers(self, subscription: StompSubscription) -> Headers:
-        wishes, dialect = self.wishes, subscription.link.dialect
-        mode = "auto" if subscription.is_untold else acknowledgement_mode(wishes, dialect)
+        options, dialect = self.options, subscription.link.dialect
+        mode = "auto" if subscription.is_untold else acknowledgement_mode(options, dialect)
         return {"id": subscription.id, "ack": mode} | subscribe_headers(
             self._source,
             dialect,
-            prefetch=wishes.prefetch,
-            selector=wishes.selector,
-            durable_name=wishes.durable_name,
+            prefetch=options.prefetch,
+            selector=options.selector,
+            durable_name=options.durable_name,
         )
 
     def _take(self, arrival: StompArrival) -> None:
@@ -708,7 +708,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """Say whether a message can be accepted once it is handed on, if need be from now on in another way."""
         if arrival.can_be_named:
             return True
-        if self.wishes.durable_name is not None:
+        if self.options.durable_name is not None:
             self._have_unsettled(arrival, "is left unread")
             return False
         if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
@@ -779,10 +779,10 @@ def _note_uncollected(error: BrokerError | None) -> None:
         log.warning("%s", error)
 
 
-def acknowledgement_mode(wishes: SubscribeOptions, dialect: StompDialect) -> str:
+def acknowledgement_mode(options: SubscribeOptions, dialect: StompDialect) -> str:
     """Say the `ack` of the SUBSCRIBE frame."""
-    if wishes.auto_accept:  # see `brokers.stomp.acknowledge`
+    if options.auto_accept:  # see `brokers.stomp.acknowledge`
         return "client" if dialect.accepts_earlier else "client-individual"
     # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic, and with a single
     # message outstanding the cumulative `client` acknowledges no other.
-    return "client" if wishes.prefetch == 1 else "client-individual"
+    return "client" if options.prefetch == 1 else "client-individual"

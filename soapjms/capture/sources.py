@@ -83,7 +83,7 @@ def copies_reach(sender: Connection, watcher: Connection, source: Destination, t
         if delivery.message.correlation_id == probe:
             seen.set()
 
-    with watcher.consume(source, look, prefetch=100, auto_accept=True, inline=True):
+    with watcher.consume(source, look, prefetch=100, auto_accept=True):
         nowhere = sender.temporary(fresh=False)
         try:
             sender.send(probe_message(nowhere, probe))

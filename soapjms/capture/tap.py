@@ -260,7 +260,6 @@ class Capture:
                     self._on_delivery,
                     prefetch=PREFETCH_MESSAGES,
                     auto_accept=True,
-                    inline=True,
                     lazy=True,
                     on_refused=self._on_refused,
                     on_problem=self._on_problem,

@@ -261,11 +261,7 @@ def _sent_to_ourselves(
         expiration=round((time.time() + CLOCK_TOLERANCE_SECONDS + timeout) * 1000),
     )
     with connection.consume(
-        destination,
-        lambda delivery: arrived.put(delivery.message),
-        auto_accept=True,
-        inline=True,
-        selector=selector,
+        destination, lambda delivery: arrived.put(delivery.message), auto_accept=True, selector=selector
     ):
         sent = time.time()
         connection.send(message, timeout=timeout).result(timeout)

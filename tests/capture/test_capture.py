@@ -112,8 +112,8 @@ def test_ends_though_the_broker_does_not_answer(connection: Connection, tmp_path
     """That a subscription cannot be ended keeps nothing from being written."""
 
     class Mute(Wrapped):
-        def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Consumer:
-            return MuteConsumer(super().consume(destination, on_delivery, **options))
+        def _consume(self, options: Any, on_delivery: Any) -> Consumer:
+            return MuteConsumer(super()._consume(options, on_delivery))
 
     class MuteConsumer(Consumer):
         def __init__(self, inner: Consumer) -> None:
@@ -336,12 +336,12 @@ def test_times_follow_a_clock_that_was_set_back(connection: Connection, tmp_path
     class Read(Wrapped):
         times = [100.0, 100.0, 99.9999, 101.0, 50.0, 50.0]  # noqa: RUF012
 
-        def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Consumer:
+        def _consume(self, options: Any, on_delivery: Any) -> Consumer:
             def tell(delivery: Any) -> None:
                 delivery.read_at = self.times.pop(0)
                 on_delivery(delivery)
 
-            return super().consume(destination, tell, **options)
+            return super()._consume(options, tell)
 
     with CaptureLog(tmp_path) as log, Capture(Read(connection), log, [COPIES]) as capture:
         send(connection, *(copy() for _ in range(6)))

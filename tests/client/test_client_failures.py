@@ -347,10 +347,10 @@ class TestFailures(Peers):
         """A call that begins while the client closes fails too: nobody waits for ever."""
 
         class ClosesMeanwhile(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
                 closing.start()
                 eventually(lambda: is_closed(client), "the client is being closed")
-                return super().consume(destination, on_delivery, **options)
+                return super()._consume(options, on_delivery)
 
         client = Client(ClosesMeanwhile(connection), URI, timeout=PATIENCE)
         closing = Thread(target=client.close)
@@ -368,12 +368,12 @@ class Odd(Wrapped):
         super().__init__(inner)
         self.properties = properties
 
-    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
         def odd(delivery: Delivery) -> None:
             delivery.message = replace(delivery.message, properties=self.properties(delivery.message))
             on_delivery(delivery)
 
-        return super().consume(destination, odd, **options)
+        return super()._consume(options, odd)
 
 
 def is_closed(client: Client) -> bool:

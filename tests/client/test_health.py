@@ -43,12 +43,12 @@ class Blocked(Wrapped):
         self.asked, self.answers = Event(), Event()
         self.pings = 0
 
-    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-        if destination.kind.is_temporary:
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
+        if options.destination.kind.is_temporary:
             self.pings += 1
             self.asked.set()
             assert self.answers.wait(PATIENCE)
-        return super().consume(destination, on_delivery, **options)
+        return super()._consume(options, on_delivery)
 
 
 def pinging() -> list[str]:

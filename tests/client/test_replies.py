@@ -261,8 +261,8 @@ class TestPlaces(Peers):
         tried = list[Destination]()
 
         class Gone(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-                consumer = super().consume(destination, on_delivery, **options)
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
+                consumer = super()._consume(options, on_delivery)
                 consumer.close()
                 return EndedConsumer()
 

@@ -245,9 +245,7 @@ def test_what_came_before_a_broken_frame() -> None:
     with (
         hostile(send) as broker,
         brokers.connect(broker.url, heartbeat=0, reconnect=False) as connection,
-        connection.consume(
-            queue("a"), lambda delivery: got.put(delivery.message.body), auto_accept=True, inline=True, lazy=True
-        ),
+        connection.consume(queue("a"), lambda delivery: got.put(delivery.message.body), auto_accept=True, lazy=True),
     ):
         eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it has ended")
         assert [got.get(timeout=PATIENCE) for _ in range(5)] == [b"%d" % number for number in range(5)]

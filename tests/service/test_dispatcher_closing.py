@@ -85,14 +85,14 @@ class TestClosing(Peers):
         arrived, go_on, left = Event(), Event(), Event()
 
         class Slow(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
                 def later(delivery: Delivery) -> None:
                     arrived.set()
                     assert go_on.wait(PATIENCE)
                     on_delivery(delivery)
                     left.set()
 
-                return super().consume(destination, later, **options)
+                return super()._consume(options, later)
 
         seen: list[Request] = []
         dispatcher = Dispatcher(Slow(other), URI, serving(seen.append), workers=1).start()
@@ -134,8 +134,8 @@ class TestClosing(Peers):
         """A subscription that is made while it is closed takes no request out of the others' reach."""
 
         class Closes(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-                made = super().consume(destination, on_delivery, **options)
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
+                made = super()._consume(options, on_delivery)
                 dispatcher.close(deadline=0.1)
                 return made
 
@@ -152,11 +152,11 @@ class TestClosing(Peers):
         class Two(Wrapped):
             subscriptions = 0
 
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
                 self.subscriptions += 1
                 if self.subscriptions > 2:
                     raise error
-                return super().consume(destination, on_delivery, **options)
+                return super()._consume(options, on_delivery)
 
         with pytest.raises(type(error), match="no"):
             Dispatcher(Two(other), URI, greeter(), workers=3).start()

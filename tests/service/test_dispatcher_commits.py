@@ -270,12 +270,12 @@ class Stubborn(Wrapped):
         self.kind = kind
         self.error = error
 
-    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
         def hand_on(delivery: Delivery) -> None:
             is_meant = delivery.message.reply_to == GREETER
             on_delivery(self.kind(delivery, self.error) if is_meant else delivery)
 
-        return super().consume(destination, hand_on, **options)
+        return super()._consume(options, hand_on)
 
 
 class TestLostConnections(Peers):

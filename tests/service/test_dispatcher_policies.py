@@ -468,9 +468,9 @@ class TestPrefetch(Kit):
         wished = list[int]()
 
         class Watched(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-                wished.append(options["prefetch"])
-                return super().consume(destination, on_delivery, **options)
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
+                wished.append(options.prefetch)
+                return super()._consume(options, on_delivery)
 
         with Dispatcher(Watched(other), URI, failing(0, Policy()), workers=2, prefetch=8):
             for future in [client.submit(envelope()) for _ in range(40)]:

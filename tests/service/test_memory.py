@@ -84,7 +84,7 @@ class TestConsumers:
                 cut = failing(Cutter.cut, lambda cutter, data: MARK in data, 1)
                 monkeypatch.setattr(Cutter, "cut", cut)
             else:
-                delivered = failing(Inlet.delivered, lambda inlet, delivery: inlet.wishes.destination.name == name, 1)
+                delivered = failing(Inlet.delivered, lambda inlet, delivery: inlet.options.destination.name == name, 1)
                 monkeypatch.setattr(Inlet, "delivered", delivered)
             connection.send(octets(MARK, name)).exception(PATIENCE)  # its receipt may come too late
             assert found.next().body == MARK

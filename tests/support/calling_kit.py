@@ -253,8 +253,8 @@ class Wrapped(Connection):
     def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         return self.inner.send(message, transaction, **options)
 
-    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-        return self.inner.consume(destination, on_delivery, **options)
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
+        return self.inner._consume(options, on_delivery)
 
     def unsubscribe(self, topic: Any, durable_name: str) -> None:
         self.inner.unsubscribe(topic, durable_name)

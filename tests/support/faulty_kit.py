@@ -97,11 +97,11 @@ class FaultyConnection(Wrapped):
             lost.set_exception(error)
             return lost
 
-    def consume(self, destination: Destination, on_delivery: Any, **options: Any) -> Any:
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
         def deliver(delivery: Delivery) -> None:
             self.run("deliver", lambda: on_delivery(FaultyDelivery(delivery, self)))
 
-        return FaultyConsumer(self.run("consume", lambda: self.inner.consume(destination, deliver, **options)), self)
+        return FaultyConsumer(self.run("consume", lambda: self.inner._consume(options, deliver)), self)
 
     def begin(self) -> Transaction:
         return FaultyTransaction(self.run("begin", self.inner.begin), self)

@@ -13,17 +13,16 @@ from time import monotonic, time
 from typing import Final
 
 from brokers.adapter.connection import ConnectionLife
-from brokers.adapter.consumer import SubscribeOptions, temporary_kind
+from brokers.adapter.consumer import temporary_kind
 from brokers.connection import (
     Capabilities,
     Connection,
     ConnectionState,
     Consumer,
     OnDelivery,
-    OnProblem,
-    OnRefused,
     OnState,
     SendResult,
+    SubscribeOptions,
     Transaction,
 )
 from brokers.errors import (
@@ -204,44 +203,20 @@ class SmqpConnection(Connection):
             if error.code is not ReplyCode.CONFLICT:  # somebody else was quicker
                 raise
 
-    def consume(
-        self,
-        destination: Destination,
-        on_delivery: OnDelivery,
-        *,
-        prefetch: int = 1,
-        selector: str | None = None,
-        durable_name: str | None = None,
-        auto_accept: bool = False,
-        inline: bool = False,
-        quick: bool = False,
-        lazy: bool = False,
-        on_refused: OnRefused | None = None,
-        on_problem: OnProblem | None = None,
-    ) -> Consumer:
+    def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe, by a session of its own. A consumer holds one message at a time, whatever the prefetch.
 
         No message is above a limit here: the server takes none that is.
 
         Raises:
-            UnsupportedError: a selector, a durable name.
             StaleDestinationError: a temporary destination that is not this connection's, or of an earlier login.
-            ValueError: a `prefetch` below 1.
         """
         self._require_open()
-        wishes = SubscribeOptions(
-            destination=destination,
-            prefetch=prefetch,
-            selector=selector,
-            durable_name=durable_name,
-            auto_accept=auto_accept,
-            on_problem=on_problem,
-        )
-        wishes.check(CAPABILITIES)
+        destination = options.destination
         topic = topic_of(destination)
         if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
             raise StaleDestinationError(f"{destination} is not of this connection, or ended with an earlier login")
-        consumer = SmqpConsumer(self, wishes, on_delivery)
+        consumer = SmqpConsumer(self, options, on_delivery)
         try:
             consumer.begin()
         except BrokerError:

@@ -14,8 +14,7 @@ from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import Final, Protocol
 
-from brokers.adapter.consumer import SubscribeOptions
-from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
 from brokers.smqp.adapter.messages import COUNT, to_message, topic_of
@@ -187,17 +186,17 @@ class ConsumerHearer:
 class SmqpConsumer(Consumer):
     """A subscription: a session, and the thread that calls `on_delivery`."""
 
-    def __init__(self, owner: SmqpConsumerOwner, wishes: SubscribeOptions, on_delivery: OnDelivery) -> None:
+    def __init__(self, owner: SmqpConsumerOwner, options: SubscribeOptions, on_delivery: OnDelivery) -> None:
         self._owner = owner
-        self._destination = destination = wishes.destination
+        self._destination = destination = options.destination
         self._topic = topic_of(destination)
         self._on_delivery = on_delivery
         self._dialect: SmqpDialect = owner.dialect
         self._deliveries: SimpleQueue[SmqpDelivery | None] = SimpleQueue()
-        self._holding = ConsumerHearer(self._delivery, self._deliveries.put, auto_accept=wishes.auto_accept)
+        self._holding = ConsumerHearer(self._delivery, self._deliveries.put, auto_accept=options.auto_accept)
         self._is_closed = False
         self._problem = ""
-        self._news = None if wishes.on_problem is None else Turns(owner.tell, wishes.on_problem)
+        self._news = None if options.on_problem is None else Turns(owner.tell, options.on_problem)
         self.session: KeptConnection = owner.session(self._holding)
         self._thread = Thread(target=self._run, name=f"smqp {destination}", daemon=True)
         self._thread.start()

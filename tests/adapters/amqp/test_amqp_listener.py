@@ -203,7 +203,6 @@ def test_a_lazy_consumer_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 lambda delivery: arrived.append(delivery.message.body),
                 prefetch=1000,
                 auto_accept=True,
-                inline=True,
                 lazy=True,
             ),
         ):

@@ -396,7 +396,7 @@ def test_what_was_read_for_somebody_lazy_says_when(listener: Listener) -> None:
     with (
         brokers.connect(listener.url) as lazy,
         brokers.connect(listener.url) as connection,
-        lazy.consume(topic("t"), lazily.append, prefetch=100, auto_accept=True, inline=True, lazy=True),
+        lazy.consume(topic("t"), lazily.append, prefetch=100, auto_accept=True, lazy=True),
         connection.consume(topic("t"), at_once.append, prefetch=100, auto_accept=True),
     ):
         for number in range(9):

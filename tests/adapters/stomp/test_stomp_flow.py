@@ -60,11 +60,11 @@ class TestFlow:
             assert isinstance(connection, StompConnection)
             yield connection
 
-    @pytest.mark.parametrize("inline", [True, False])
-    def test_all_arrive(self, connection: StompConnection, other: StompConnection, name: str, inline: bool) -> None:
+    @pytest.mark.parametrize("quick", [True, False])
+    def test_all_arrive(self, connection: StompConnection, other: StompConnection, name: str, quick: bool) -> None:
         """Many times the prefetch, of every size, come once and in order, and are gone then."""
         inbox = Inbox()
-        consumer = connection.consume(queue(name), inbox, auto_accept=True, inline=inline, prefetch=10)
+        consumer = connection.consume(queue(name), inbox, auto_accept=True, quick=quick, prefetch=10)
         send(
             other, *(message_to(queue(name), b"%d" % number + b" " * (number % 3 * 50_000)) for number in range(NUMBER))
         )

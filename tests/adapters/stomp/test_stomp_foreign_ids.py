@@ -303,7 +303,7 @@ class TestQueues(Fixtures):
 
     @pytest.mark.parametrize("form", [QPID, LIKE_OWN], ids=["qpid", "like-own"])
     @pytest.mark.parametrize("own", [0, 7, 2], ids=["none-own", "some-own", "half-own"])
-    @pytest.mark.parametrize("more", [{}, {"inline": True}, {"prefetch": 1}], ids=["turns", "inline", "one"])
+    @pytest.mark.parametrize("more", [{}, {"lazy": True}, {"prefetch": 1}], ids=["turns", "lazy", "one"])
     def test_accepted_in_chunks(
         self,
         connection: StompConnection,
@@ -358,7 +358,7 @@ class TestQueues(Fixtures):
         assert_empty(connection, name)
 
     @pytest.mark.parametrize("form", [QPID, LIKE_OWN], ids=["qpid", "like-own"])
-    @pytest.mark.parametrize("more", [{}, {"auto_accept": True, "inline": True}], ids=["tap", "capture"])
+    @pytest.mark.parametrize("more", [{}, {"auto_accept": True, "lazy": True}], ids=["tap", "capture"])
     def test_cost(self, proxy: Proxy, activemq: RealBroker, name: str, form: str, more: dict[str, Any]) -> None:
         """Of a backlog each message is written a few times, however many there are, or may be on the way."""
         count, inbox = 600, Inbox(lambda delivery: None if more else delivery.accept())
