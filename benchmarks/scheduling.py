@@ -1,6 +1,7 @@
 """What each scheduling option of `brokers.Connection` is worth: our calls with it, beside the same calls without it.
 
     python benchmarks/scheduling.py [--pairs 5] [--seconds 3] [--in-flight 1 8] [--options inline quick answer]
+                                    [--protocol amqp]
 
 * `inline`: replies are handled on the thread that reads the socket.
 * `quick`: requests of a service without transactions are begun there, as long as none takes long.
@@ -8,9 +9,8 @@
 * `answer`: an answer may be written together with the acknowledgement of its request. Without it they are two writes.
 * `auto_accept`: the broker is told of many replies at once. Without it each is accepted once it was handled.
 
-`lazy` is measured by `capture.py`. Both sides are our client and our service over ActiveMQ and STOMP, each a process of
-its own; what an option is worth to the side that has it is seen there. Runs are interleaved; the medians of their
-ratios count.
+`lazy` is measured by `capture.py`. Both sides are our client and our service over ActiveMQ, each a process of its own;
+what an option is worth to the side that has it is seen there. Runs are interleaved; the medians of their ratios count.
 """
 
 from __future__ import annotations
@@ -103,13 +103,14 @@ def compare(options: argparse.Namespace) -> None:
     print("each with the option / without it, and the median of the ratios; processor time in us a call")
     print(f"{'option':<12}{'in flight':>10}{'calls a second':>22}{'client':>22}{'service':>22}")
     with start_activemq() as broker:
+        url = broker.amqp_url if options.protocol == "amqp" else broker.stomp_url
         for option in options.options:
             for in_flight in options.in_flight:
                 pairs = list[tuple[Cost, Cost]]()
                 for number in range(options.pairs):
                     name = f"scheduling.{option}.{in_flight}.{number}"
-                    ours = cost(broker.stomp_url, f"{name}.with", in_flight, options.seconds, "")
-                    pairs.append((ours, cost(broker.stomp_url, f"{name}.without", in_flight, options.seconds, option)))
+                    ours = cost(url, f"{name}.with", in_flight, options.seconds, "")
+                    pairs.append((ours, cost(url, f"{name}.without", in_flight, options.seconds, option)))
                 cells = (told([(one[at], other[at]) for one, other in pairs]) for at in range(len(Cost._fields)))
                 print(f"{option:<12}{in_flight:>10}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
 
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--options", nargs="+", choices=OPTIONS, default=OPTIONS)
+    parser.add_argument("--protocol", choices=["stomp", "amqp"], default="stomp")
     parser.add_argument("--side", choices=["our-service", "our-client"])
     parser.add_argument("--without", choices=OPTIONS)
     parser.add_argument("--url")
