@@ -4,8 +4,8 @@
                                     [--protocol amqp]
 
 * `inline`: replies are handled on the thread that reads the socket.
-* `quick`: requests of a service without transactions are begun there, as long as none takes long.
-  Without it another thread gets each of them.
+* `quick`: requests of a service without transactions are begun there, as long as none takes long. Without these two
+  another thread gets each of them.
 * `answer`: an answer may be written together with the acknowledgement of its request. Without it they are two writes.
 * `auto_accept`: the broker is told of many replies at once. Without it each is accepted once it was handled.
 

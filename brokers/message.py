@@ -19,6 +19,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 MAX_MESSAGE_OCTETS: Final = 100 << 20
 """Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
 
+MAX_CACHED_CHARACTERS: Final = 256
+"""Characters of a destination that is remembered once it was read."""
+
 TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
 """Why an adapter refuses a message unread: how many octets it has, and how many it may have."""
 
@@ -152,8 +155,7 @@ class Properties(tuple[Property, ...]):
 
     def text(self, name: str) -> str | None:
         """Return the property as JMS getStringProperty would: any type converts to a string, None stays None."""
-        value = self.value(name)
-        return value if value is None or type(value) is str else as_text(value)
+        return as_text(self.value(name))
 
     def merged(self, others: Iterable[Property]) -> Properties:
         """Return these properties with `others` put over them: same name replaces, new names follow."""
@@ -164,9 +166,11 @@ class Properties(tuple[Property, ...]):
 
 def as_text(value: PropertyValue) -> str | None:
     """Convert a property's value to a string as JMS getStringProperty does: booleans in lower case, null stays null."""
+    if value is None or type(value) is str:
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return None if value is None else str(value)
+    return str(value)
 
 
 def infer_type(value: PropertyValue) -> PropertyType:

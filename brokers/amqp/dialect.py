@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from brokers.connection import Capabilities
-from brokers.message import Destination, DestinationKind
+from brokers.message import MAX_CACHED_CHARACTERS, Destination, DestinationKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,9 +49,6 @@ class AmqpDialect:
     id_property: str | None = None
     selectors: bool = True
 
-
-MAX_CACHED_CHARACTERS: Final = 256
-"""Characters of an address that is remembered once it was read."""
 
 PLAIN: Final = AmqpDialect(name="plain")
 """Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""

@@ -414,9 +414,8 @@ def _integer(value: object) -> int | None:
 
 def _number(value: object, known: tuple[int, int]) -> int | None:
     """Return a number, unless it is none that the field can have, whatever its type on the wire."""
-    if not isinstance(value, int) or isinstance(value, bool) or not known[0] <= value <= known[1]:
-        return None
-    return int(value)
+    number = None if value is None else _integer(value)
+    return None if number is None or not known[0] <= number <= known[1] else number
 
 
 def _row(table: tuple[Any, ...], number: object) -> Any:

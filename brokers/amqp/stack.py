@@ -29,11 +29,16 @@ MAX_FRAME_VALUES: Final = 1000
 
 _DESCRIBED_CODE: Final = 0
 _NULL_CODE: Final = 0x40
-_FIRST_SIZED: Final = 0xA0
-_FIRST_COMPOUND: Final = 0xC0
 _FIRST_ARRAY: Final = 0xE0
-_WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
-"""Octets that follow the constructor of a value, by its first half: of the value, or of its size."""
+
+FIRST_SIZED: Final = 0xA0
+"""The first constructor of values that say how many octets they have."""
+
+FIRST_COMPOUND: Final = 0xC0
+"""The first constructor of values that others are in."""
+
+WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
+"""Octets that follow the constructor of a value, by its first half: of the value, or of its size. Spec: 1.2."""
 
 _starting: Final = Lock()
 
@@ -64,7 +69,7 @@ def is_shallow(octets: memoryview) -> bool:
     end = _end(octets, at)
     if end is None:
         return False
-    if octets[at] < _FIRST_COMPOUND:
+    if octets[at] < FIRST_COMPOUND:
         return True
     held = bytes(octets[:end])
     return sum(held.count(each) for each in _COMPOUND) <= SHALLOW_LEVELS
@@ -77,11 +82,11 @@ def _end(octets: memoryview, at: int) -> int | None:
     """
     if at >= len(octets):
         return None
-    width = _WIDTHS.get(octets[at] >> 4)
+    width = WIDTHS.get(octets[at] >> 4)
     if width is None:
         return None
     end = at + 1 + width
-    if octets[at] >= _FIRST_SIZED:
+    if octets[at] >= FIRST_SIZED:
         end += int.from_bytes(octets[at + 1 : at + 1 + width], "big")
     return end if end <= len(octets) else None
 
@@ -101,7 +106,7 @@ def has_many_values(octets: bytes, at: int, end: int) -> bool:
     left = MAX_FRAME_VALUES
     while at < end and left >= 0:
         code = octets[at]
-        width = _WIDTHS.get(code >> 4, 0)
+        width = WIDTHS.get(code >> 4, 0)
         after = at + 1 + width
         size = int.from_bytes(octets[at + 1 : after], "big")
         left -= 1
@@ -109,12 +114,12 @@ def has_many_values(octets: bytes, at: int, end: int) -> bool:
             element = octets[after + width] if after + width < end else _NULL_CODE
             count = int.from_bytes(octets[after : after + width], "big")
             is_flat = _DESCRIBED_CODE < element < _FIRST_ARRAY
-            left -= (count if element < _FIRST_COMPOUND else count + size) if is_flat else MAX_FRAME_VALUES + 1
+            left -= (count if element < FIRST_COMPOUND else count + size) if is_flat else MAX_FRAME_VALUES + 1
             at = after + size
-        elif code >= _FIRST_COMPOUND:
+        elif code >= FIRST_COMPOUND:
             at = after + width  # what is within follows
         else:
-            at = after + (size if code >= _FIRST_SIZED else 0)
+            at = after + (size if code >= FIRST_SIZED else 0)
     return left < 0
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from brokers.errors import DestinationGoneError, SendFailedError
 from brokers.message import (
+    MAX_CACHED_CHARACTERS,
     Body,
     DeliveryMode,
     Destination,
@@ -37,9 +38,6 @@ MESSAGE_DUMP: Final = re.compile(r" \w*Message\[.*", re.DOTALL)
 
 MAX_REASON_CHARACTERS: Final = 500
 """Characters of a broker's words that are repeated."""
-
-MAX_CACHED_CHARACTERS: Final = 256
-"""Characters of a destination that is remembered once it was read."""
 
 NOT_REPEATED: Final = frozenset({"_AMQ_DUPL_ID"})
 """By what Artemis knows a message that it had before, of which it keeps no second one: a dead letter is another one."""

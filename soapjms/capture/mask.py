@@ -150,7 +150,7 @@ class Mask:
         for entry in properties:
             name, _, value = entry
             may_hold = type(value) is str and ("<" in value or value.startswith("jms:"))
-            if may_hold or looks_secret(name) or name in self.properties:
+            if may_hold or self._hides(name):
                 other = self._in_property(entry)
                 if other is not entry:
                     hidden[name] = other

@@ -521,7 +521,7 @@ def _line(record: Record) -> str:
 def _jms_of(message: Message) -> str:
     """Write the headers that are set."""
     written = [
-        name + (quoted(value) if type(value) is str else str(value) if type(value) is int else _plain_of(value))
+        name + (quoted(value) if isinstance(value, str) else _plain_of(value))
         for name, value in zip(JMS_NAMES, jms_scalars_of(message), strict=True)
         if value is not None
     ]

@@ -20,7 +20,7 @@ from brokers.amqp.listener.options import DECODE, INVALID
 from brokers.amqp.machine import MAX_FRAME_OCTETS
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS
-from brokers.amqp.stack import MAX_FRAME_VALUES, has_many_values
+from brokers.amqp.stack import FIRST_COMPOUND, FIRST_SIZED, MAX_FRAME_VALUES, WIDTHS, has_many_values
 
 FRAMING: Final = "amqp:connection:framing-error"
 ILLEGAL_STATE: Final = "amqp:illegal-state"
@@ -79,13 +79,6 @@ REQUIRED: Final[Mapping[PerformativeCode, tuple[tuple[int, str, frozenset[int]],
     PerformativeCode.CLOSE: (),
 }
 """The fields that a performative must have: place, name, and how their type may be encoded."""
-
-FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-COUNTED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
-"""Octets of a value, or of the number of its octets, by the first half of its constructor. Spec: 1.2."""
-
-FIRST_COMPOUND: Final = 0xC0
-"""The first constructor of values that others are in."""
 
 LISTS: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
 """Octets of the size and of the count of a list, by its constructor."""
@@ -168,13 +161,13 @@ class Fields:
     def number(self, number: int) -> int:
         """Return a field that is an unsigned number."""
         at = self._start(number)
-        width = FIXED[self._body[at] >> 4]
+        width = WIDTHS[self._body[at] >> 4]
         return int.from_bytes(self._body[at + 1 : at + 1 + width], "big")
 
     def text(self, number: int) -> str:
         """Return a field that is a string."""
         at, end = self._start(number), self._start(number + 1)
-        return self._body[at + 1 + COUNTED[self._body[at] >> 4] : end].decode("utf-8", "replace")
+        return self._body[at + 1 + WIDTHS[self._body[at] >> 4] : end].decode("utf-8", "replace")
 
     def flag(self, number: int) -> bool:
         """Return a field that is a boolean; false where there is none."""
@@ -199,11 +192,8 @@ def _end(body: bytes, at: int) -> int:
         if code == 0:  # described: a descriptor and a value follow
             left += 1
             continue
-        width = FIXED.get(code >> 4)
-        if width is None:
-            size = COUNTED[code >> 4]
-            width = size + int.from_bytes(body[at : at + size], "big")
-        at += width
+        width = WIDTHS[code >> 4]
+        at += width + (int.from_bytes(body[at : at + width], "big") if code >= FIRST_SIZED else 0)
         left -= 1
     if at > len(body):
         raise IndexError
