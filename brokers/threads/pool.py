@@ -143,6 +143,7 @@ class Crew:
             self._be_watched()
             if not self._working and self._watcher is None:
                 self._tasks.pop()
+                self._rests_until = 0.0  # nobody is here whom another try would hold up
                 raise RuntimeError(f"{self._name} has no thread, and there is none to be had")
 
     def admit(self, relieve: Task) -> GuestThread:

@@ -130,9 +130,11 @@ def test_a_guest_at_slow_tasks_is_relieved(tasks: int, monkeypatch: pytest.Monke
 
 
 class Scarce:
-    """Where there are no threads to be had for a while."""
+    """Where there are no threads to be had for a while; each attempt takes `seconds` to fail."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None, *, seconds: float = 0.0
+    ) -> None:
         self.left = 0
         self.refused = Event()
         start = threading.Thread.start
@@ -140,6 +142,7 @@ class Scarce:
         def start_if_there_is_one(thread: threading.Thread) -> None:
             if "scarce" in thread.name and self.left <= 0:
                 self.refused.set()
+                time.sleep(seconds)
                 raise error or RuntimeError("can't start new thread")
             self.left -= 1
             start(thread)
@@ -189,8 +192,8 @@ def test_the_watcher_outlives_a_want_of_memory(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who hands in a task that nobody can run is told; once there are threads it works, for turns too."""
-    scarce, crew, done = Scarce(monkeypatch), Crew("scarce"), SimpleQueue[int]()
+    """Who hands in a task that nobody can run is told; once there are threads it works at once, for turns too."""
+    scarce, crew, done = Scarce(monkeypatch, seconds=0.1), Crew("scarce"), SimpleQueue[int]()
     turns = Turns(crew.submit, done.put)
     for put in (turns.put, lambda number: crew.submit(partial(done.put, number))):
         with pytest.raises(RuntimeError, match="scarce has no thread, and there is none to be had"):
