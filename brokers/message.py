@@ -14,7 +14,7 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from math import isfinite
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 MAX_MESSAGE_OCTETS: Final = 100 << 20
 """Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
@@ -306,12 +306,58 @@ class Message:
 
 FIELDS: Final = tuple(each.name for each in fields(Message))
 _NAMES: Final = frozenset(FIELDS)
-_PUT: Final = tuple(getattr(Message, name).__set__ for name in FIELDS)
 _values_of: Final = attrgetter(*FIELDS)
 
 
+class MessageDraft:
+    """A message whose fields can still be set. To make one and freeze it takes a third of the time of `Message(...)`.
+
+    Its arguments and attributes are those of `Message`.
+    """
+
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        message_type: MessageType,
+        body: Body = None,
+        properties: Properties = Properties(),  # noqa: B008  # a tuple
+        destination: Destination | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        expiration: int | None = None,
+        timestamp: int | None = None,
+        type: str | None = None,  # noqa: A002  # as in `Message`
+        redelivered: bool | None = None,
+        untyped: bool = False,
+    ) -> None:
+        self.message_type = message_type
+        self.body = body
+        self.properties = properties
+        self.destination = destination
+        self.message_id = message_id
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.delivery_mode = delivery_mode
+        self.priority = priority
+        self.expiration = expiration
+        self.timestamp = timestamp
+        self.type = type
+        self.redelivered = redelivered
+        self.untyped = untyped
+
+    def frozen(self) -> Message:
+        """Make this object a `Message`, for ever: both classes have the same slots."""
+        made: Any = self
+        made.__class__ = Message
+        return cast("Message", made)
+
+
 def changed(message: Message, **changes: Any) -> Message:
-    """Return a message with other values, as `dataclasses.replace` does, which takes twice as long.
+    """Return a message with other values, as `dataclasses.replace` does, which takes five times as long.
 
     What a class beyond `Message` adds is left behind.
 
@@ -320,10 +366,10 @@ def changed(message: Message, **changes: Any) -> Message:
     """
     if not changes.keys() <= _NAMES:
         raise TypeError(f"a message has no {', '.join(sorted(changes.keys() - _NAMES))}")
-    made = object.__new__(Message)
-    for name, put, value in zip(FIELDS, _PUT, _values_of(message), strict=True):
-        put(made, changes.get(name, value))
-    return made
+    draft = MessageDraft(*_values_of(message))
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft.frozen()
 
 
 ENTRY_OCTETS: Final = 64

@@ -36,7 +36,7 @@ from brokers.connection import (
     Transaction,
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.message import Destination, DestinationKind, Message
+from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             if destination is not None and destination.address in self._temporaries:
                 self._require_own(destination)
         message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages else None
-        return replace(message, message_id=message_id, timestamp=round(time.time() * 1000))
+        return changed(message, message_id=message_id, timestamp=round(time.time() * 1000))
 
     @property
     def _names_messages(self) -> bool:

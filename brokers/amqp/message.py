@@ -17,7 +17,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -33,11 +32,13 @@ from brokers.message import (
     DestinationKind,
     Element,
     Message,
+    MessageDraft,
     MessageType,
     Properties,
     Property,
     PropertyType,
     PropertyValue,
+    changed,
     fits,
     new_property,
 )
@@ -346,7 +347,7 @@ def from_amqp_head(
     declared = _row(MESSAGE_TYPES, _heads(head)[AmqpSection.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
     arrived = _arrived(head, dialect, source)
     kind = MessageType.UNKNOWN if declared is None else declared
-    return arrived._replace(message=replace(arrived.message, message_type=kind, body=None))
+    return arrived._replace(message=changed(arrived.message, message_type=kind, body=None))
 
 
 def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> ReceivedMessage:
@@ -360,7 +361,7 @@ def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destinatio
     count = _number(delivered, UINTS) or 0
     timestamp_ms = _number(created, LONGS)
     return ReceivedMessage(
-        Message(
+        MessageDraft(
             message_type=message_type,
             body=body,
             properties=Properties(
@@ -379,7 +380,7 @@ def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destinatio
             timestamp=timestamp_ms,
             type=_text(subject),
             redelivered=count > 0,
-        ),
+        ).frozen(),
         count + 1,
     )
 

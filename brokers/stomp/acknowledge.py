@@ -8,7 +8,8 @@ With STOMP's own `ack:auto` a broker sends as fast as it can, and what a slow co
 process; and it forgets a message the moment that it writes it, so one that is on the way when the connection goes is
 lost. So the messages of an `auto_accept` consumer are acknowledged here, after `on_delivery` has returned: the
 broker never has more on the way than the prefetch, keeps the rest itself, and delivers again what it was not told
-of. It is told in chunks, which costs next to nothing.
+of. It is told in chunks, which costs next to nothing. Only a lazy consumer of a topic has `ack:auto`: its copies are
+lost with the connection anyway, and it takes what comes as fast as the socket gives it.
 """
 
 from __future__ import annotations
@@ -77,9 +78,8 @@ WINDOW_PARTS: Final = 4
 ACK_SECONDS: Final = 0.2
 """After so long it is told anyway."""
 
-LAZY_ACK_SECONDS: Final = 1.0
-"""Likewise, where that is for somebody who is in no hurry: what a thread is woken for should be worth it."""
-
+SMALL_BODY_OCTETS: Final = 1024
+"""Octets of a body that is kept with its message until the broker was told, as to let go of it would cost more."""
 
 MAX_STRANGERS: Final = 1000
 """Senders that are remembered over a session; more are forgotten, and found out once more."""
@@ -150,7 +150,9 @@ class StompArrival(NamedTuple):
         strangers.add(self._sender)
 
     def without_body(self) -> StompArrival:
-        """Return what is kept of it until the broker was told."""
+        """Return what is kept of it until the broker was told: not its body, unless that is small."""
+        if len(self.body) <= SMALL_BODY_OCTETS and not self.is_doubtful:
+            return self
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
         return StompArrival(self.subscription, self.headers, b"", self.is_own, self.size, self.refusal, mark)
 
@@ -165,7 +167,6 @@ class Acceptances:
         acknowledge: returns an ACK and who waits for its receipt; who is given here is told if the broker knows no such
             message.
         collect: ends the subscription of what is given once `on_delivery` returned, and takes what no ACK can name.
-        is_lazy: the broker may be told late, by the thread that reads.
     """
 
     def __init__(
@@ -175,14 +176,12 @@ class Acceptances:
         later: Later,
         acknowledge: Callable[[StompArrival, Callable[[StompArrival], None]], tuple[bytes, Mapping[str, Settle]]],
         collect: Callable[[StompArrival], None],
-        is_lazy: bool = False,
     ) -> None:
         self._prefetch = prefetch
         self._submit = submit
         self._later = later
         self._acknowledge = acknowledge
         self._collect = collect
-        self._is_lazy = is_lazy
         self._lock = Lock()
         self._done: list[StompArrival] = []
         self._octets = 0
@@ -202,13 +201,10 @@ class Acceptances:
                 share = len(self._done)
             ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
             time, self._is_timed = not self._is_timed, True
-            is_full = len(self._done) >= self._prefetch
-        if ask and self._is_lazy and not is_full:
-            self.tell()  # to wake another thread for that costs more
-        elif ask:
+        if ask:
             self._submit(self._tell_in_turn)
         elif time:
-            self._later(LAZY_ACK_SECONDS if self._is_lazy else ACK_SECONDS, self._tell_in_time)
+            self._later(ACK_SECONDS, self._tell_in_time)
 
     @property
     def are_left(self) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from threading import TIMEOUT_MAX, Event, Lock
@@ -28,7 +27,7 @@ from brokers.errors import (
     NoDestinationError,
     SendFailedError,
 )
-from brokers.message import Destination, DestinationKind
+from brokers.message import Destination, DestinationKind, changed
 from brokers.stomp.acknowledge import (
     MAX_DELIVERIES,
     Acceptances,
@@ -78,9 +77,10 @@ class StompDelivery(Delivery):
         super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
         if consumer.home is not None:
-            self.message = replace(self.message, destination=consumer.options.destination)
-        if self.message.redelivered is None and self.key in consumer.releases:  # we know better than the broker
-            self.message = replace(self.message, redelivered=True)
+            self.message = changed(self.message, destination=consumer.options.destination)
+        is_told = self.message.redelivered is not None
+        if not is_told and consumer.releases and self.key in consumer.releases:  # we know better than the broker
+            self.message = changed(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at
         self.fate = StompDeliveryState.ACCEPTED if consumer.auto_accept else StompDeliveryState.HELD
@@ -263,7 +263,6 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             shared.later,
             self.acknowledgement,
             self._collect_accepted,
-            is_lazy=options.lazy,
         )
         self._replacing = Lock()
         self._subscription: StompSubscription | None = None
@@ -272,7 +271,8 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         self._wanted: list[AcceptedMessage] = []  # with the link's `writing` held
         self._asked: dict[str, float] = {}  # receipts of acknowledgements, and since when they are waited for
         self._is_watching = False
-        self._is_untold = False
+        is_copy = options.destination.kind.is_topic and options.durable_name is None  # nobody delivers it again
+        self._is_untold = options.lazy and options.auto_accept and is_copy
 
     def start(self, link: StompSession, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -682,14 +682,16 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def _headers(self, subscription: StompSubscription) -> Headers:
         options, dialect = self.options, subscription.link.dialect
-        mode = "auto" if subscription.is_untold else acknowledgement_mode(options, dialect)
-        return {"id": subscription.id, "ack": mode} | subscribe_headers(
+        headers = subscribe_headers(
             self._source,
             dialect,
             prefetch=options.prefetch,
             selector=options.selector,
             durable_name=options.durable_name,
         )
+        if subscription.is_untold:
+            return {"id": subscription.id, "ack": "auto", **headers, **dialect.untold}
+        return {"id": subscription.id, "ack": acknowledgement_mode(options, dialect), **headers}
 
     def _take(self, arrival: StompArrival) -> None:
         subscription = arrival.subscription
@@ -770,7 +772,8 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return self.auto_accept and (owns or self.is_temporary)
 
     def _conclude(self, delivery: StompDelivery) -> None:
-        self._acceptances.note(delivery.arrival)
+        if not delivery.arrival.subscription.is_untold:
+            self._acceptances.note(delivery.arrival)
 
 
 def _note_uncollected(error: BrokerError | None) -> None:

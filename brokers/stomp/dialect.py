@@ -45,6 +45,7 @@ class StompDialect:
         owns_copies: kinds of destination whose messages are the subscription's own, and lost with it.
         prefetch_header: the header of SUBSCRIBE that limits how much is unacknowledged.
         window: what to write there for so many messages.
+        untold: headers of a SUBSCRIBE with `ack:auto`, which replace others of the same name.
         durable_header: the header of SUBSCRIBE that names a durable subscription.
         selector_names: how a selector is to spell the headers of JMS.
         message_headers: headers of MESSAGE that are no properties of the message.
@@ -83,6 +84,7 @@ class StompDialect:
     owns_copies: frozenset[DestinationKind]
     prefetch_header: str
     window: Callable[[int], int]
+    untold: Mapping[str, str]
     durable_header: str
     selector_names: Mapping[str, str]
     message_headers: frozenset[str]
@@ -154,6 +156,7 @@ ACTIVEMQ_CLASSIC: Final = StompDialect(
     owns_copies=TOPICS,
     prefetch_header="activemq.prefetchSize",
     window=lambda count: count,
+    untold={},
     durable_header="activemq.subscriptionName",
     selector_names={},
     message_headers=MESSAGE_HEADERS,
@@ -209,6 +212,7 @@ ARTEMIS: Final = StompDialect(
     owns_copies=TOPICS | {DestinationKind.TEMPORARY_QUEUE},
     prefetch_header="consumer-window-size",
     window=lambda count: 0 if count == 1 else count * MIN_FRAME_OCTETS,
+    untold={"consumer-window-size": "-1"},  # else it stops once that is used up
     durable_header="durable-subscription-name",
     selector_names={
         "JMSDeliveryMode": "AMQDurable",

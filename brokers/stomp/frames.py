@@ -8,25 +8,29 @@ Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from brokers.errors import DestinationGoneError, SendFailedError
 from brokers.message import (
+    FIELDS,
     MAX_CACHED_CHARACTERS,
     Body,
     DeliveryMode,
     Destination,
     DestinationKind,
     Message,
+    MessageDraft,
     MessageType,
     Properties,
+    Property,
     PropertyType,
     as_text,
     new_property,
 )
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
+from brokers.stomp.heads import ShapedHeaders
 
 Headers: TypeAlias = dict[str, str]
 
@@ -108,34 +112,63 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = 
     is None where the broker says no and does not know. A header whose value makes no sense (a peer may set a property
     of that name) is None; `content-type` is dropped, no JMS header holds it. Never raises for what arrived.
     """
-    message_type, content = _content(headers, body, dialect)
+    if type(headers) is ShapedHeaders:
+        plan = headers.shape.plan
+        if plan is None or plan.dialect is not dialect:
+            plan = headers.shape.plan = MessagePlan(headers, headers.shape.differing, dialect)
+        return plan.message(headers, body)  # type: ignore[no-any-return]
+    draft = MessageDraft(*_content(dialect.is_bytes(headers), body), untyped=True)
+    draft.properties = Properties(_properties(headers, dialect))
+    for field, read in FIELDS_OF_HEADERS.items():
+        setattr(draft, field, read(headers, dialect))
+    return draft.frozen()
+
+
+class MessagePlan:
+    """How messages are made of headers of one shape: what does not differ is read once.
+
+    Args:
+        headers: of one of them.
+        differing: names of those that differ.
+        dialect: the broker's.
+    """
+
+    __slots__ = ("_fields", "_is_bytes", "_own", "_properties", "_shared", "_values", "dialect")
+
+    def __init__(self, headers: Mapping[str, str], differing: Sequence[str], dialect: StompDialect) -> None:
+        self.dialect = dialect
+        self._is_bytes = dialect.is_bytes(headers)
+        self._values = [*(FIELDS_OF_HEADERS[each](headers, dialect) for each in FIELDS[3:-1]), True]  # untyped
+        self._properties = _properties(headers, dialect)
+        fields = {SOURCES.get(name) for name in differing} - {None}
+        fields |= {"message_id"} if set(dialect.id_headers) & set(differing) else set()
+        self._fields = [(each, FIELDS_OF_HEADERS[each]) for each in FIELDS if each in fields]
+        names = [name for name in headers if name not in dialect.message_headers]
+        self._own = [(names.index(each), each) for each in differing if each in names]
+        self._shared = Properties(self._properties)
+
+    def message(self, headers: Mapping[str, str], body: bytes) -> Message:
+        """Return the message, as `from_frame` does."""
+        draft = MessageDraft(*_content(self._is_bytes, body), self._shared, *self._values)
+        for field, read in self._fields:
+            setattr(draft, field, read(headers, self.dialect))
+        if self._own:
+            made = self._properties.copy()
+            for place, name in self._own:
+                made[place] = new_property((made[place][0], PropertyType.STRING, headers[name]))
+            draft.properties = Properties(made)
+        return draft.frozen()
+
+
+def _properties(headers: Mapping[str, str], dialect: StompDialect) -> list[Property]:
     known, renamed, text = dialect.message_headers, dialect.renamed, PropertyType.STRING
-    return Message(
-        message_type=message_type,
-        body=content,
-        properties=Properties(
-            [  # a list is made in half the time of what comes one by one
-                new_property((renamed.get(name, name), text, value))
-                for name, value in headers.items()
-                if name not in known
-            ]
-        ),
-        destination=_destination(headers, dialect),
-        message_id=_message_id(headers, dialect),
-        correlation_id=headers.get("correlation-id"),
-        reply_to=parse_destination(headers["reply-to"], dialect) if headers.get("reply-to") else None,
-        delivery_mode=DeliveryMode.PERSISTENT if headers.get("persistent") == "true" else DeliveryMode.NON_PERSISTENT,
-        priority=_number(headers, "priority"),
-        expiration=_number(headers, "expires"),
-        timestamp=_number(headers, "timestamp"),
-        type=headers.get("type"),
-        redelivered=headers.get("redelivered") == "true" or (False if dialect.tells_redelivery else None),
-        untyped=True,
-    )
+    return [
+        new_property((renamed.get(name, name), text, value)) for name, value in headers.items() if name not in known
+    ]
 
 
-def _content(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> tuple[MessageType, Body]:
-    if dialect.is_bytes(headers):
+def _content(is_bytes: bool, body: bytes) -> tuple[MessageType, Body]:
+    if is_bytes:
         return MessageType.BYTES, body
     if not body:
         return MessageType.UNKNOWN, None
@@ -168,6 +201,48 @@ def _destination(headers: Mapping[str, str], dialect: StompDialect) -> Destinati
     if destination.kind is DestinationKind.QUEUE and headers.get("destination-type") == "MULTICAST":
         return Destination(DestinationKind.TOPIC, destination.name)
     return destination
+
+
+def _reply_to(headers: Mapping[str, str], dialect: StompDialect) -> Destination | None:
+    return parse_destination(headers["reply-to"], dialect) if headers.get("reply-to") else None
+
+
+def _delivery_mode(headers: Mapping[str, str], dialect: StompDialect) -> DeliveryMode:
+    return DeliveryMode.PERSISTENT if headers.get("persistent") == "true" else DeliveryMode.NON_PERSISTENT
+
+
+def _redelivered(headers: Mapping[str, str], dialect: StompDialect) -> bool | None:
+    return headers.get("redelivered") == "true" or (False if dialect.tells_redelivery else None)
+
+
+FIELDS_OF_HEADERS: Final[Mapping[str, Callable[[Mapping[str, str], StompDialect], Any]]] = {
+    "destination": _destination,
+    "message_id": _message_id,
+    "correlation_id": lambda headers, _: headers.get("correlation-id"),
+    "reply_to": _reply_to,
+    "delivery_mode": _delivery_mode,
+    "priority": lambda headers, _: _number(headers, "priority"),
+    "expiration": lambda headers, _: _number(headers, "expires"),
+    "timestamp": lambda headers, _: _number(headers, "timestamp"),
+    "type": lambda headers, _: headers.get("type"),
+    "redelivered": _redelivered,
+}
+"""How the fields of a message are read of headers."""
+
+SOURCES: Final[Mapping[str, str]] = {
+    "destination": "destination",
+    "destination-type": "destination",
+    "message-id": "message_id",
+    "correlation-id": "correlation_id",
+    "reply-to": "reply_to",
+    "persistent": "delivery_mode",
+    "priority": "priority",
+    "expires": "expiration",
+    "timestamp": "timestamp",
+    "type": "type",
+    "redelivered": "redelivered",
+}
+"""The field that a header tells; a dialect's `id_headers` tell `message_id` too."""
 
 
 def parse_destination(text: str, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Destination:

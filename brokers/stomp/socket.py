@@ -43,6 +43,7 @@ from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTE
 from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
 from brokers.errors import ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, passed_of, read
+from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
@@ -200,6 +201,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._use: PolledSocket | BlockingSocket | None = None
         self._is_down = False
         self._cutter = Cutter(login.max_message)
+        self._heads = HeadReader()
         self._frames: deque[Cut | float] = deque()  # and when those that follow were read
         self._broken: ConnectionLostError | None = None  # what follows those
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
@@ -502,7 +504,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             return
         tell = self._told.get(frame[:COMMAND])
         try:
-            found = None if tell is None else read(frame)
+            found = None if tell is None else self._heads.read(frame)
         except MemoryError:
             self._tell_of_passed(passed_of(frame))
             return

@@ -247,7 +247,8 @@ class Capture:
         self._wanted = MessageFilter(queues, everything)
         self._backlog = backlog or Backlog()
         self._clock = clock
-        self._latest = datetime.min.replace(tzinfo=UTC)  # when the copy before was read
+        self._read = self._latest = datetime.min.replace(tzinfo=UTC)  # when the copy before was read
+        self._read_at = 0.0  # the former in seconds
         self._untold: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
         self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
@@ -332,7 +333,9 @@ class Capture:
         """Return when a copy was read, at least a microsecond after the one before it: many are read together."""
         if delivery.read_at is None:
             return self._clock()
-        time = datetime.fromtimestamp(delivery.read_at, UTC)
+        if delivery.read_at != self._read_at:
+            self._read_at, self._read = delivery.read_at, datetime.fromtimestamp(delivery.read_at, UTC)
+        time = self._read
         if time <= self._latest < time + SET_BACK:
             time = self._latest + timedelta.resolution
         self._latest = time

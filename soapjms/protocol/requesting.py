@@ -14,7 +14,7 @@ from typing import Final
 
 from lxml import etree
 
-from brokers.message import Destination, Message, MessageType, Properties
+from brokers.message import Destination, Message, MessageDraft, MessageType, Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
 from soapjms.protocol.attachments import Attachment, Attachments
@@ -242,7 +242,7 @@ class RequestingNode:
         body, kind, encoding = written_body(
             *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
         )
-        self.request = Message(
+        self.request = MessageDraft(
             message_type=at.message_type,
             body=body,
             destination=destination,
@@ -252,7 +252,7 @@ class RequestingNode:
             priority=at.priority,
             expiration=now + at.time_to_live if at.time_to_live else None,
             properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action, self._others),
-        )
+        ).frozen()
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)
             self.deadline = None if timeout is None else now + timeout

@@ -9,12 +9,12 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from lxml import etree
 
-from brokers.message import Message, MessageType, Properties
+from brokers.message import Message, MessageDraft, MessageType, Properties, changed
 from soapjms.protocol import names
 from soapjms.protocol.assertions import (
     REQUEST_FAULTS,
@@ -205,7 +205,7 @@ class RespondingNode:
         of_binding = make_properties(
             Carrier.RESPONSE, profile.name, reading.text(names.REQUEST_URI), kind, encoding, self.is_fault
         )
-        return Message(
+        return MessageDraft(
             message_type=message_type,
             body=body,
             destination=request.reply_to,
@@ -214,7 +214,7 @@ class RespondingNode:
             priority=request.priority,
             expiration=request.expiration or None,
             properties=others.merged(of_binding) if others else of_binding,
-        )
+        ).frozen()
 
     def respond_again(self, response: Message) -> Message:
         """Address a response that was made for an earlier delivery of the same request; it stays the same otherwise.
@@ -228,7 +228,7 @@ class RespondingNode:
         self.machine.step(Input.RESPONSE_READY)
         again = Reading(response, setting.profile, setting.limits, direction=Direction.RESPONSE)
         self.is_fault = again.fault is not None
-        return replace(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
+        return changed(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
 
     def _unanswered(self) -> Reading:
         if not self.machine.allows(Input.RESPONSE_READY) or self._reading is None:
