@@ -217,7 +217,7 @@ class HttpBridge:
         stated = request.headers.get("content-length", "")
         if stated.isdigit() and int(stated[:20]) > self._max_body:
             raise too_long(self._max_body)
-        self._check_calls()  # before the client sends a body in vain
+        self._check_calls()  # before reading, so that the client does not send the body for nothing
         octets = await self._pace.read(request, self._max_body)
         self._check_calls()
         self._calls += 1

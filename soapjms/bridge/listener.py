@@ -96,7 +96,7 @@ class LingeringTransport:
             self._transport.close()
             return
         self.is_lingering = True
-        if self._transport.can_write_eof():  # not with TLS; there the length of the answer has to do
+        if self._transport.can_write_eof():  # not with TLS; there the client knows the length of the answer
             self._transport.write_eof()
         self._transport.resume_reading()
 
@@ -142,7 +142,7 @@ class PatientProtocol(H11Protocol):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self.transport.abort()
 
-    # Whether the client keeps us waiting
+    # Waiting for the client
 
     def data_received(self, data: bytes) -> None:
         """Read; octets after a refused request are dropped."""

@@ -128,7 +128,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"soapjms: broker: {without_login(choice.broker)} ({choice.origin})"
 
 
-# What happens around a test
+# Hooks around a test
 
 
 @pytest.hookimpl(wrapper=True)
