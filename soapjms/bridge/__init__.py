@@ -1,6 +1,6 @@
 """Bridges between SOAP over HTTP and SOAP over JMS.
 
-`http.py` lets HTTP clients reach services over JMS: an ASGI application, to be mounted or served by `listener.py`.
-`wsgi.py` makes a service of a WSGI application, which a dispatcher serves. Both read and write through `message.py`;
-`wsdl.py` has the WSDL as HTTP clients get it.
+`http.py` lets HTTP clients reach services over JMS: an ASGI application, to mount or to serve with `listener.py`.
+`wsgi.py` turns a WSGI application into a service that a dispatcher serves. Both read and write through `message.py`;
+`wsdl.py` makes the WSDL for HTTP clients.
 """

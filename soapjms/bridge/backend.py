@@ -1,6 +1,6 @@
-"""One call of an HTTP client, as a call over JMS: reading what was posted, sending it, writing what came back.
+"""The call of an HTTP client as a call over JMS: read the posted request, send it, write the response.
 
-Everything here may take a while, so it runs on threads beside the loop that serves HTTP.
+All of this may block, so it runs on threads beside the event loop that serves HTTP.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 
 MIN_GZIP_OCTETS: Final = 1024
-"""Octets from which a response is worth compressing."""
+"""Size, in octets, from which a response is compressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What is behind a path.
+    """The service behind a path.
 
     Attributes:
         to: where the service is: a `jms:` URI, or the port of a WSDL. None for the port of `wsdl`.
-        wsdl: the path of the WSDL for HTTP clients, which GET ?wsdl tells; it says too which operations are one-way.
-        port: its port, where it has several.
+        wsdl: the file of the WSDL that `GET ?wsdl` returns; it also says which operations are one-way.
+        port: the name of the WSDL's port, needed if it has several.
     """
 
     to: str | JmsUri | Port | None = None
@@ -52,13 +52,13 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What the head of a request says.
+    """The header fields of a request that matter for its call.
 
     Attributes:
-        content_type: as it stands.
-        kind: the same, read.
-        soap_action: the header SOAPAction, None if there is none.
-        is_gzip: the body is compressed.
+        content_type: the Content-Type as it was sent.
+        kind: the parsed Content-Type.
+        soap_action: the SOAPAction, or None if it is absent.
+        is_gzip: whether the body is compressed.
     """
 
     content_type: str
@@ -72,12 +72,12 @@ class PathService:
     """A service behind a path.
 
     Attributes:
-        connection: to the broker.
-        client: of the service.
-        published: its WSDL for HTTP clients, None if there is none.
-        one_way: actions and elements that nobody answers.
-        limits: how much is read.
-        max_body: octets of a request once it is unpacked.
+        connection: the connection to the broker.
+        client: the client that calls the service.
+        published: the WSDL for HTTP clients, or None.
+        one_way: the actions and elements of one-way messages.
+        limits: limits for reading requests.
+        max_body: maximum size of a decompressed request, in octets.
     """
 
     connection: Connection
@@ -88,15 +88,15 @@ class PathService:
     max_body: int
 
     def submit(self, asked: RequestHead, octets: bytes) -> Future[Response] | None:
-        """Read a request and send it; return what its response comes in, None for a one-way message.
+        """Read a request and send it; return the future of its response, or None for a one-way message.
 
         Raises:
-            RefusedError: it is none that can be sent.
-            CallFailedError: it could not be sent.
+            HttpRefusalError: the request cannot be read or sent as it is, or the broker is not connected.
+            CallFailedError: sending failed.
         """
         envelope, attachments, action = self._read(asked, octets)
         if self.connection.state is not ConnectionState.CONNECTED:
-            text = "there is no connection to the broker now; nothing was sent"
+            text = "there is currently no connection to the broker; nothing was sent"
             raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
         try:
             if self._is_one_way(envelope, action):
@@ -110,10 +110,10 @@ class PathService:
         octets = self._unpacked(octets) if asked.is_gzip else octets
         reading = read_http(octets, asked.content_type, self.limits)
         if reading.envelope is None:
-            raise too_big(reading.excess, f"the body is no SOAP envelope: {reading.envelope_problem}")
+            raise too_big(reading.excess, f"the body is not a SOAP envelope: {reading.envelope_problem}")
         envelope, version = reading.envelope, soap_version_of(asked.kind)
         if version is not None and version is not envelope.version:
-            text = f"the media type is that of SOAP {version}, and the envelope is of SOAP {envelope.version}"
+            text = f"the media type is that of SOAP {version}, but the envelope is SOAP {envelope.version}"
             raise HttpRefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         try:
             attachments = taken(envelope.root, reading.attachments)
@@ -147,16 +147,17 @@ def serve(
     max_body: int,
     options: Mapping[str, Any],
 ) -> PathService:
-    """Make what answers at a path; `stack` closes its client.
+    """Make the service at a path; `stack` closes its client.
 
     Raises:
-        UsageError: nothing says where the service is; and what `Client` raises.
+        UsageError: neither a URI nor a WSDL says where the service is.
+        InvalidUriError, InvalidPropertyError, InvalidWsdlError, NameNotFoundError: see `Client`.
     """
     behind = behind if isinstance(behind, Behind) else Behind(behind)
     port, told = (None, None) if behind.wsdl is None else published(behind.wsdl, behind.port)
     where = port if behind.to is None else behind.to
     if where is None:
-        raise UsageError("nothing says where the service is; give a jms: URI, or a WSDL with a SOAP/JMS port")
+        raise UsageError("the address of the service is missing; give a jms: URI, or a WSDL with a SOAP/JMS port")
     edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
     client = stack.enter_context(Client(connection, where, profile=edition, **options))
     all_one_way = one_way if told is None else one_way | told.one_way
@@ -164,20 +165,20 @@ def serve(
 
 
 def too_long(most: int) -> HttpRefusalError:
-    """Make the refusal of a body that is too long, after which nobody reads what else comes."""
+    """Make the refusal of a body that is too long; it closes the connection, as the rest of the body is not read."""
     text = f"the body has more than {most} octets"
     return HttpRefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, {"Connection": "close"})
 
 
 def written_answer(answer: Response, *, accepts: str) -> starlette.responses.Response:
-    """Make the HTTP response for what a service answered.
+    """Make the HTTP response for the response of a service.
 
     Args:
-        answer: it.
-        accepts: the header Accept-Encoding of the request.
+        answer: the response of the service.
+        accepts: the Accept-Encoding header of the request.
 
     Raises:
-        RefusedError: it has attachments that cannot be read.
+        HttpRefusalError: the response has attachments that cannot be read.
     """
     try:
         body, kind = http_form(answer.message, answer.envelope, answer.attachments)
@@ -190,7 +191,10 @@ def written_answer(answer: Response, *, accepts: str) -> starlette.responses.Res
 
 
 def _accepts_gzip(header: str) -> bool:
-    """Spec: RFC 9110 12.5.3."""
+    """Say whether Accept-Encoding allows gzip.
+
+    Spec: RFC 9110 12.5.3.
+    """
     for each in header.lower().split(",")[:20]:
         name, _, weight = each.partition(";")
         if name.strip() == "gzip":

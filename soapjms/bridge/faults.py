@@ -1,4 +1,4 @@
-"""What an HTTP client is told when there is no answer of the service: a status, and a SOAP fault where it reads one."""
+"""Responses to HTTP clients for calls that the service did not answer: a status, and a SOAP fault for SOAP clients."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from soapjms.protocol.names import SoapVersion
 NO_STORE: Final = {"Cache-Control": "no-store"}
 RETRY: Final = {"Retry-After": "1"}
 TOO_BIG: Final = frozenset({"size", "unpacked", "ratio", "text"})
-"""The limits that a body breaks by its size, rather than by what is in it."""
+"""The limits that a body exceeds by its size rather than by its content."""
 
 
 class HttpRefusalError(Exception):
-    """A request that gets no answer from a service.
+    """A request that is refused instead of being answered by a service.
 
     Args:
-        status: of the HTTP response.
-        text: for people.
-        headers: of the HTTP response.
-        is_soap: the client reads SOAP, as far as that is known.
+        status: status of the HTTP response.
+        text: the reason, for people.
+        headers: headers of the HTTP response.
+        is_soap: whether the client is assumed to read SOAP.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class HttpRefusalError(Exception):
         self.is_soap = is_soap
 
     def response(self, version: SoapVersion | None) -> Response:
-        """Make the response: a fault in the version that the client speaks, else a line of text."""
+        """Make the response: a fault in the client's SOAP version, or a line of text if that is not known."""
         if version is None or not self.is_soap:
             return PlainTextResponse(f"{self}\n", self.status, {**NO_STORE, **self.headers})
         blame = Blame.SENDER if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else Blame.RECEIVER
@@ -47,14 +47,14 @@ class HttpRefusalError(Exception):
 
 
 def written_fault(version: SoapVersion, text: str, blame: Blame) -> tuple[bytes, str]:
-    """Return a fault as a body, and its content type."""
+    """Return the body of a fault and its content type."""
     return written(build_fault(version, text, blame=blame))
 
 
 def soap_response(
     body: bytes, content_type: str, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Make the response for an envelope."""
+    """Make the response that carries an envelope."""
     return Response(body, status, {**NO_STORE, **(headers or {}), "Content-Type": content_type})
 
 
@@ -65,10 +65,10 @@ def too_big(excess: Excess | None, text: str) -> HttpRefusalError:
 
 
 def failed(error: CallFailedError) -> HttpRefusalError:
-    """Make the refusal for a call without a response that can be used.
+    """Make the refusal for a call without a usable response.
 
-    What was not sent may be called again; what the broker refused it would likely refuse again. Of anything else it is
-    not known whether the service works on it.
+    A request that was not sent may be tried again; one that the broker refused would likely be refused again. In all
+    other cases it is not known whether the service works on the request.
     """
     if error.is_known:
         is_unsent = error.outcome is SendOutcome.NOT_SENT
@@ -78,7 +78,7 @@ def failed(error: CallFailedError) -> HttpRefusalError:
 
 
 def status_of(fault: Fault | None) -> HTTPStatus:
-    """Return the status of a response.
+    """Return the HTTP status for a response of a service.
 
     Spec: SOAP 1.1 6.2; SOAP 1.2 Part 2 7.5.2.2 table 20.
     """

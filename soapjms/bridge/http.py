@@ -1,7 +1,7 @@
-"""SOAP over HTTP in, SOAP over JMS out: an ASGI application that HTTP SOAP clients take for the service.
+"""SOAP over HTTP in, SOAP over JMS out: an ASGI application that looks like the service to HTTP clients.
 
-Mount it in a program, or have `soapjms.bridge.listener` serve it. Only the envelope, its attachments and its action
-go on to the service; no header of HTTP does. Bodies, calls and time have limits.
+Mount it in a program, or serve it with `soapjms.bridge.listener`. Only the envelope, its attachments and its action
+are passed on to the service; HTTP headers are not. Sizes of bodies, numbers of calls and times are limited.
 
 Spec: SOAP 1.1 6; SOAP 1.2 Part 2 7; WS-I Basic Profile 1.1 3.4.
 """
@@ -59,30 +59,32 @@ T = TypeVar("T")
 
 
 class HttpBridge:
-    """An ASGI application: takes SOAP requests by POST, and answers with what the services over JMS say.
+    """An ASGI application that takes SOAP requests by POST and returns the responses of services over JMS.
 
-    Usable in a `with` statement, which closes its clients. For `lifespan` events it has no need.
+    A `with` statement closes its clients. It does not need `lifespan` events.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        behind: where the service is; or, by path such as `/bank`, where several are.
-        properties: binding properties that win over those of URI and WSDL, such as timeToLive.
-        timeout: seconds that a call may take; then the client gets 504.
-        one_way: SOAP actions, and elements in Clark notation, that nobody answers: such a message gets 202 when the
-            broker has it. Those that a WSDL says need not be here.
-        max_body: octets of a request, as it comes and unpacked; more gets 413.
-        max_calls: calls at a time; more get 503. A request counts once it is there, until the service has answered.
-        max_held: octets of requests that are not whole yet, and as many of answers that were not taken yet; half of
-            them for one address. Where there are more, whoever kept us waiting longest has to go.
-        read_timeout: seconds for every 64 KiB of a request, or what is left of it; then the client gets 408.
-        write_timeout: seconds in which a client has to take every 64 KiB of an answer; then its connection ends.
-        public_url: how clients reach it, for the WSDL, where that is not what they say as Host.
-        profile: the edition to write by over JMS; None for that of a WSDL's port, else the default.
-        limits: how much of requests and responses is read, beside `max_body`.
-        options: of each `Client`: `message_type`, `replies`, `names`, `recorder`, `observer`.
+        connection: the connection to the broker; the caller closes it.
+        behind: where the service is; for several services, a mapping from paths such as `/bank`.
+        properties: binding properties, such as timeToLive, that override those of URI and WSDL.
+        timeout: maximum duration of a call, in seconds; after it the client gets 504.
+        one_way: SOAP actions, and elements in Clark notation, of one-way messages: their clients get 202 once the
+            broker has the message. One-way operations of a WSDL need not be listed.
+        max_body: maximum size of a request, in octets, before and after decompression; a larger one gets 413.
+        max_calls: maximum number of concurrent calls; further ones get 503. A request counts from when it is complete
+            until the service has answered.
+        max_held: maximum total size, in octets, of incomplete requests, and again of unread answers; one address may
+            take half. When it is exceeded, the client that has kept the bridge waiting longest is dropped.
+        read_timeout: seconds for each 64 KiB, or the rest, of a request; after it the client gets 408.
+        write_timeout: seconds in which a client must take each 64 KiB of an answer; after it its connection ends.
+        public_url: the URL that the WSDL gives to clients; None for one made of the Host that they send.
+        profile: the edition to write over JMS; None for that of the WSDL's port, or else the default.
+        limits: limits for reading requests and responses, in addition to `max_body`.
+        options: options of each `Client`: `message_type`, `replies`, `names`, `recorder`, `observer`.
 
     Raises:
-        InvalidUriError, InvalidPropertyError, InvalidWsdlError, UsageError, NameNotFoundError: see `Client`.
+        UsageError: an argument is invalid, or the address of a service is missing.
+        InvalidUriError, InvalidPropertyError, InvalidWsdlError, NameNotFoundError: see `Client`.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class HttpBridge:
         self._max_body, self._max_calls = at_least_one("max_body", max_body), at_least_one("max_calls", max_calls)
         self._public_url = None if public_url is None else _url(public_url)
         if isinstance(one_way, str):
-            raise UsageError(f"one_way is {one_way!r}; it is a list of SOAP actions and of elements, [{one_way!r}]")
+            raise UsageError(f"one_way must be a list of SOAP actions and elements, got {one_way!r}; use [{one_way!r}]")
         self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
@@ -122,7 +124,7 @@ class HttpBridge:
 
     @property
     def under_way(self) -> int:
-        """How many requests are being worked on, or have an answer that the client has not taken yet."""
+        """The number of requests without an answer, or with an answer that the client has not taken yet."""
         return self._calls + self._pace.answers.count
 
     @property
@@ -131,7 +133,7 @@ class HttpBridge:
         return {path: each.client for path, each in self._served.items()}
 
     def close(self) -> None:
-        """Close the clients: calls under way fail. The connection stays open. Idempotent."""
+        """Close the clients; calls under way fail. The connection stays open. Idempotent."""
         self._open.close()
 
     def __enter__(self) -> Self:
@@ -145,14 +147,14 @@ class HttpBridge:
     # ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as ASGI has it."""
+        """Answer a request, by the ASGI interface."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["type"] == "http":
             request = Request(_below_the_host(scope), receive)
             response = await self._response(request)
             await self._pace.write(response, scope, send)
-        else:  # a WebSocket, which nothing here speaks
+        else:  # a WebSocket, which is not supported
             await receive()
             await send({"type": "websocket.close"})
 
@@ -169,7 +171,7 @@ class HttpBridge:
             log.info("refused with %d: %s", refused.status, refused)
             return refused.response(soap_version_of(kind))
         except ClientDisconnect:
-            return PlainTextResponse("", HTTPStatus.BAD_REQUEST)  # nobody reads it
+            return PlainTextResponse("", HTTPStatus.BAD_REQUEST)  # the client has left and does not read it
         except Exception:
             log.exception("a request could not be bridged")
             mistake = HttpRefusalError(HTTPStatus.INTERNAL_SERVER_ERROR, "the bridge failed")
@@ -184,7 +186,7 @@ class HttpBridge:
     # GET
 
     def _told(self, request: Request, served: PathService) -> Response:
-        """Tell the WSDL, or a document that it imports."""
+        """Return the WSDL, or a document that it imports."""
         asked = {name.lower(): value for name, value in request.query_params.items()}
         if served.published is None or not {"wsdl", "doc"} & asked.keys():
             raise _only_post()
@@ -196,12 +198,12 @@ class HttpBridge:
         return Response(octets, headers={**NO_STORE, "Content-Type": "text/xml; charset=utf-8"})
 
     def _address(self, request: Request) -> str:
-        """Return how the client reaches this path."""
+        """Return the URL of this path for the client."""
         if self._public_url is not None:
             return self._public_url + _below(request)
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None:
-            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"the Host is {shown(host)}, which is none", is_soap=False)
+            raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"Host must be a host, got {shown(host)}", is_soap=False)
         return f"{request.scope['scheme']}://{host}{quote(request.scope['path'])}"
 
     # POST
@@ -210,12 +212,12 @@ class HttpBridge:
         _check_media_type(kind)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in GZIP | {"identity", ""}:
-            text = f"the content encoding {shown(encoding)}; accepted are gzip and identity"
+            text = f"Content-Encoding must be gzip or identity, got {shown(encoding)}"
             raise HttpRefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
         stated = request.headers.get("content-length", "")
         if stated.isdigit() and int(stated[:20]) > self._max_body:
             raise too_long(self._max_body)
-        self._check_calls()  # so that nobody sends a body in vain
+        self._check_calls()  # before reading, so that the client does not send the body for nothing
         octets = await self._pace.read(request, self._max_body)
         self._check_calls()
         self._calls += 1
@@ -229,7 +231,7 @@ class HttpBridge:
 
     def _check_calls(self) -> None:
         if self._calls >= self._max_calls:
-            text = f"{self._max_calls} calls are under way, which is all that may be; try again"
+            text = f"{self._max_calls} calls are under way, which is the maximum; try again"
             raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
 
     async def _answered(self, request: Request, served: PathService, asked: RequestHead, octets: bytes) -> Response:
@@ -243,7 +245,7 @@ class HttpBridge:
         return await self._on_thread(lambda: written_answer(answer, accepts=accepts))
 
     async def _submitted(self, request: Request, submit: Callable[[], Future[Answer] | None]) -> Answer | None:
-        """Call, and wait for the answer; None for a one-way message. A client that leaves takes its call along."""
+        """Call the service and return its response, or None for a one-way message; cancel if the client leaves."""
         future = await self._started(self._executor.submit(submit))
         if future is None:
             return None
@@ -260,19 +262,19 @@ class HttpBridge:
             future.cancel()
 
     async def _started(self, submitting: Future[Future[Answer] | None]) -> Future[Answer] | None:
-        """Wait until a request is sent: a broker may hold up who sends, and all threads with them.
+        """Wait until a request is sent: a broker may block senders, and with them all threads.
 
         Raises:
-            RefusedError: it took too long.
-            CallFailedError: it could not be sent.
+            HttpRefusalError: sending took too long.
+            CallFailedError: sending failed.
         """
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.wrap_future(submitting)
-        except CallFailedError:  # one of them is a TimeoutError
+        except CallFailedError:  # one of its subclasses is a TimeoutError too
             raise
         except (asyncio.CancelledError, TimeoutError) as error:
-            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
+            submitting.add_done_callback(_forget)  # the thread may still send; its result is not wanted any more
             if isinstance(error, asyncio.CancelledError):
                 raise
             text = f"the broker did not take the request within {self._timeout:g} s"
@@ -290,39 +292,40 @@ def _forget(submitting: Future[Future[Answer] | None]) -> None:
 
 
 async def _left(request: Request) -> None:
-    """Return when the client has left; its request has been read."""
+    """Return when the client has left; its request must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Say yes to whoever starts and stops applications."""
+    """Confirm the `lifespan` events startup and shutdown."""
     for stage in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{stage}.complete"})
 
 
 def _url(url: str) -> str:
-    """Return how clients reach the bridge, without a slash at its end.
+    """Return the URL of the bridge for clients, without a slash at its end.
 
     Raises:
-        UsageError: it is no URL of HTTP.
+        UsageError: `url` is not an HTTP URL.
     """
     if not isinstance(url, str) or _URL.fullmatch(url) is None:
         raise UsageError(
-            f"public_url is {shown_url(url)}; it is a URL such as https://soap.example.org, and may have a path"
+            "public_url must be a URL such as https://soap.example.org, with or without a path, but no query, got "
+            f"{shown_url(url)}"
         )
     return url.rstrip("/")
 
 
 def _path(path: str) -> str:
-    """Write a path in one way: with a slash before and none after it.
+    """Normalize a path: with a slash at its start and none at its end.
 
     Raises:
-        UsageError: it is none.
+        UsageError: `path` does not begin with a slash.
     """
     if not isinstance(path, str) or (path and not path.startswith("/")):
-        raise UsageError(f"{path!r} is no path; it begins with a slash, as in /bank")
+        raise UsageError(f"the path of a service must begin with a slash, as in /bank, got {path!r}")
     return _trimmed(path)
 
 
@@ -331,9 +334,9 @@ def _trimmed(path: str) -> str:
 
 
 def _below_the_host(scope: Scope) -> Scope:
-    """Return a request with its path as servers have it, also where a client sent a whole URL, as it does to proxies.
+    """Return the scope with only the path, even if the client sent a whole URL, as clients do to proxies.
 
-    Spec: RFC 9112 3.2.2, by which the host of the URL counts over that of the header.
+    Spec: RFC 9112 3.2.2: the host of the URL overrides that of the header.
     """
     whole = _WHOLE_URL.match(scope["path"])
     if whole is None:
@@ -344,7 +347,7 @@ def _below_the_host(scope: Scope) -> Scope:
 
 
 def _below(request: Request) -> str:
-    """Return the path of a request below the one that the application is mounted at."""
+    """Return the path of a request relative to the path at which the application is mounted."""
     path: str = request.scope["path"]
     return path.removeprefix(request.scope.get("root_path", ""))
 
@@ -353,7 +356,7 @@ def _check_media_type(kind: ContentType) -> None:
     if kind.problem is None and kind.media_type in KNOWN_MEDIA_TYPES:
         return
     seen = kind.problem or shown(kind.media_type)
-    text = f"the Content-Type is not one of SOAP: {seen}; accepted are {', '.join(sorted(KNOWN_MEDIA_TYPES))}"
+    text = f"Content-Type is not a SOAP media type: {seen}; accepted are {', '.join(sorted(KNOWN_MEDIA_TYPES))}"
     raise HttpRefusalError(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Post": ", ".join(sorted(KNOWN_MEDIA_TYPES))}
     )
@@ -361,5 +364,5 @@ def _check_media_type(kind: ContentType) -> None:
 
 def _only_post() -> HttpRefusalError:
     return HttpRefusalError(
-        HTTPStatus.METHOD_NOT_ALLOWED, "SOAP requests are sent by POST", {"Allow": "POST"}, is_soap=False
+        HTTPStatus.METHOD_NOT_ALLOWED, "SOAP requests must be sent by POST", {"Allow": "POST"}, is_soap=False
     )

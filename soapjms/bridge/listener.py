@@ -1,7 +1,7 @@
-"""Listening for HTTP: uvicorn on a thread of its own, for a program whose main thread waits for signals.
+"""An HTTP listener: uvicorn on its own thread, for a program whose main thread waits for signals.
 
-What uvicorn does not do is here: room for connections, in all and for each address; times for heads, for answers that
-nobody takes, and for TLS handshakes; and heads that a proxy might read otherwise are refused.
+It adds what uvicorn lacks: limits for connections, in all and for each address; timeouts for heads, unread answers and
+TLS handshakes; and refusal of heads that a proxy might read differently.
 """
 
 from __future__ import annotations
@@ -41,41 +41,41 @@ from soapjms.validation import at_least_one, finite, host_and_port
 log = logging.getLogger("soapjms.bridge")
 
 MAX_CONNECTIONS: Final = 500
-"""Connections at a time. With those that wait to be accepted, fewer than the 1,024 files that a process may open."""
+"""Concurrent connections. With the backlog, fewer than the 1,024 files that a process may open by default."""
 
 ACCEPT_BACKLOG: Final = 128
-"""Connections that wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 
-OPEN: Final = "or the word that anybody may (--open, is_open=True), as where a proxy asks for a login"
+OPEN: Final = "or any address with --open (is_open=True), as behind a proxy that asks for a login"
 
 JOIN_TIMEOUT: Final = 5.0
 
 _AT_ONCE: Final = pack("ii", 1, 0)
-"""SO_LINGER: what was not sent is given up, also by the system."""
+"""Value of SO_LINGER with which the system drops unsent octets at once."""
 
 
 UNREAD: Final = (h11.SEND_BODY, h11.ERROR)
-"""Where a client is that has more to send than we have read."""
+"""States of a client that may still send octets that have not been read."""
 
 MAX_PROBLEM_CHARACTERS: Final = 500
-"""Characters of what is said of a request that is none."""
+"""Maximum length of the reason for refusing a malformed request, in characters."""
 
 _BYTEARRAY: Final = re.compile(r"bytearray\((b(['\"]).*?\2)\)", re.DOTALL)
 
 
 class LingeringTransport:
-    """A transport that lingers: where the client still sends, it is closed once the client has read the answer.
+    """A transport that lingers: if the client still sends, it is closed only after the client has read the answer.
 
-    If it was closed at once, with octets of the client unread, the system would tell the client that the connection was
-    reset, and drop the answer. So it says that no more comes, and what does come is dropped until the client has closed
-    its side, or whoever looks at the time ends the connection.
+    If it were closed at once, with octets of the client unread, the system would reset the connection, and the client
+    would lose the answer. So the transport sends EOF, and drops what it receives until the client closes its side or a
+    timeout ends the connection.
 
     Args:
-        transport: it.
-        is_unread: says whether the client still sends.
+        transport: the transport to wrap.
+        is_unread: returns whether the client still sends.
 
     Attributes:
-        is_lingering: it is closed but for that.
+        is_lingering: whether it is closed except for the lingering.
     """
 
     def __init__(self, transport: asyncio.Transport, is_unread: Callable[[], bool]) -> None:
@@ -87,24 +87,24 @@ class LingeringTransport:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Say whether nothing more is to be written."""
+        """Say whether nothing more may be written."""
         return self.is_lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        """Close, now or as soon as the client has; called again, now."""
+        """Close, now or once the client has closed; a second call closes now."""
         if self.is_closing() or not self._is_unread():
             self._transport.close()
             return
         self.is_lingering = True
-        if self._transport.can_write_eof():  # not with TLS, where the answer has a length
+        if self._transport.can_write_eof():  # not with TLS; there the client knows the length of the answer
             self._transport.write_eof()
         self._transport.resume_reading()
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that ends a connection whose client keeps it waiting for too long; uvicorn itself waits for ever.
+    """HTTP/1.1 that ends a connection whose client keeps it waiting too long; uvicorn itself waits forever.
 
-    The body of a request is waited for by the application, which answers that it did not come.
+    The application waits for the body of a request, and answers if the body does not arrive.
     """
 
     def __init__(self, *, room: Room, timeout: float, **given: Any) -> None:
@@ -120,9 +120,9 @@ class PatientProtocol(H11Protocol):
     # The life of a connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; somebody else may have to go."""
+        """Begin; another connection may be ended to make room."""
         self._closing = LingeringTransport(transport, lambda: self.conn.their_state in UNREAD)
-        super().connection_made(self._closing)  # type: ignore[arg-type] # which has all that a transport has
+        super().connection_made(self._closing)  # type: ignore[arg-type] # it has all attributes of a transport
         self._look_later = self.loop.call_later(self._timeout, self._look)
         self._held = self._room.enter(self.client[0] if self.client else "", 1, self.end)
 
@@ -135,17 +135,17 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def end(self) -> None:
-        """End the connection at once; what it has not sent is given up."""
+        """End the connection at once; unsent octets are dropped."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # so that nobody complains about an answer that is not whole
+            self.cycle.disconnected = True  # so that uvicorn does not complain about an incomplete answer
         if self.transport.get_write_buffer_size():
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self.transport.abort()
 
-    # Whether the client keeps us waiting
+    # Waiting for the client
 
     def data_received(self, data: bytes) -> None:
-        """Read; what comes behind a request that was refused is dropped."""
+        """Read; octets after a refused request are dropped."""
         if self._closing.is_lingering:
             return
         self._received += len(data)
@@ -167,13 +167,13 @@ class PatientProtocol(H11Protocol):
         self._note()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Go on writing."""
         super().resume_writing()
         self._begin()
         self._note()
 
     def _begin(self) -> None:
-        """Let the time of the client begin anew, once it keeps us waiting."""
+        """Reset the client's time, which starts again when it next keeps the connection waiting."""
         self._received = 0
         if self._held is not None:
             self._room.works(self._held)
@@ -205,16 +205,16 @@ class PatientProtocol(H11Protocol):
             return
         self._look_later = self.loop.call_later(since + self._timeout - now, self._look)
 
-    # What is no request
+    # Malformed requests
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, and say why.
+        """Refuse a malformed request, and say why.
 
-        Spec: RFC 9112 6.3, by which the connection is closed then.
+        Spec: RFC 9112 6.3: the connection is closed then.
         """
         problem = self.conn.problem
         text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM_CHARACTERS]
-        log.info("refused what is no request: %s", text)
+        log.info("refused a malformed request: %s", text)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
             headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
@@ -231,14 +231,14 @@ class PatientProtocol(H11Protocol):
 
 
 def _end(protocol: ref[PatientProtocol]) -> None:
-    """End a connection, if there still is one; it is not kept for that."""
+    """End a connection if it still exists; this function's reference does not keep it alive."""
     found = protocol()
     if found is not None:
         found.end()
 
 
 def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callable[..., asyncio.Protocol]:
-    """Return what makes the protocol of each connection, as uvicorn asks for it."""
+    """Return the factory with which uvicorn makes the protocol of each connection."""
     handshakes = Handshakes(room, timeout)
 
     def protocol(**given: Any) -> asyncio.Protocol:
@@ -251,23 +251,23 @@ def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callab
 class Listener:
     """Serves an ASGI application over HTTP/1.1. A `with` statement starts and stops it.
 
-    When there are too many connections, the one ends whose client has kept us waiting longest.
+    If there are too many connections, the one whose client has kept the listener waiting longest ends.
 
     Args:
         app: the application.
-        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
-        grace: seconds that requests under way have to end in when it is stopped.
-        certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
-        key: its private key, if that is another file.
-        is_open: clients of other machines may come as they are; without that it listens at addresses of this machine
-            alone. It asks nobody for a login: the application may, or a proxy before it.
-        max_connections: at a time; half of them from one address.
-        client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and to take every
-            64 KiB of an answer; then its connection ends.
+        address: HOST:PORT; 0 for any free port, `[HOST]:PORT` for an IPv6 address.
+        grace: seconds for requests under way to end in when the listener stops.
+        certificate: a PEM file for TLS, with the chain; None for plain HTTP.
+        key: the file of its private key, if that is not in `certificate`.
+        is_open: whether to accept addresses that other machines reach. The listener never asks for a login: that is
+            left to the application, or to a proxy in front of it.
+        max_connections: maximum number of concurrent connections; one address may have half of them.
+        client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and to take each
+            64 KiB of an answer; after them its connection ends.
 
     Raises:
-        UsageError: the address is none, or cannot be listened at, or other machines reach it; a file for TLS cannot be
-            used.
+        UsageError: an argument is invalid, the address cannot be listened at, or other machines reach it without
+            `is_open`, or a file for TLS cannot be used.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class Listener:
         client_timeout: float = PIECE_TIMEOUT,
     ) -> None:
         if key is not None and certificate is None:
-            raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
+            raise UsageError(f"key must come with its certificate, got the key {key} alone")
         room = Room(bounded(at_least_one("max_connections", max_connections), 1, "connections"), "connections")
         tls = None if certificate is None else _tls(certificate, key)
         protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
@@ -294,7 +294,7 @@ class Listener:
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="error",  # what clients do wrong is told by `soapjms.bridge`, and fills no log
+            log_level="error",  # `soapjms.bridge` logs the faults of clients itself, as INFO
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -310,28 +310,28 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port at which it listens."""
         port: int = self._socket.getsockname()[1]
         return port
 
     @property
     def url(self) -> str:
-        """How it is reached from this machine, without a slash at its end."""
+        """Its URL on this machine, without a slash at its end."""
         host, port = self._socket.getsockname()[:2]
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def is_running(self) -> bool:
-        """It serves, or is about to."""
+        """Whether it serves, or is about to."""
         return self._thread.is_alive()
 
     def start(self) -> Self:
-        """Begin to serve; who connects at once waits a moment."""
+        """Begin to serve; clients that connect before it is ready wait a moment."""
         self._thread.start()
         return self
 
     def stop(self) -> bool:
-        """Take no more requests, and wait for those under way; return whether all ended in time."""
+        """Stop taking requests, and wait for those under way; return whether all ended in time."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(self._grace + JOIN_TIMEOUT)
@@ -355,7 +355,7 @@ def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
         check_files(certificate, key)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
-    except OSError as error:  # what ssl raises is one
+    except OSError as error:  # ssl.SSLError is one too
         raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error
     return context
 

@@ -1,7 +1,7 @@
-"""A SOAP message as HTTP has it, read and written by the rules of SOAP over JMS: media types, charsets, attachments.
+"""Reads and writes SOAP messages of HTTP by the rules of SOAP over JMS: media types, charsets, attachments.
 
-Media type, charset, multipart/related and the SOAP versions are the same for both transports, so the reading is the
-protocol's. What HTTP has of its own is here: its charset parameter wins, and a multipart body may have a preamble.
+Media type, charset, multipart/related and SOAP versions are the same for both transports, so the protocol reads them.
+Only what is special to HTTP is here: its charset parameter wins, and a multipart body may have a preamble.
 
 Spec: SOAP 1.2 Part 2 7; WS-I Basic Profile 1.1 3.4; RFC 7303 3; RFC 2046 5.1.
 """
@@ -27,7 +27,7 @@ from soapjms.protocol.received_message import Reading
 from soapjms.protocol.text import shown
 
 OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
-"""Header fields of a part that an `Attachment` has by itself."""
+"""Header fields of a part that an `Attachment` holds in attributes of its own."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LINE: Final = re.compile(r"[ -~\t]*")
@@ -41,9 +41,9 @@ def read_http(octets: bytes, content_type: str, limits: Limits) -> Reading:
 
     Args:
         octets: the body.
-        content_type: as HTTP has it; its charset wins over what an XML declaration says, but not over a byte order
+        content_type: the Content-Type of HTTP; its charset wins over an XML declaration, but not over a byte order
             mark.
-        limits: how much is read.
+        limits: limits for reading.
 
     Spec: RFC 7303 3.
     """
@@ -54,7 +54,7 @@ def read_http(octets: bytes, content_type: str, limits: Limits) -> Reading:
     elif kind.charset is not None and is_known(kind.charset) and _is_contradicted(octets, kind.charset):
         try:
             body = decode(octets, kind.charset).removeprefix("\ufeff")
-        except ValueError:  # the reading says what is wrong with it
+        except ValueError:  # the Reading says what is wrong with the body
             body = octets
     message = Message(
         message_type=MessageType.TEXT if isinstance(body, str) else MessageType.BYTES,
@@ -65,13 +65,13 @@ def read_http(octets: bytes, content_type: str, limits: Limits) -> Reading:
 
 
 def _is_contradicted(octets: bytes, charset: str) -> bool:
-    """Say whether the XML declaration names another encoding than the charset, and no byte order mark decides."""
+    """Say whether the XML declaration contradicts the charset and there is no byte order mark."""
     seen = detect_encoding(octets)
     return not seen.marked and seen.declared is not None and not agree(seen.declared, charset)
 
 
 def _without_preamble(octets: bytes, boundary: str) -> bytes:
-    """Drop what stands before the first delimiter: often a line break.
+    """Drop everything before the first delimiter; often that is a line break.
 
     Spec: RFC 2046 5.1.1.
     """
@@ -81,7 +81,7 @@ def _without_preamble(octets: bytes, boundary: str) -> bytes:
 
 
 def soap_version_of(kind: ContentType) -> SoapVersion | None:
-    """Return the SOAP version that a content type tells, that of a multipart body by `start-info` or `type`; or None.
+    """Return the SOAP version of a content type, for a multipart body that of `start-info` or `type`; or None.
 
     Spec: RFC 2387 3; XOP 1.0 4.1; SOAP Messages with Attachments 3.
     """
@@ -91,7 +91,7 @@ def soap_version_of(kind: ContentType) -> SoapVersion | None:
 
 
 def action_of(kind: ContentType, reading: Reading) -> str | None:
-    """Return the parameter `action` of SOAP 1.2: of the whole, else of the SOAP part, else in its `start-info`.
+    """Return SOAP 1.2's `action` parameter: of the content type, else of the SOAP part, else of `start-info`; or None.
 
     Spec: RFC 3902; MTOM 3.2.
     """
@@ -103,17 +103,17 @@ def action_of(kind: ContentType, reading: Reading) -> str | None:
 
 
 def taken(root: etree._Element, parts: Attachments) -> tuple[Attachment, ...]:
-    """Make attachments to send of parts that came, and point each `xop:Include` to its own.
+    """Make attachments to send from received parts, and point each `xop:Include` to its attachment.
 
-    Header fields of a part that are no ASCII text are dropped.
+    Header fields of a part that are not ASCII text are dropped.
 
     Args:
-        root: the envelope, changed where it is.
-        parts: what came along.
+        root: the envelope, which is changed in place.
+        parts: the received parts.
 
     Raises:
-        InvalidAttachmentError: a part cannot be decoded, or an `xop:Include` leads to none.
-        UsageError: a Content-Type or Content-ID that cannot be written again.
+        InvalidAttachmentError: a part cannot be decoded, or an `xop:Include` refers to no part.
+        UsageError: a Content-Type or Content-ID cannot be written again.
     """
     made = [_attachment(part) for part in parts]
     for include in root.iter(XOP_INCLUDE):
@@ -151,10 +151,11 @@ def _is_plain(name: str, value: str) -> bool:
 def written(
     root: etree._Element, attachments: Sequence[Attachment] = (), action: str | None = None
 ) -> tuple[bytes, str]:
-    """Return the body for an envelope, in UTF-8, and its content type.
+    """Return the body of an envelope, in UTF-8, and its content type.
 
     Raises:
-        UsageError, OSError: the attachments do not fit the envelope, or cannot be read.
+        UsageError: the attachments do not fit the envelope.
+        OSError: an attachment cannot be read.
     """
     body, kind, _ = written_body(as_envelope(root), serialize(root), MessageType.BYTES, action, attachments=attachments)
     assert isinstance(body, bytes), "it is for a BytesMessage"
@@ -162,13 +163,13 @@ def written(
 
 
 def http_form(message: Message, envelope: Envelope, parts: Attachments, action: str | None = None) -> tuple[bytes, str]:
-    """Return a message that came over JMS as a body for HTTP, without content encoding, and its content type.
+    """Return the HTTP body, without content encoding, and the content type of a message received over JMS.
 
-    A BytesMessage with attachments stays as it is. Any other is written anew, in UTF-8: what a TextMessage says of its
-    encoding means nothing in octets, and of one part the document and its charset may disagree.
+    A BytesMessage with attachments is kept as it is. Any other message is written anew, in UTF-8: the encoding that a
+    TextMessage declares does not apply to octets, and in a body without parts document and charset may disagree.
 
     Raises:
-        InvalidAttachmentError, UsageError: what came along cannot be decoded or written again.
+        InvalidAttachmentError, UsageError: an attachment cannot be decoded or written again.
     """
     body, kind = message.body, message.properties.text(names.CONTENT_TYPE) or ""
     parsed = parse_content_type(kind)

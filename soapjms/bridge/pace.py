@@ -1,7 +1,8 @@
-"""The pace of HTTP clients: what they send and what they take goes in pieces of 64 KiB, each of which has its time.
+"""The pace of HTTP clients: they send and take pieces of 64 KiB, and have limited time for each piece.
 
-What is held for them meanwhile has a limit; where it is reached, whoever kept us waiting longest has to go. This is
-for any ASGI server. Our own, told by `END`, gives up what it holds for the client too; others do when they see fit.
+The octets held for them meanwhile are limited too; at the limit the client that kept the bridge waiting longest is
+dropped. This works with any ASGI server. With `END` our own listener also drops what it holds for the client; other
+servers do so when they see fit.
 """
 
 from __future__ import annotations
@@ -26,40 +27,40 @@ log = logging.getLogger("soapjms.bridge")
 MAX_HELD: Final = 256 * MIB
 
 PIECE_OCTETS: Final = 64 * 1024
-"""Octets of a request or of an answer for which a client has its time anew."""
+"""Size of a piece, in octets: after each piece of a request or an answer the client's time starts again."""
 
 PIECE_TIMEOUT: Final = 10.0
 """Seconds for the head of a request, for each piece of its body, and for each piece of an answer."""
 
 END: Final = "soapjms.bridge.end"
-"""The name in `scope["state"]` of a function without arguments that ends the connection at once."""
+"""Key in `scope["state"]` of a function without arguments that ends the connection at once."""
 
 CLOSE: Final = {"Connection": "close"}
 
 
 class Pace:
-    """Reads requests and writes answers, so much at a time.
+    """Reads requests and writes answers, piece by piece.
 
     Args:
         read_timeout: seconds for each piece of a request.
         write_timeout: seconds for each piece of an answer.
-        max_held: octets of requests that are not whole, and of answers that were not taken.
+        max_held: maximum total size of incomplete requests, in octets, and again of unread answers.
 
     Attributes:
-        requests: that are not whole.
-        answers: that were not taken.
+        requests: the room for incomplete requests.
+        answers: the room for unread answers.
     """
 
     def __init__(self, read_timeout: float, write_timeout: float, max_held: int) -> None:
         self._read_timeout, self._write_timeout = read_timeout, write_timeout
-        self.requests = Room(max_held, "octets of requests that are not whole")
-        self.answers = Room(max_held, "octets of answers that nobody takes")
+        self.requests = Room(max_held, "octets of incomplete requests")
+        self.answers = Room(max_held, "octets of unread answers")
 
     async def read(self, request: Request, most: int) -> bytes:
-        """Read the body of a request, of so many octets at most.
+        """Read the body of a request, of at most `most` octets.
 
         Raises:
-            RefusedError: it has more, did not come in time, or had to go.
+            HttpRefusalError: the body is longer, did not arrive in time, or was dropped to make room.
             ClientDisconnect: the client left.
         """
         body, waiting = bytearray(), _Waiting(self.requests, request.scope, 0, self._read_timeout)
@@ -79,13 +80,13 @@ class Pace:
 
     def _refusal(self, waiting: _Waiting) -> HttpRefusalError:
         if waiting.has_to_go:
-            text = f"{self.requests.most} octets of requests that are not whole are here, which is all that may be"
+            text = f"incomplete requests take up all {self.requests.most} octets of their room"
             return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again", RETRY | CLOSE)
-        text = f"of the request nothing more, or less than {PIECE_OCTETS} octets, came within {self._read_timeout:g} s"
+        text = f"neither {PIECE_OCTETS} octets of the request nor the rest of it came within {self._read_timeout:g} s"
         return HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, text, CLOSE)
 
     async def write(self, response: Response, scope: Scope, send: Send) -> None:
-        """Write an answer; give up if the client does not take it in time, or it had to go."""
+        """Write an answer; give up if the client does not take it in time, or if it is dropped to make room."""
         body, waiting = response.body, _Waiting(self.answers, scope, len(response.body), self._write_timeout)
         try:
             async with waiting:
@@ -96,17 +97,17 @@ class Pace:
                     piece, more = body[start : start + PIECE_OCTETS], start + PIECE_OCTETS < len(body)
                     await send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError:
-            log.info("the client %s did not take its answer of %d octets: it ends", scope.get("client"), len(body))
+            log.info("the client %s did not take its answer of %d octets; giving up", scope.get("client"), len(body))
             end = (scope.get("state") or {}).get(END)
             if end is not None:
                 end()
 
 
 class _Waiting:
-    """Waiting for a client, as long as it has time and there is room.
+    """A context in which to wait for a client while it has time and there is room.
 
     Raises:
-        TimeoutError: it has no more, or there is none. On leaving the context, as with `asyncio.timeout`.
+        TimeoutError: time or room ran out; raised on leaving the context, as by `asyncio.timeout`.
     """
 
     def __init__(self, room: Room, scope: Scope, size: int, seconds: float) -> None:
@@ -130,16 +131,16 @@ class _Waiting:
 
     @property
     def has_to_go(self) -> bool:
-        """There was no room."""
+        """Whether the client was dropped to make room."""
         return self._held is not None and self._held.has_to_go
 
     def grow(self, size: int) -> None:
-        """Hold so much more."""
+        """Hold `size` more octets."""
         assert self._held is not None
         self._room.grow(self._held, size)
 
     def again(self) -> None:
-        """Let the time of the client begin anew."""
+        """Start the client's time again."""
         assert self._held is not None
         if not self._held.has_to_go:
             self._room.waits(self._held)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as h11 reads it, without what two readers of one connection may take for different requests.
+"""HTTP/1.1 as h11 reads it, without anything that two readers of a connection may split into different requests.
 
-Between a client and this there may be a proxy. Where the proxy finds the end of a request elsewhere than we do, a
-client can hide a request of its own behind one that the proxy lets pass. So what h11 reads liberally is refused here.
+There may be a proxy between the client and this server. If the proxy sees the end of a request elsewhere than the
+server does, a client can hide a request behind one that the proxy lets pass. So what h11 reads leniently is refused.
 
 Spec: RFC 9112 2.2, 5.2, 6.1, 6.3, 11.2.
 """
@@ -14,7 +14,7 @@ from typing import Final
 import h11
 
 MAX_HEAD_OCTETS: Final = 16 * 1024
-"""Octets of a request's head, of the line before a chunk, and of the trailers."""
+"""Maximum size, in octets, of a request's head, of the line before a chunk, and of the trailers."""
 
 _BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 _FOLDED: Final = re.compile(rb"\n[ \t]")
@@ -25,7 +25,7 @@ class StrictConnection(h11.Connection):
     """The server's side of a connection.
 
     Attributes:
-        problem: what was wrong with a request, once something was; its `error_status_hint` is a status for the answer.
+        problem: the first error in a request, or None; its `error_status_hint` is the status for the answer.
     """
 
     problem: h11.RemoteProtocolError | None = None
@@ -33,9 +33,9 @@ class StrictConnection(h11.Connection):
     _is_chunked: bool = False
 
     def receive_data(self, data: bytes) -> None:
-        """Take octets, and keep those that came last: where a body in chunks ends, they say how.
+        """Take octets, and keep the last ones: they show how a chunked body ends.
 
-        What follows the last request, as `Connection: close` says, is dropped: no reason to refuse that one.
+        Octets after the last request, the one with `Connection: close`, are dropped: they do not make it invalid.
 
         Spec: RFC 9112 9.6.
         """
@@ -46,10 +46,10 @@ class StrictConnection(h11.Connection):
         self._trim()
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Read on.
+        """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: a request is none, or can be read in two ways.
+            h11.RemoteProtocolError: a request is malformed, or can be read in two ways.
         """
         if self.their_state is h11.MUST_CLOSE:
             return h11.NEED_DATA
@@ -80,22 +80,22 @@ class StrictConnection(h11.Connection):
     def _check_end(self) -> None:
         end = self._last[: len(self._last) - self._unread()][-len(_END) :]
         if end != _END:
-            raise h11.RemoteProtocolError(f"the body ends with {end!r}; a body in chunks ends with {_END!r}")
+            raise h11.RemoteProtocolError(f"a chunked body must end with {_END!r}, got {end!r}")
 
 
 def _check_head(head: bytes) -> None:
     if len(head) > MAX_HEAD_OCTETS:
         raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD_OCTETS} octets", error_status_hint=431)
     if _BARE.search(head) is not None:
-        raise h11.RemoteProtocolError("a line of the head ends with CR or LF alone; lines end with CR and LF")
+        raise h11.RemoteProtocolError("lines of the head must end with CR and LF, got CR or LF alone")
     if _FOLDED.search(head) is not None:
-        raise h11.RemoteProtocolError("a header goes on in the next line; each has one line")
+        raise h11.RemoteProtocolError("a header must be on one line, got one that continues on the next")
 
 
 def _check_framing(names: set[bytes], version: bytes) -> None:
     if b"transfer-encoding" not in names:
         return
     if b"content-length" in names:
-        raise h11.RemoteProtocolError("the head has both Content-Length and Transfer-Encoding; accepted is one of them")
+        raise h11.RemoteProtocolError("the head must have Content-Length or Transfer-Encoding, got both")
     if version < b"1.1":
-        raise h11.RemoteProtocolError(f"Transfer-Encoding in HTTP/{version.decode()}; accepted it is from 1.1 on")
+        raise h11.RemoteProtocolError(f"Transfer-Encoding must come with HTTP/1.1, got HTTP/{version.decode()}")

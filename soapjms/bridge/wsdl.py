@@ -1,6 +1,6 @@
-"""The WSDL of a service over JMS as HTTP clients get it: one port, over HTTP, at the bridge's own address.
+"""The WSDL of a service over JMS for HTTP clients: one port, over HTTP, at the address of the bridge.
 
-What it imports from files beside it is published with it, by numbers: a client never names a file.
+Documents that it imports from files are published with it, by number: a client never names a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REFERENCES: Final[Mapping[str, str]] = {
     f"{{{WSDL20}}}include": "location",
     **{f"{{{XSD}}}{each}": "schemaLocation" for each in ("import", "include", "redefine", "override")},
 }
-"""Elements that name another document, and the attribute in which they do."""
+"""Elements that refer to another document, and the attribute with its location."""
 
 TRANSPORTS: Final[Mapping[str, str]] = {
     f"{{{WSDL11}}}binding": "http://schemas.xmlsoap.org/soap/http",
@@ -39,26 +39,26 @@ TRANSPORTS: Final[Mapping[str, str]] = {
 }
 PORTS: Final = (f"{{{WSDL11}}}port", f"{{{WSDL20}}}endpoint")
 HERE: Final = "http://here.soapjms.invalid/"
-"""Stands for the address of the bridge until somebody asks."""
+"""Placeholder for the address of the bridge, which is known only from a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedWsdl:
-    """A WSDL with its imports, ready to be told.
+    """A WSDL with its imports, ready to be published.
 
     Attributes:
-        documents: the WSDL first, then what it imports; `HERE` is where the address goes.
-        one_way: the actions and the elements of operations that nobody answers, and of no others.
+        documents: the WSDL first, then the documents that it imports; `HERE` stands for the address.
+        one_way: the actions and elements of one-way operations that no other operation shares.
     """
 
     documents: Sequence[bytes]
     one_way: frozenset[str]
 
     def document(self, number: int, address: str) -> bytes:
-        """Return a document with the address of the bridge in it.
+        """Return a document with the address of the bridge filled in.
 
         Raises:
-            IndexError: there is none of that number.
+            IndexError: there is no document with that number.
         """
         if number < 0:
             raise IndexError(number)
@@ -66,7 +66,7 @@ class PublishedWsdl:
 
 
 def port_of(described: Description, name: str | None) -> Port:
-    """Return the port called `name`; without a name the only one over JMS, or the only one there is.
+    """Return the port called `name`; without a name, the only port over JMS or the only port at all.
 
     Raises:
         UsageError: there is no such port, or more than one.
@@ -79,22 +79,23 @@ def port_of(described: Description, name: str | None) -> Port:
 def published(path: str | Path, name: str | None = None) -> tuple[Port, PublishedWsdl]:
     """Read a WSDL for HTTP clients.
 
-    Its JMS bindings become bindings over HTTP, and lose their soapjms elements; the other ports are left out.
+    JMS bindings become HTTP bindings and lose their soapjms elements; other ports are left out.
 
     Args:
-        path: of the file. What it imports is read from below its folder; what is elsewhere stays as it is written.
-        name: the port.
+        path: path of the file. Its imports are read from files in or below its folder; references to other locations
+            stay as they are.
+        name: the name of the port; None if there is only one.
 
     Returns:
-        The port as it is over JMS, or whatever it is over; and the WSDL.
+        The port as in the file, over JMS or another transport, and the WSDL to publish.
 
     Raises:
-        InvalidWsdlError: it cannot be read.
+        InvalidWsdlError: the WSDL cannot be read.
         UsageError: there is no such port, or more than one.
     """
     port = port_of(read_wsdl(path), name)
     if port.soap_version is None:
-        raise UsageError(f"{path}: the port {port.name!r} is no SOAP port, so no SOAP client can call it")
+        raise UsageError(f"{path}: the port {port.name!r} is not a SOAP port, so no SOAP client can call it")
     documents = _Documents(Files(Path(path), ())).read(str(path))
     one_way = frozenset(_one_way(port, documents))
     return port, PublishedWsdl([_over_http(each, port) for each in documents], one_way)
@@ -104,7 +105,7 @@ def published(path: str | Path, name: str | None = None) -> tuple[Port, Publishe
 
 
 class _Documents:
-    """A WSDL and what it imports, each once, with references by number."""
+    """A WSDL and the documents that it imports, each once, with references by number."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -114,7 +115,7 @@ class _Documents:
 
     def read(self, name: str) -> list[Document]:
         self._add(name, self._files.first())
-        for document in self._found:  # it grows meanwhile
+        for document in self._found:  # the list grows meanwhile
             for element in document.root.iter(*REFERENCES):
                 self._number(document, element)
         return self._found
@@ -147,12 +148,12 @@ class _Documents:
 def _is_local(location: str) -> bool:
     try:
         return urlsplit(location).scheme in ("", "file")
-    except ValueError:  # its text repeats what is before the host
-        raise InvalidWsdlError(f"the import of {shown(location)} is no URI: look at its host") from None
+    except ValueError:  # its text may repeat a password before the host
+        raise InvalidWsdlError(f"an import must have a URI, got {shown(location)}: check its host") from None
 
 
 def _over_http(document: Document, port: Port) -> bytes:
-    """Make of a document what HTTP clients get."""
+    """Write a document for HTTP clients."""
     root = document.root
     for each in [each for space in EDITION_OF_NAMESPACE for each in root.iter(f"{{{space}}}*")]:
         parent = each.getparent()
@@ -169,7 +170,7 @@ def _over_http(document: Document, port: Port) -> bytes:
             parent.remove(element)
     known = {prefix for each in root.iter(etree.Element) for prefix in each.nsmap if prefix}
     ours = {prefix for prefix, space in root.nsmap.items() if space in EDITION_OF_NAMESPACE}
-    etree.cleanup_namespaces(root, keep_ns_prefixes=sorted(known - ours))  # names in values need the others
+    etree.cleanup_namespaces(root, keep_ns_prefixes=sorted(known - ours))  # qualified names in values need the rest
     return etree.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
@@ -190,11 +191,11 @@ def _set_address(port: etree._Element) -> None:
         port.set("address", HERE)
 
 
-# What nobody answers
+# One-way operations
 
 
 def _one_way(port: Port, documents: Sequence[Document]) -> Iterator[str]:
-    """Yield the actions and elements by which a one-way operation is told from all others."""
+    """Yield the actions and elements that only one-way operations have."""
     elements = dict(_elements(port, documents))
     told: dict[str, set[Mep | None]] = {}
     for operation in port.operations:
@@ -205,7 +206,7 @@ def _one_way(port: Port, documents: Sequence[Document]) -> Iterator[str]:
 
 
 def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
-    """Yield operations, each with the element in the body of its request. Of overloaded ones the last counts."""
+    """Yield the names of operations, each with the element in the body of its request; the last overload counts."""
     assert port.binding is not None, "it has a SOAP version"
     interface = port.binding.interface
     messages = {
@@ -227,7 +228,7 @@ def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, 
 
 
 def _rpc_wrappers(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
-    """Yield the operations of the RPC style: their element is called as they are, in the namespace of soap:body."""
+    """Yield operations in RPC style: their element has their name, in the namespace of soap:body."""
     for document in documents:
         for operation in document.root.iterfind(f"{{{WSDL11}}}binding/{{{WSDL11}}}operation"):
             binding = operation.getparent()

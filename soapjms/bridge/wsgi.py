@@ -1,7 +1,7 @@
-"""A WSGI application as a service over JMS: what it would answer over HTTP is what the requesting node gets.
+"""A WSGI application as a service over JMS: the requesting node gets the answer that it would give over HTTP.
 
 `Dispatcher(connection, "jms:queue:bank", WsgiService(app))` serves it. It sees each request as a POST of SOAP over
-HTTP, on the thread of a worker; the envelope in what it returns is the answer, whatever its status.
+HTTP, on a worker's thread; the envelope that it returns is the answer, whatever the status.
 
 Spec: PEP 3333; SOAP 1.1 6; SOAP 1.2 Part 2 7.
 """
@@ -35,29 +35,29 @@ Application: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 NAME: Final = "(WSGI application)"
 EMPTY: Final = frozenset({HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT})
-"""With these an application says that it took the message, and has nothing to answer."""
+"""Statuses with which an application accepts the message without an answer."""
 
 
 class WsgiError(Exception):
-    """The application answered with something that is no SOAP answer; a failure of the service."""
+    """A response of the application that is not a SOAP answer; the service has failed."""
 
 
 class WsgiService(Operations):
-    """A service whose only function is a WSGI application, which gets every request that there is.
+    """A service whose only function is a WSGI application, which gets every request.
 
-    Header blocks that must be understood are left to it. An answer that is no SOAP envelope, such as a page in HTML, is
-    a failure of the service, as is whatever the application raises: it is logged, and `policy` says what becomes of the
-    request.
+    Header blocks that must be understood are left to the application. A response that is not a SOAP envelope, such as
+    an HTML page, is a failure of the service, as is any exception of the application: it is logged, and `policy`
+    decides about the request.
 
     Args:
         app: the application.
         path: PATH_INFO of the requests, for an application that answers at one path only.
-        environ: more for its environ, such as SERVER_NAME or what a framework wants there.
-        policy: what becomes of a request for which it fails.
-        limits: how much of an answer is read.
+        environ: further keys of the environ, such as SERVER_NAME or those that a framework needs.
+        policy: decides about a request for which the application failed.
+        limits: limits for reading a response.
 
     Raises:
-        UsageError: an argument is not as it must be.
+        UsageError: an argument is invalid.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class WsgiService(Operations):
     ) -> None:
         super().__init__(policy=policy)
         if not callable(app):
-            raise UsageError(f"app is {app!r}; it is a WSGI application, which is called with environ, start_response")
+            raise UsageError(f"app must be a WSGI application, called with (environ, start_response), got {app!r}")
         if not isinstance(path, str) or not path.startswith("/"):
-            raise UsageError(f"path is {path!r}; it begins with a slash, as in /bank")
+            raise UsageError(f"path must begin with a slash, as in /bank, got {path!r}")
         self._app, self._path, self._environ, self._limits = app, path, dict(environ), limits
         self._route = OperationRoute(NAME, "", None, app, self._answered_by_app, policy)
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:
-        """The application, under a name that no element has."""
+        """The application, under a name that no element can have."""
         return {NAME: self._app}
 
     def find(self, asked: RoutableRequest) -> Match:
-        """Find the application, which every request is for, and which sees to all header blocks."""
+        """Find the application: it takes every request and understands all header blocks."""
         header = asked.envelope.header
         blocks = frozenset[str]() if header is None else frozenset(str(each.tag) for each in header)
         return Match(self, replace(self._route, understands=blocks))
@@ -96,7 +96,7 @@ class WsgiService(Operations):
 
 
 def environ_of(request: Request, body: bytes, content_type: str, path: str) -> Environ:
-    """Make the environ for a request: a POST over HTTP/1.1, with the request itself as `soapjms.request`.
+    """Make the environ of a request: a POST over HTTP/1.1, with the request itself as `soapjms.request`.
 
     Spec: PEP 3333.
     """
@@ -124,17 +124,17 @@ def environ_of(request: Request, body: bytes, content_type: str, path: str) -> E
 
 
 class _Errors(io.TextIOBase):
-    """Where an application writes its errors: the log."""
+    """The stream for an application's errors: it writes to the log."""
 
     def write(self, text: str) -> int:
         if text.strip():
-            log.error("the WSGI application says: %s", text.rstrip())
+            log.error("the WSGI application reports: %s", text.rstrip())
         return len(text)
 
 
 @dataclass(slots=True)
 class _Response:
-    """What the application answers, as it comes."""
+    """The response of an application, as far as it has been written."""
 
     limits: Limits
     status: int = 0
@@ -142,7 +142,7 @@ class _Response:
     body: bytearray = field(default_factory=bytearray)
 
     def run(self, app: Application, environ: Environ) -> None:
-        """Run the application; close what it returned, whatever happens."""
+        """Run the application; close its result, whatever happens."""
         result = app(environ, self._start)
         with ExitStack() as stack:
             stack.callback(getattr(result, "close", lambda: None))
@@ -150,7 +150,7 @@ class _Response:
                 self._write(each)
 
     def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
-        """Take status and headers; a second time only with `exc_info`, as nothing has been sent yet."""
+        """Take status and headers; a second call needs `exc_info`, and is allowed as nothing has been sent yet."""
         if self.status and exc_info is None:
             raise WsgiError("the WSGI application called start_response twice")
         self.status = int(status.partition(" ")[0])
@@ -164,10 +164,10 @@ class _Response:
             raise WsgiError(f"the WSGI application answered with more than {self.limits.size} octets")
 
     def answer(self, one_way: bool) -> Answer:
-        """Return the answer that is in the response.
+        """Return the answer in the response, or None if it is empty.
 
         Raises:
-            WsgiError: there is none.
+            WsgiError: the response is not a SOAP answer.
         """
         if not self.status:
             raise WsgiError("the WSGI application did not call start_response")
@@ -179,6 +179,6 @@ class _Response:
         reading = read_http(octets, self.headers.get("content-type", ""), self.limits)
         if reading.envelope is None:
             seen = f"{self.status}, Content-Type {self.headers.get('content-type')!r}"
-            raise WsgiError(f"the WSGI application answered with no SOAP: {seen}: {reading.envelope_problem}")
+            raise WsgiError(f"the WSGI application did not answer with SOAP: {seen}: {reading.envelope_problem}")
         root: etree._Element = reading.envelope.root
         return Reply(root, taken(root, reading.attachments))

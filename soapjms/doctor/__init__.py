@@ -1,8 +1,8 @@
-"""What may be in the way of a call, looked for in order, the cheap things first: one table of checks.
+"""The doctor: a table of checks for anything that may prevent a call, made in order, the cheap ones first.
 
-A check returns what it found; what is wrong comes with the command that mends it and the page of the docs that says
-more. Whatever rests on something that failed is not tried. `model.py` has the words, `checks.py` looks at this
-machine, the address and the broker, `others.py` at what clients over other protocols make of us.
+A check returns its result; for a problem it names the command that repairs it and the page of the docs with more
+information. Checks that depend on a failed one are skipped. `model.py` has the types, `checks.py` checks this machine,
+the address and the broker, and `others.py` checks how clients over other protocols see our messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["CHECKS", "Check", "Finding", "Outcome", "Patient", "examine"]
 
 
 class Check(NamedTuple):
-    """One row: its name, how it is made, the page that says more, and the checks that it rests on."""
+    """One check: its name, its function, the page with more information, and the checks that it depends on."""
 
     name: str
     run: Callable[[Patient], CheckResult]
@@ -56,7 +56,7 @@ CHECKS: Final = (
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
-    """Make all checks, in order, and yield what each found."""
+    """Make all checks, in order, and yield the finding of each."""
     failed: set[str] = set()
     for check in CHECKS:
         missing = [each for each in check.needs if each in failed]

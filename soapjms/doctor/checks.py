@@ -1,7 +1,7 @@
-"""The checks of this machine, of the address and of the broker, and what is known of the schemes of brokers' URLs.
+"""The checks of this machine, of the address and of the broker, and a table of the schemes of broker URLs.
 
-Of the machine: Python, what is installed, Java, the folder for captures. Of address and broker: port, login,
-destination, a round trip, clocks. The order of the checks, and what each rests on, is in `__init__.py`.
+For the machine: Python, installed extras, Java, the folder for captures. For address and broker: port, login,
+destination, a round trip, clocks. The order of the checks and their dependencies are in `__init__.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from soapjms.protocol.wsdl.model import read_uri
 
 
 class Way(NamedTuple):
-    """What is known of a scheme: its port, the extra that it needs, whether the broker tells its time."""
+    """A scheme: its default port, the extra that it needs, and whether the broker sets the time of messages."""
 
     port: int
     extra: str | None
@@ -59,31 +59,31 @@ WAYS: Final[Mapping[str, Way]] = {
     "stomp": Way(61613, "stomp", True),
     "stomp+ssl": Way(61612, "stomp", True),
 }
-"""By scheme. The time of a message is the broker's, or that of who sent it."""
+"""Ways to a broker, by scheme. The time of a message is set by the broker or by its sender."""
 
 
 CREATE_QUEUE: Final[Mapping[str, str]] = {
     "artemis": "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address",
     "qpid": "curl --user USER --request PUT --data '{{}}' http://HOST:8080/api/latest/queue/default/default/{name}",
 }
-"""What makes a queue, by the dialect of brokers that make none by themselves, or can be told not to."""
+"""Commands that create a queue, by the dialects of brokers that do not create queues themselves, or may not."""
 
 
 def endpoints_of(url: str) -> list[BrokerEndpoint]:
-    """Return where the brokers of a URL are.
+    """Return the endpoints of the brokers of a URL.
 
     Raises:
-        ValueError: it is none, or lists something that is none.
+        ValueError: `url` is not the URL of a broker, or lists something that is not.
     """
     endpoints = [own_endpoint(each) for each in read_failover(url, True).urls]
     for each in endpoints:
         if each.scheme not in WAYS:
-            raise ValueError(f"{each.scheme}: is within a list of brokers, and names none")
+            raise ValueError(f"a list of brokers must have URLs of brokers, got one with the scheme {each.scheme}:")
     return endpoints
 
 
 def schemes_of(patient: Patient) -> list[str]:
-    """Return the schemes of the URL; nothing for one that is none, which is said elsewhere."""
+    """Return the schemes of the URL; an invalid URL has none, and is reported by `check_port`."""
     try:
         return [each.scheme for each in endpoints_of(patient.url or "")]
     except ValueError:
@@ -91,19 +91,19 @@ def schemes_of(patient: Patient) -> list[str]:
 
 
 SKEW_NOTE_SECONDS, SKEW_FAILURE_SECONDS = 1.0, 5.0
-"""Seconds that the clocks of broker and machine may be apart."""
+"""Clock skew between broker and machine, in seconds, above which it is noted, and above which the check fails."""
 
 CLOCK_TOLERANCE_SECONDS: Final = 60.0
-"""Seconds that clocks may be apart without a message of ours expiring on its way."""
+"""Clock skew, in seconds, up to which our messages do not expire on their way."""
 
 NOTHING_FITS: Final = "soapjms_doctor = 'never'"
-"""A selector that no message fits."""
+"""A selector that matches no message."""
 
 
 def check_address(patient: Patient) -> CheckResult:
-    """URI or WSDL lead to a destination; with JNDI names alone they lead to the broker too."""
+    """Check that the URI or WSDL leads to a destination, and without a URL JNDI names to the broker."""
     if patient.place is None:
-        return skipped("give --uri or --wsdl to have it looked at")
+        return skipped("give --uri or --wsdl to check it")
     try:
         uri, effective = read_uri(patient.place, patient.properties)
         patient.destination = destination_of(uri, patient.names or Names(), effective)
@@ -116,7 +116,7 @@ def check_address(patient: Patient) -> CheckResult:
 
 
 def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
-    """Return what to type: with a name that is registered nowhere, a file that has it; else an address that is one."""
+    """Return the command that repairs an address: for an unknown name one with a file of names."""
     where = "--wsdl FILE.wsdl" if isinstance(place, Port) else f"--uri {shlex.quote(parse(place).redacted)}"
     if isinstance(error, NameNotFoundError | NamingError):
         return f"soapjms doctor {where} --names FILE.toml"
@@ -130,15 +130,15 @@ HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def set_url(patient: Patient) -> str:
-    """Return how to give the URL of a broker, of the kind that was given."""
+    """Return the command that sets the URL of a broker, with the scheme of the given one."""
     way = next((each for each in schemes_of(patient) if each != IN_PROCESS), DEFAULT_SCHEME)
     return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
 
 
 def check_port(patient: Patient) -> CheckResult:
-    """Somebody listens at one of the brokers."""
+    """Check that the port of one of the brokers is open."""
     if patient.url is None:
-        return CheckResult(Outcome.FAILED, "no URL of a broker is given", set_url(patient))
+        return CheckResult(Outcome.FAILED, "the URL of a broker is missing", set_url(patient))
     try:
         endpoints = endpoints_of(patient.url)
     except ValueError as error:
@@ -158,7 +158,7 @@ def check_port(patient: Patient) -> CheckResult:
 
 
 def check_login(patient: Patient) -> CheckResult:
-    """The broker lets us in."""
+    """Check that the broker accepts the login."""
     assert patient.url is not None
     try:
         patient.connection = connect(patient.url, timeout=patient.timeout)
@@ -174,20 +174,20 @@ def check_login(patient: Patient) -> CheckResult:
 
 
 def check_destination(patient: Patient) -> CheckResult:
-    """The user may consume from it; a selector sees to it that no message is taken."""
+    """Check that the user may consume from the destination, with a selector so that no message is taken."""
     connection, destination = patient.connection, patient.destination
     assert connection is not None
     if destination is None:
-        return skipped("give --uri or --wsdl to have it tried")
+        return skipped("give --uri or --wsdl to check it")
     if not connection.capabilities.selectors:
-        return skipped(f"{destination} cannot be tried without taking its messages: the broker has no selectors")
+        return skipped(f"{destination} cannot be checked without taking its messages: the broker has no selectors")
     try:
         connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
     except NoDestinationError as error:
         make = CREATE_QUEUE.get(connection.capabilities.dialect)
         if make is None or destination.kind.is_topic:
             return CheckResult(
-                Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN
+                Outcome.FAILED, f"{error}; create it with the broker's own tools, and check again", LOOK_AGAIN
             )
         return CheckResult(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
     except BrokerError as error:
@@ -196,35 +196,35 @@ def check_destination(patient: Patient) -> CheckResult:
 
 
 def check_replies(patient: Patient) -> CheckResult:
-    """A message to the fixed reply queue reaches who selects it, whatever replies of others lie there."""
+    """Check that a message to the fixed reply queue reaches its selector, even if other replies lie there."""
     connection, replies = patient.connection, patient.replies
     assert connection is not None
     if replies is None or replies.kind.is_topic:
-        return skipped("replies come to no fixed queue" if patient.place else "give --uri or --wsdl to have it tried")
+        return skipped("replies do not come to a fixed queue" if patient.place else "give --uri or --wsdl to check it")
     if not connection.capabilities.selectors:
-        return skipped("the broker has no selectors, so a fixed reply queue is one client's own")
+        return skipped("the broker has no selectors, so a fixed reply queue belongs to one client")
     name = PING_PREFIX + token_hex(8)
     try:
         connection.wait_connected(patient.timeout)
         _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
     except (BrokerError, FutureTimeoutError) as error:
         return CheckResult(
-            Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", set_url(patient)
+            Outcome.FAILED, f"{replies}: {str(error) or 'the broker does not accept a message'}", set_url(patient)
         )
     except Empty:
         text = (
-            f"{replies} has so many messages that nobody takes that a reply is not found behind them; purge it, and "
-            "give requests a timeToLive, with which replies expire"
+            f"{replies} has so many unread messages that a reply behind them is not found; purge it, and give requests "
+            "a timeToLive, so that their replies expire"
         )
         return CheckResult(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
-    return ok(f"a message to {replies} reached who selects it")
+    return ok(f"a message to {replies} reached its selector")
 
 
 def check_round_trip(patient: Patient) -> CheckResult:
-    """A message to a temporary queue comes back."""
+    """Check that a message to a temporary queue comes back."""
     assert patient.connection is not None
     try:
-        patient.connection.wait_connected(patient.timeout)  # some brokers end it where they refuse something
+        patient.connection.wait_connected(patient.timeout)  # some brokers close it when they refuse something
         patient.echo = _echo(patient.connection, patient.timeout)
     except BrokerError as error:
         return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
@@ -246,10 +246,10 @@ def _echo(connection: Connection, timeout: float) -> tuple[float, float, Message
 def _sent_to_ourselves(
     connection: Connection, destination: Destination, timeout: float, name: str, selector: str | None = None
 ) -> tuple[float, float, Message]:
-    """Send a message that expires soon, and return when it was sent, when it was back, and as what.
+    """Send a message that expires soon; return when it was sent, when it was back, and the received message.
 
     Raises:
-        BrokerError, TimeoutError, Empty: it could not be sent, or was not back in time.
+        BrokerError, TimeoutError, Empty: the message could not be sent, or was not back in time.
     """
     arrived: SimpleQueue[Message] = SimpleQueue()
     message = Message(
@@ -270,11 +270,11 @@ def _sent_to_ourselves(
 
 
 def check_clock(patient: Patient) -> CheckResult:
-    """The clocks of broker and machine agree."""
+    """Check that the clocks of broker and machine agree."""
     assert patient.echo is not None
     sent, back, message = patient.echo
     if not message.timestamp or not all(WAYS[each].tells_time for each in schemes_of(patient)):
-        return skipped("the broker does not tell its time")
+        return skipped("the broker does not show its time")
     skew = message.timestamp / 1000 - (sent + back) / 2
     text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     beyond = abs(skew) - (back - sent) / 2
@@ -290,7 +290,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 OLDEST_JAVA: Final = 17
 JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 MIN_FREE_OCTETS: Final = 256 << 20
-"""Octets that a disk has free at least, where captures are to be written."""
+"""Minimum free space on the disk for captures, in octets."""
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "stomp": ("stomp",),
@@ -304,22 +304,22 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "prometheus": ("prometheus_client",),
     "opentelemetry": ("opentelemetry",),
 }
-"""The extras, and the modules that each brings."""
+"""The modules that each extra installs."""
 
 
 def check_python(patient: Patient) -> CheckResult:
-    """The release is one that this is made for."""
+    """Check that the release of Python is supported."""
     version, found = sys.version_info[:2], sys.version.partition(" ")[0]
     if OLDEST <= version <= NEWEST:
         return ok(f"{found}, {sys.executable}")
     wanted = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     return CheckResult(
-        Outcome.FAILED, f"{found}; it has to be {wanted}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv"
+        Outcome.FAILED, f"Python must be {wanted}, got {found}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv"
     )
 
 
 def check_extras(patient: Patient) -> CheckResult:
-    """What the URL of the broker needs is installed; other extras that are not are a note."""
+    """Check that the extra for the URL of the broker is installed; note other missing extras."""
     missing = [name for name, modules in EXTRAS.items() if not all(map(find_spec, modules))]
     needed = [name for name in missing if any(WAYS[each].extra == name for each in schemes_of(patient))]
     if needed:
@@ -328,18 +328,18 @@ def check_extras(patient: Patient) -> CheckResult:
             Outcome.FAILED, f"the URL of the broker needs the extra {listed}", f"pip install 'soapjms[{listed}]'"
         )
     if missing:
-        text = f"not installed, and not needed so far: {', '.join(missing)}"
+        text = f"not installed, but not needed so far: {', '.join(missing)}"
         return CheckResult(Outcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
     return ok(", ".join(EXTRAS))
 
 
 def check_java(patient: Patient) -> CheckResult:
-    """There is a Java for Spark; nothing else needs one."""
+    """Check that there is a Java for Spark; nothing else needs one."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     install = "apt-get install openjdk-17-jre-headless"
     if java is None:
-        where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
         return CheckResult(Outcome.NOTE, f"{where}: `soapjms replay` runs with --local only", install)
     try:
         command = [java, "-version"]
@@ -354,7 +354,7 @@ def check_java(patient: Patient) -> CheckResult:
 
 
 def check_folder(patient: Patient) -> CheckResult:
-    """Captures can be written there."""
+    """Check that captures can be written to the folder."""
     folder = patient.folder
     there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     quoted = shlex.quote(str(folder))

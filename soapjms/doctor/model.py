@@ -1,4 +1,4 @@
-"""The words of the doctor: who is looked at, what a check sees, what is told of it."""
+"""The types of the doctor: the patient, the result of a check, and the finding that is reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_TIMEOUT: Final = 5.0
 
 
 class Outcome(StrEnum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     OK = "ok"
     NOTE = "note"
@@ -28,14 +28,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """The finding of a check.
 
     Attributes:
-        check: its name.
-        outcome: how it ended.
-        text: what was seen.
-        page: the page of the docs that says more; None where all is well.
-        command: what mends it; None likewise.
+        check: the name of the check.
+        outcome: the outcome of the check.
+        text: a description of what was found.
+        page: the page of the docs with more information, or None if there is nothing to repair.
+        command: the command that repairs the problem, or None.
     """
 
     check: str
@@ -46,12 +46,12 @@ class Finding:
 
     @property
     def hint(self) -> str | None:
-        """Where to read on and what to type."""
+        """The page to read and the command to type, or None."""
         return None if self.command is None else f"see {self.page}; type: {self.command}"
 
 
 class CheckResult(NamedTuple):
-    """What a check saw: an outcome with its text, and what mends it."""
+    """The result of a check: an outcome with its text, and the command and page that help to repair a problem."""
 
     outcome: Outcome
     text: str
@@ -60,26 +60,30 @@ class CheckResult(NamedTuple):
 
 
 def ok(text: str) -> CheckResult:
-    """Say that all is well."""
+    """Return the result of a check that passed."""
     return CheckResult(Outcome.OK, text)
 
 
 def skipped(text: str) -> CheckResult:
-    """Say why something was not tried."""
+    """Return the result of a check that was skipped; `text` is the reason."""
     return CheckResult(Outcome.SKIPPED, text)
 
 
 @dataclass(slots=True)
 class Patient:
-    """What is looked at, and what the checks found out on their way. Usable in a `with` statement, which disconnects.
+    """The subject of the checks, and what they have found out so far. A `with` statement closes the connection.
 
     Attributes:
-        url: of the broker; None where `names` and `place` lead to it, or nothing is known of it.
-        place: URI or port of the service, None if none is asked about.
+        url: the URL of the broker; None if `names` and `place` lead to it, or if it is unknown.
+        place: the URI or port of the service, or None.
         names: JNDI names.
-        properties: binding properties that win over those of the place.
-        folder: where captures are to be written.
-        timeout: seconds that anything at the broker may take.
+        properties: binding properties that override those of the place.
+        folder: the folder for captures.
+        timeout: maximum duration of each step at the broker, in seconds.
+        destination: the destination of requests, once known.
+        replies: the fixed destination of replies, once known, or None.
+        connection: the connection to the broker, once open.
+        echo: when the message of the round trip was sent and received, in epoch seconds, and the message.
     """
 
     url: str | None = None

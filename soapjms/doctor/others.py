@@ -1,4 +1,4 @@
-"""A check of what clients that speak another protocol make of our messages, and of our temporary queues."""
+"""A check that clients of other protocols can read our messages and answer to our temporary queues."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from soapjms.doctor.checks import WAYS, schemes_of, set_url
 from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
 
 WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
-"""Selectors of ActiveMQ Classic for messages over AMQP that it keeps whole, and that it makes messages of JMS of."""
+"""Selectors of ActiveMQ Classic for AMQP messages that it keeps whole, and for those that it maps to JMS messages."""
 
 UNMAPPED: Final = (
     "the broker's AMQP connector lacks transport.transformer=jms (over WebSocket wireFormat.transformer=jms): Java and "
-    'STOMP clients get a whole AMQP message as the body, and say "Couldn\'t parse stream" or that it is no XML'
+    'STOMP clients get a whole AMQP message as the body, and report "Couldn\'t parse stream" or invalid XML'
 )
 ADD_TRANSFORMER: Final = (
     r"sed -i -E -e 's#transport\.transformer=(native|raw)#transport.transformer=jms#' -e '/transformer=/! {"
     r" s#([\x22\x27]amqp(\+[a-z+]+)?://[^\x22\x27?]*)\?#\1?transport.transformer=jms\&amp;#;"
     r" s#([\x22\x27]amqp(\+[a-z+]+)?://[^\x22\x27?]*)([\x22\x27])#\1?transport.transformer=jms\3# }' conf/activemq.xml"
 )
-"""For GNU sed: each connector of AMQP has the option after that, however it is spelled and often this is done."""
+"""A command for GNU sed that gives each AMQP connector the option, whatever its spelling. Idempotent."""
 
 DELETED: Final = (
-    "a Java service over OpenWire, as CXF's, takes our temporary queues for deleted, since Artemis tells it of none "
-    "made over AMQP: have them be topics (temporaryQueues=topics), or give the client a replyToName"
+    "a Java service over OpenWire, such as CXF's, takes our temporary queues as deleted, as Artemis does not announce "
+    "those made over AMQP: use topics instead (temporaryQueues=topics), or give the client a replyToName"
 )
 OPTION: Final = "temporaryQueues=topics"
 DELETED_PAGE: Final = "docs/interop.md#cxf-and-temporary-queues-on-artemis"
 
 
 def check_others(patient: Patient) -> CheckResult:
-    """Who speaks another protocol can read our messages, and answer to our temporary queues."""
+    """Check that clients of other protocols can read our messages and answer to our temporary queues."""
     connection = patient.connection
     assert connection is not None
     over_amqp = all(WAYS[each].extra == "amqp" for each in schemes_of(patient))
@@ -49,11 +49,11 @@ def check_others(patient: Patient) -> CheckResult:
             return _look_at_connector(connection, patient.timeout)
         case "artemis" if patient.replies is None and not _has_topics(patient):
             return CheckResult(Outcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
-    return skipped("nothing is known to be in the way of clients over other protocols")
+    return skipped("no problem is known for clients of other protocols")
 
 
 def _has_topics(patient: Patient) -> bool:
-    """Say whether temporary queues are topics, whichever of the brokers of the URL it is."""
+    """Say whether temporary queues are topics at all brokers of the URL."""
     urls = read_failover(patient.url or "", True).urls
     return all(OPTION in urlsplit(each).query.split("&") for each in urls)
 
@@ -62,14 +62,14 @@ def _look_at_connector(connection: Connection, timeout: float) -> CheckResult:
     try:
         is_whole = _is_whole(connection, timeout)
     except (BrokerError, FutureTimeoutError, Empty) as error:
-        return skipped(f"it was not seen what the AMQP connector makes of messages: {str(error) or 'nothing came'}")
+        return skipped(f"the AMQP connector could not be checked: {str(error) or 'no message came back'}")
     if is_whole:
         return CheckResult(Outcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
-    return ok("the broker's AMQP connector makes messages of JMS of ours")
+    return ok("the broker's AMQP connector maps our messages to JMS messages")
 
 
 def _is_whole(connection: Connection, timeout: float) -> bool:
-    """Send a message to a temporary queue, and see by which selector it is found."""
+    """Send a message to a temporary queue, and say whether the selector for whole messages finds it."""
     found: SimpleQueue[bool] = SimpleQueue()
 
     def note(is_whole: bool, delivery: Delivery) -> None:

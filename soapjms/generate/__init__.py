@@ -1,9 +1,9 @@
-"""Generate capture logs: traffic as real stacks make it, of any size, with breaches at known rates.
+"""Generates capture logs: traffic like that of real stacks, of any size, with violations at known rates.
 
-For benchmarks, and to hold the judge against what is known: each breach has a label. The same arguments give the
-same octets. `shapes.py` says what exchanges look like, `calls.py` makes their messages, `violations.py` says what
-one way to break the rules is and `table.py` has them all, `traffic.py` says who captured what and what a replay has
-to find, `files.py` writes.
+They serve benchmarks, and tests of the judge against known results: each violation has a label. The same arguments
+give the same octets. `shapes.py` defines what exchanges look like, `calls.py` makes their messages, `violations.py`
+defines a violation and `table.py` lists them all, `traffic.py` decides who captured what and what a replay must find,
+`files.py` writes.
 
 Spec: capture record, version 1.
 """
@@ -39,21 +39,21 @@ from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, Profile
 __all__ = ["BROKEN", "DISORDER", "FORMS", "PACE", "VIOLATIONS", "Generated", "generate"]
 
 BROKEN: Final = 0.02
-"""The share of exchanges that break something."""
+"""The share of exchanges with a violation."""
 REPORT_EVERY: Final = 10_000
 PACE: Final = 500.0
-"""Messages in a second of the log's time."""
+"""Messages per second of the log's time."""
 DISORDER: Final = 2.0
-"""Seconds by which a line may stand later in the log than its time says."""
+"""Maximum delay, in seconds, of a line in the log relative to its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What was written.
+    """The result of `generate`.
 
     Attributes:
-        files: the logs.
-        members: what expected.json holds.
+        files: the log files.
+        members: the content of expected.json.
     """
 
     files: tuple[Path, ...]
@@ -76,34 +76,33 @@ def generate(
     rotation: int = DEFAULT_ROTATION_OCTETS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Generated:
-    """Write logs into `out`/logs, the labels into `out`/labels.jsonl and what a replay finds into `out`/expected.json.
+    """Write logs into `out`/logs, labels into `out`/labels.jsonl and the results of a replay into `out`/expected.json.
 
     Args:
-        out: a folder that is empty or not there yet.
-        messages: how many; copies of a message, seen by several nodes, are further lines.
-        seed: another one makes another log.
-        profile: the edition of the specification by which labels are made, and that clean traffic keeps.
+        out: a folder that is empty or does not exist.
+        messages: number of messages; copies of a message, captured by several nodes, are further lines.
+        seed: seed of the random numbers; each seed makes another log.
+        profile: the edition of the specification that labels refer to, and that clean traffic conforms to.
         form: jsonl, gzip or parquet.
-        broken: share of exchanges that break something, spread evenly over the table of violations; only of those
-            that `rates` does not name.
-        rates: share of exchanges for violations by their names.
+        broken: share of exchanges with a violation, spread evenly over all violations that `rates` does not name.
+        rates: share of exchanges for each violation by its name.
         queues: number of destinations.
-        skew: share of exchanges that go to the first of them; 0 for an even spread.
-        pace: messages in a second of the log's time.
-        disorder: seconds by which a line may stand later in the log than its time says.
-        rotation: octets of a file after which another is begun.
-        progress: told now and then how many messages were made.
+        skew: share of exchanges that go to the first destination; 0 for an even spread.
+        pace: messages per second of the log's time.
+        disorder: maximum delay, in seconds, of a line in the log relative to its time.
+        rotation: size in octets from which a file is followed by another.
+        progress: called now and then with the number of messages made.
 
     Raises:
-        UsageError: an argument that cannot be, or a folder that holds something.
+        UsageError: an argument is invalid, or the folder is not empty.
     """
     edition, folder = _edition(profile), Path(out)
     chances = Chances(_rates(edition, broken, rates))
     _check(messages=messages, queues=queues, skew=skew, pace=pace, disorder=disorder, rotation=rotation)
     if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty; name a new folder")
+        raise UsageError(f"out must be a new or empty folder, got {folder}, which is not empty")
     log = writer(form, folder / "logs", rotation, START)
-    totals, random = Totals(), Random(seed)  # noqa: S311  # nothing secret is drawn
+    totals, random = Totals(), Random(seed)  # noqa: S311  # not for secrets
     caller = Caller(random, edition, [f"orders.{n:03}" for n in range(queues)], skew)
     made = _reported(calls(caller, random, chances, messages, pace), progress)
     _write(_lines(made, totals, TrafficQueue(random, disorder), folder / "labels.jsonl"), log, totals)
@@ -122,7 +121,7 @@ def _write(lines: Iterator[TrafficLine], log: LogWriter, totals: Totals) -> None
 def _lines(
     made: Iterator[GeneratedCall], totals: Totals, traffic: TrafficQueue, labelled: Path
 ) -> Iterator[TrafficLine]:
-    """Give out the lines of the log, and write the labels of each call."""
+    """Yield the lines of the log, and write the labels of each call."""
     with labelled.open("w", encoding="utf-8", newline="\n") as said:
         for call in made:
             totals.add(call)
@@ -143,31 +142,32 @@ def _reported(made: Iterator[GeneratedCall], progress: Callable[[int], None]) ->
 
 def _edition(name: str) -> Profile:
     if name not in EDITIONS:
-        raise UsageError(f"{name!r} is no edition of the specification; there are {', '.join(EDITIONS)}")
+        raise UsageError(f"profile must be one of {', '.join(EDITIONS)}, got {name!r}")
     return EDITIONS[name]
 
 
 def _check(*, messages: int, queues: int, skew: float, pace: float, disorder: float, rotation: int) -> None:
     if messages < 0 or queues < 1:
-        raise UsageError(f"{messages} messages to {queues} queues; at least 0 to 1")
+        raise UsageError(f"messages must be at least 0 and queues at least 1, got {messages} and {queues}")
     if rotation < 1:
-        raise UsageError(f"a rotation of {rotation} octets; at least 1")
+        raise UsageError(f"rotation must be at least 1 octet, got {rotation}")
     if not 0 <= skew <= 1 or (skew and queues == 1):
-        raise UsageError(f"a skew of {skew}; it is a share, 0 to 1, and there have to be two queues")
+        raise UsageError(f"skew must be from 0 to 1, and needs at least two queues unless it is 0, got {skew}")
     if not 0 < pace <= SECOND_MICROSECONDS or not 0 <= disorder <= 3600:
         raise UsageError(
-            f"a pace of {pace} and a disorder of {disorder}; above 0 to {SECOND_MICROSECONDS}, and 0 to 3600 seconds"
+            f"pace must be above 0 and at most {SECOND_MICROSECONDS}, and disorder from 0 to 3600 seconds, "
+            f"got {pace} and {disorder}"
         )
 
 
 def _rates(edition: Profile, broken: float, rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of exchanges for each violation that the edition knows."""
+    """Return the share of exchanges for each violation of the edition."""
     known = {name for name, row in VIOLATIONS.items() if edition.name in row.editions}
     wrong = sorted(set(rates) - known)
     if wrong:
-        raise UsageError(f"{wrong[0]!r} is no violation under {edition.name}; see soapjms generate --list")
+        raise UsageError(f"rates has {wrong[0]!r}, which {edition.name} does not have; see soapjms generate --list")
     rest = sorted(known - set(rates))
     shares = {**{name: broken / len(rest) for name in rest}, **rates}
     if any(not 0 <= share <= 1 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
-        raise UsageError(f"shares of {sum(shares.values()):g} in all; each is 0 to 1, and so is their sum")
+        raise UsageError(f"shares must be from 0 to 1, and so must their sum, got a sum of {sum(shares.values()):g}")
     return {name: shares[name] for name in sorted(shares)}

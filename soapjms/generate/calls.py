@@ -1,6 +1,6 @@
-"""Making the messages of one exchange, as members of their capture records; bodies are still octets or text.
+"""Makes the messages of an exchange, as members of their capture records; bodies are still octets or text.
 
-What is made here keeps every rule of the edition; `violations.py` breaks one.
+These messages keep every rule of the edition; `violations.py` breaks one.
 
 Spec: SOAP/JMS 2.2, 2.4, 2.6; capture record, version 1.
 """
@@ -44,11 +44,11 @@ class GeneratedCall:
     """The messages of one exchange.
 
     Attributes:
-        number: counts the exchanges of a log.
-        sent: when the request was sent, microseconds since 1970.
-        response: None where there is none.
-        violation: what is wrong with it, None if nothing is.
-        earlier: the request, sent before and never answered; None mostly.
+        number: the number of the exchange in its log, from 1.
+        sent: when the request was sent, in microseconds since 1970.
+        response: the response, or None.
+        violation: the violation, or None.
+        earlier: an earlier copy of the request that was never answered, or None.
     """
 
     number: int
@@ -62,13 +62,13 @@ class GeneratedCall:
 
     @property
     def id(self) -> str:
-        """The id that the exchange has in verdicts."""
+        """The id of the exchange in verdicts."""
         found: str = self.request["jms"]["message_id"]
         return found
 
     @property
     def messages(self) -> list[Members]:
-        """All messages that are captured."""
+        """All captured messages."""
         return [each for each in (self.earlier, self.request, self.response) if each is not None]
 
     def message(self, carrier: str) -> Members:
@@ -84,7 +84,7 @@ class GeneratedCall:
 
 
 class Caller:
-    """Makes calls to some destinations. The same random numbers make the same calls."""
+    """Makes calls to given destinations. The same random numbers make the same calls."""
 
     def __init__(self, random: Random, profile: Profile, queues: Sequence[str], skew: float) -> None:
         self._random = random
@@ -222,7 +222,7 @@ class Caller:
 
 
 def _sent_before(request: Members) -> Members:
-    """Return the request as the client sent it before: another message."""
+    """Return the request as the client sent it earlier, as another message."""
     return {**request, "jms": {**request["jms"], "message_id": request["jms"]["message_id"] + "-0"}}
 
 
@@ -244,7 +244,7 @@ def uri_of(variant: str, queue: str) -> str:
 
 
 def content_type(shape: ExchangeShape, action: str | None, packaging: Packaging | None = None) -> str:
-    """Return the content type of a message; SOAP 1.2 states the action of a request."""
+    """Return the content type of a message; with SOAP 1.2 that of a request has the action."""
     kind = shape.version.media_type
     if (packaging or shape.packaging) is Packaging.ATTACHMENTS:
         return f'multipart/related; boundary="{BOUNDARY}"; type="{kind}"; start="<root@example.com>"'
@@ -254,13 +254,13 @@ def content_type(shape: ExchangeShape, action: str | None, packaging: Packaging 
 
 
 def part_type(version: SoapVersion, action: str) -> str:
-    """Return the content type of a SOAP part."""
+    """Return the content type of the SOAP part of a multipart body."""
     stated = f'; action="{action}"' if version is SoapVersion.SOAP_12 else ""
     return f"{version.media_type}; charset=utf-8{stated}"
 
 
 def envelope(version: SoapVersion, inner: str) -> str:
-    """Put something into an envelope."""
+    """Put an element, as text, into an envelope."""
     return f'<env:Envelope xmlns:env="{version.namespace}"><env:Body>{inner}</env:Body></env:Envelope>'
 
 
@@ -274,7 +274,7 @@ def multipart(kind: str, document: str) -> str:
 
 
 def fault_body(profile: Profile, shape: ExchangeShape) -> bytes | str:
-    """Return the body of a fault: of the application, or of the binding with a subcode."""
+    """Return the body of a fault: of the application, or with a subcode of the binding."""
     subcode = shape.answer if isinstance(shape.answer, Subcode) else None
     octets = _fault(profile.name, shape.version, subcode)
     return octets if shape.message_type == "bytes" else octets.decode()

@@ -1,6 +1,4 @@
-"""Writing generated logs: JSON Lines, gzip or Parquet, in files of a limited size.
-
-Parquet is written column by column: a row at a time would take most of the generator's time.
+"""Writes generated logs as JSON Lines, gzip or Parquet, in files of a limited size.
 
 Spec: capture record, version 1, "Parquet".
 """
@@ -19,7 +17,7 @@ FORMS: Final = ("jsonl", "gzip", "parquet")
 
 
 class LogWriter(Protocol):
-    """Takes lines, and makes files of them."""
+    """Writes lines to files."""
 
     files: list[Path]
 
@@ -31,7 +29,7 @@ class LogWriter(Protocol):
 
 
 class JsonLines:
-    """Lines as they are, or compressed."""
+    """Writes JSON Lines, plain or compressed with gzip."""
 
     def __init__(self, folder: Path, rotation: int, begun: datetime, *, compress: bool) -> None:
         self._log = CaptureLog(folder, rotation=rotation, compress=compress, clock=lambda: begun)
@@ -49,15 +47,15 @@ class JsonLines:
 
 
 def writer(form: str, folder: Path, rotation: int, begun: datetime) -> LogWriter:
-    """Open a log to be written.
+    """Open a log for writing.
 
     Raises:
-        UsageError: an unknown form.
+        UsageError: the form is unknown.
     """
     if form == "parquet":
-        from soapjms.generate.parquet import ParquetRows  # only those who write Parquet need its library
+        from soapjms.generate.parquet import ParquetRows  # so that only Parquet needs its library
 
         return ParquetRows(folder, rotation, begun)
     if form in FORMS:
         return JsonLines(folder, rotation, begun, compress=form == "gzip")
-    raise UsageError(f"{form!r} is no form of a log; there are {', '.join(FORMS)}")
+    raise UsageError(f"form must be one of {', '.join(FORMS)}, got {form!r}")

@@ -1,4 +1,4 @@
-"""Writing generated logs as Parquet, column by column: a row at a time would take most of the generator's time.
+"""Writes generated logs as Parquet, column by column: row by row would take most of the generator's time.
 
 Spec: capture record, version 1, "Parquet".
 """
@@ -21,11 +21,11 @@ from soapjms.protocol.record import VERSION
 from soapjms.replay.parquet import DESTINATION, RECORDS
 
 ROW_GROUP_ROWS: Final = 10_000
-"""In a row group."""
+"""Number of rows in a row group."""
 
 
 class ParquetRows:
-    """Rows in the Parquet form of the capture record."""
+    """Writes rows in the Parquet form of the capture record."""
 
     def __init__(self, folder: Path, rotation: int, begun: datetime) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class _Part:
 
     @property
     def size(self) -> int:
-        """Octets so far."""
+        """The number of octets written so far."""
         return self._file.tell()
 
     def write(self, lines: Sequence[TrafficLine]) -> None:
@@ -109,7 +109,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _structs(kind: pa.StructType, values: Sequence[Members | None]) -> pa.Array:
-    """Make a column of structs, null where there is none, with a column for each member."""
+    """Make a column of structs, with a column for each member; None becomes null."""
     inside = []
     for each in kind:
         column = [None if value is None else value.get(each.name) for value in values]
@@ -118,7 +118,7 @@ def _structs(kind: pa.StructType, values: Sequence[Members | None]) -> pa.Array:
 
 
 def _maps(name: str, values: Sequence[Members]) -> pa.Array:
-    """Make a column of maps; of properties each value has its type beside it."""
+    """Make a column of maps; the values of `properties` also have their types."""
     kind = RECORDS.field(name).type
     ends = [0]
     for each in values:

@@ -1,4 +1,4 @@
-"""What one exchange is to look like, and the shares in which real traffic has such looks.
+"""The shape of an exchange, and the shares of shapes in real traffic.
 
 Spec: SOAP/JMS 2.2, 2.4, 2.6.
 """
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Packaging(StrEnum):
-    """How an envelope travels."""
+    """How an envelope is packaged."""
 
     PLAIN = "plain"
     ATTACHMENTS = "SOAP with attachments"
 
 
 class AnswerKind(StrEnum):
-    """What becomes of a request, where it is not a fault of the binding."""
+    """The result of a request, unless it is a fault of the binding."""
 
     SERVED = "served"
     FAULT = "a fault of the application"
@@ -45,14 +45,14 @@ class CaptureSides(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What gives a SOAP/JMS stack away, and breaks nothing.
+    """The traits by which a SOAP/JMS stack can be recognized; none of them is a violation.
 
     Attributes:
-        quotes_action: SOAPJMS_soapAction stands in quotes with SOAP 1.1.
-        flags_request: SOAPJMS_isFault is on requests.
-        returns_action: SOAPJMS_soapAction is on responses.
-        correlates: requests have a JMSCorrelationID.
-        declares: documents begin with an XML declaration.
+        quotes_action: whether SOAPJMS_soapAction is in quotes with SOAP 1.1.
+        flags_request: whether requests have SOAPJMS_isFault.
+        returns_action: whether responses have SOAPJMS_soapAction.
+        correlates: whether requests have a JMSCorrelationID.
+        declares: whether documents begin with an XML declaration.
     """
 
     name: str
@@ -64,14 +64,14 @@ class Stack:
 
 
 class Shares(Generic[T]):
-    """Things with the share that each has; draws one."""
+    """Draws one of several things, each with its share."""
 
     def __init__(self, shares: Mapping[T, float]) -> None:
         self._things = list(shares)
         self._bounds = list(accumulate(shares.values()))
 
     def draw(self, random: Random) -> T:
-        """Draw one."""
+        """Draw one thing."""
         found: T = random.choices(self._things, cum_weights=self._bounds)[0]
         return found
 
@@ -101,17 +101,18 @@ SEEN: Final = Shares({CaptureSides.TAP: 0.7, CaptureSides.NODES: 0.15, CaptureSi
 PRIORITIES: Final = Shares({4: 0.9, 0: 0.02, 7: 0.05, 9: 0.03})
 DELIVERY_MODES: Final = Shares({2: 0.9, 1: 0.1})
 LIFETIMES: Final = Shares({0: 0.7, 30_000: 0.15, 60_000: 0.1, 3_600_000: 0.05})
-"""Milliseconds; 0 for messages that never expire."""
+"""Times to live, in milliseconds; 0 for messages that never expire."""
 
 
 @dataclass(slots=True)
 class ExchangeShape:
-    """One exchange to come.
+    """The shape of one exchange.
 
     Attributes:
-        answer: what becomes of the request; a subcode for a fault of the binding.
-        retried: the client sent the request before, in vain.
-        redelivered: the service got it twice.
+        answer: the result of the request; a subcode for a fault of the binding.
+        retried: whether the client sent the request before, without an answer.
+        redelivered: whether the service got the request twice.
+        lifetime: the time to live, in milliseconds; 0 for no limit.
     """
 
     stack: Stack
@@ -129,7 +130,7 @@ class ExchangeShape:
 
     @property
     def quotes_action(self) -> bool:
-        """Whether SOAPJMS_soapAction stands in quotes; no stack does that with SOAP 1.2."""
+        """Whether SOAPJMS_soapAction is in quotes; no stack does that with SOAP 1.2."""
         return self.stack.quotes_action and self.version is SoapVersion.SOAP_11
 
 
@@ -138,7 +139,7 @@ REDELIVERY_SHARE: Final = 0.005
 
 
 def draw(random: Random, wanted: Mapping[str, Any]) -> ExchangeShape:
-    """Draw the looks of an exchange; some may be wanted."""
+    """Draw the shape of an exchange; `wanted` sets some of its attributes."""
     shape = ExchangeShape(
         STACKS.draw(random),
         VERSIONS.draw(random),

@@ -1,8 +1,8 @@
-"""VIOLATIONS: the ways to break the specification that the generator knows, and the changes that they are made of.
+"""VIOLATIONS: the violations that the generator knows, and the changes that cause them.
 
-There is at least one row for every assertion that a log alone can show broken. A change breaks a message that keeps
-the rules. What a row says it breaks is worked out from the specification, not from our judge: the two are held
-against each other.
+There is at least one row for every assertion whose violation a log alone can show. A change breaks a message that
+keeps the rules. The assertions of a row are derived from the specification, not from our judge, so that each can be
+checked against the other.
 
 Spec: SOAP/JMS appendix E.
 """
@@ -46,7 +46,7 @@ def with_headers(**headers: Any) -> Change:
 
 
 def with_uri(text: str) -> Change:
-    """Put something in the place of the requestURI; `{}` is what it was."""
+    """Replace the requestURI; `{}` in `text` stands for the old value."""
 
     def change(message: Members) -> None:
         message["properties"][names.REQUEST_URI] = text.format(message["properties"][names.REQUEST_URI])
@@ -55,7 +55,7 @@ def with_uri(text: str) -> Change:
 
 
 def in_turn(*changes: Change) -> Change:
-    """Make several changes."""
+    """Make several changes in order."""
 
     def change(message: Members) -> None:
         for each in changes:
@@ -65,7 +65,7 @@ def in_turn(*changes: Change) -> Change:
 
 
 def of_response(change: Change) -> Callable[[Members, Members], None]:
-    """Make a change of the response, whatever the request is."""
+    """Turn a change into one of the response that ignores the request."""
     return lambda response, request: change(response)
 
 
@@ -79,7 +79,7 @@ def with_body(replace: Callable[[Any], Any]) -> Change:
 
 
 def with_text(replace: Callable[[str], str]) -> Change:
-    """Change the characters of a body, octets or text."""
+    """Change the text of a body of octets or characters."""
     return with_body(lambda body: replace(body) if isinstance(body, str) else replace(body.decode()).encode())
 
 
@@ -89,7 +89,7 @@ def with_reply_to(kind: str, name: str) -> Change:
 
 
 def to_map(message: Members) -> None:
-    """Make a MapMessage of it."""
+    """Turn the message into a MapMessage."""
     message["message_type"], message["body"] = "map", {"order": {"type": "string", "value": "4711"}}
 
 
@@ -109,7 +109,7 @@ def declares_utf16(body: str) -> str:
 
 
 def in_latin1(body: bytes) -> bytes:
-    """Write a letter as ISO 8859-1 has it, which is no UTF-8."""
+    """Insert a letter in ISO 8859-1, which is invalid in UTF-8."""
     return body.replace(b"<m:note>", b"<m:note>\xe9")
 
 
@@ -133,12 +133,12 @@ def in_other_edition(body: str) -> str:
 
 
 def to_topic(response: Members, request: Members) -> None:
-    """Send it to a topic with the name of the reply destination."""
+    """Send the response to a topic with the name of the reply destination."""
     response["destination"] = {"kind": "topic", "name": request["jms"]["reply_to"]["name"]}
 
 
 def in_other_type(response: Members, request: Members) -> None:
-    """Make a TextMessage of a BytesMessage, and the other way round."""
+    """Turn a BytesMessage into a TextMessage, and vice versa."""
     body = response["body"]
     is_text = isinstance(body, str)
     response["message_type"] = "bytes" if is_text else "text"
@@ -146,17 +146,17 @@ def in_other_type(response: Members, request: Members) -> None:
 
 
 def with_message_id(response: Members, request: Members) -> None:
-    """Correlate by the JMSMessageID."""
+    """Correlate the response by the JMSMessageID."""
     response["jms"]["correlation_id"] = request["jms"]["message_id"]
 
 
 def with_correlation_id(response: Members, request: Members) -> None:
-    """Correlate by the JMSCorrelationID."""
+    """Correlate the response by the JMSCorrelationID."""
     response["jms"]["correlation_id"] = request["jms"]["correlation_id"]
 
 
 def expires_later(response: Members, request: Members) -> None:
-    """Let it live a minute longer than the request."""
+    """Let the response live a minute longer than the request."""
     response["jms"]["expiration"] = request["jms"]["expiration"] + 60_000
 
 

@@ -1,7 +1,7 @@
-"""Calls one after another, as the lines of a log in their order, with their labels and the totals for a replay.
+"""Makes calls one after another, and orders their captures as the lines of a log, with labels and expected totals.
 
-This file decides who captured a message, when and by whose clock, what each of them knew, and what a replay has to
-find. Memory is that of the lines of some seconds, and of the answers that come late.
+This file decides who captured a message, when and by whose clock, what each of them knew, and what a replay must find.
+It holds in memory the lines of some seconds, and late answers.
 
 Spec: capture record, version 1, "Verdicts".
 """
@@ -32,20 +32,20 @@ from soapjms.protocol.names import Profile, profile
 from soapjms.protocol.record import Direction, Node
 
 SECOND_MICROSECONDS: Final = 1_000_000
-"""Microseconds, as all times in here."""
+"""Microseconds in a second; all times in this file are in microseconds."""
 LATENCY: Final = 0.08 * SECOND_MICROSECONDS
 SERVICE_CLOCK_MICROSECONDS: Final = -4_000
-"""The service's clock is behind: it captures some requests before their client does."""
+"""Skew of the service's clock: it is behind, so the service seems to capture some requests before their client."""
 TRANSIT_MICROSECONDS: Final = 3_000
 WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND_MICROSECONDS
 
 
 class WrittenMessage:
-    """A message as all its captures have it.
+    """The part of a message that all its captures share.
 
     Attributes:
-        members: of the capture record, but for the body.
-        body: None where it is in `members`, as that of a map is.
+        members: the members of the capture record.
+        body: the body as octets or text; None if only `members` has it, as for a map.
     """
 
     __slots__ = ("_text", "body", "members")
@@ -61,7 +61,7 @@ class WrittenMessage:
 
     @property
     def text(self) -> str:
-        """The members as JSON, without the brace before them."""
+        """The members as JSON, without the opening brace."""
         if self._text is None:
             body = {"body": b64encode(self.body).decode("ascii")} if isinstance(self.body, bytes) else {}
             self._text = _ENCODER.encode({**self.members, **body})[1:]
@@ -72,7 +72,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separato
 
 
 class TrafficLine(NamedTuple):
-    """One capture of a message: when, who captured it, what it is, where that was known."""
+    """One capture of a message: its time, the node that captured it, and the direction if that node knew it."""
 
     time: int
     node: Node
@@ -80,13 +80,13 @@ class TrafficLine(NamedTuple):
     message: WrittenMessage
 
     def to_json(self) -> str:
-        """Write it as a line of a log, without its end."""
+        """Return the line of the log, without its line break."""
         stated = f'"direction":"{self.direction}",' if self.direction else ""
         return f'{{"v":1,"time":"{format_microseconds(self.time)}",{stated}"node":"{self.node}",{self.message.text}'
 
 
 class _View(NamedTuple):
-    """One capture of a message: how much later than it passed, by whom, and whether direction and id were known."""
+    """How a node captures messages: its delay, and whether it knows their direction and speaks STOMP."""
 
     delay: int
     node: Node
@@ -109,7 +109,7 @@ ONE_WAY_NODES: Final = {Node.REQUESTING: Node.SENDING, Node.RESPONDING: Node.REC
 
 
 def lines(call: GeneratedCall, random: Random) -> Iterator[TrafficLine]:
-    """Give out all captures of a call's messages."""
+    """Yield all captures of a call's messages."""
     shape = call.shape
     one_way = shape.answer is AnswerKind.NONE
     views = VIEWS[CaptureSides.NODES if one_way and shape.seen is CaptureSides.STOMP else shape.seen]
@@ -131,7 +131,7 @@ def lines(call: GeneratedCall, random: Random) -> Iterator[TrafficLine]:
 
 
 def _of_response(views: tuple[_View, ...]) -> list[_View]:
-    """Of a response the client knows the id."""
+    """Return the views of a response; a client over STOMP knows its message id."""
     return [each._replace(delay=TRANSIT_MICROSECONDS - each.delay, over_stomp=False) for each in views]
 
 
@@ -147,7 +147,7 @@ def _captured(
 
 
 def _over_stomp(message: Members) -> Members:
-    """A STOMP sender never learns the JMSMessageID, and properties are strings to it."""
+    """Return a message as its STOMP sender sees it: without JMSMessageID, and with strings as properties."""
     properties = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in message["properties"].items()
     }
@@ -169,7 +169,7 @@ def _second(seconds: int) -> str:
 START: Final = datetime(2026, 1, 5, 8, tzinfo=UTC)
 MESSAGES_OF_A_CALL: Final = 1.85
 EARLIEST: Final = 30 * SECOND_MICROSECONDS
-"""How long before a call a line of it may stand: that of the request that it repeats."""
+"""Maximum time by which a line may precede its call: that of the earlier request that the call repeats."""
 
 
 class Chances:
@@ -180,13 +180,13 @@ class Chances:
         self._bounds = list(accumulate(rates.values()))
 
     def draw(self, random: Random) -> Violation | None:
-        """Draw one, mostly none."""
+        """Draw a violation; in most cases return None."""
         place = bisect(self._bounds, random.random())
         return self._rows[place] if place < len(self._rows) else None
 
 
 def calls(caller: Caller, random: Random, chances: Chances, messages: int, pace: float) -> Iterator[GeneratedCall]:
-    """Make calls that have so many messages together, at a pace in messages a second."""
+    """Make calls with `messages` messages in total, at `pace` messages per second."""
     sent, left = int(START.timestamp()) * SECOND_MICROSECONDS, messages
     while left > 0:
         violation = chances.draw(random) if left > 1 else None
@@ -202,10 +202,11 @@ def calls(caller: Caller, random: Random, chances: Chances, messages: int, pace:
 
 
 class TrafficQueue:
-    """Lines that are still to be written, in the order in which they will be.
+    """The lines that are still to be written, in the order of writing.
 
     Args:
-        disorder: seconds by which a line may stand later than its time says.
+        random: the source of random numbers.
+        disorder: maximum delay, in seconds, of a line in the log relative to its time.
     """
 
     def __init__(self, random: Random, disorder: float) -> None:
@@ -215,7 +216,7 @@ class TrafficQueue:
         self._count = 0
 
     def add(self, call: GeneratedCall) -> Iterator[TrafficLine]:
-        """Take in a call, and give out what is written before it."""
+        """Add a call, and yield the lines that are written before it."""
         for line in lines(call, self._random):
             self._count += 1
             written = line.time + int(self._random.random() * self._disorder)
@@ -224,22 +225,22 @@ class TrafficQueue:
             yield heappop(self._waiting)[2]
 
     def rest(self) -> Iterator[TrafficLine]:
-        """Give out what is left."""
+        """Yield the remaining lines."""
         while self._waiting:
             yield heappop(self._waiting)[2]
 
 
 MISSING: Final = "missingResponse"
-"""The event that a request has no response, or none within the window."""
+"""The event of a request without a response, or without one within the window."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counts, called as in the summary of a replay.
+    """The expected counts, named as in the summary of a replay.
 
     Attributes:
-        violations: how many exchanges each row of the table was used for.
-        assertions: how many failed verdicts and warnings each assertion is to get.
+        violations: the number of exchanges with each violation of the table.
+        assertions: the number of expected failed verdicts and warnings for each assertion.
     """
 
     records: int = 0
@@ -262,7 +263,7 @@ class Totals:
         self.without_request += call.shape.answer is AnswerKind.LATE
 
     def members(self) -> dict[str, Any]:
-        """Return what expected.json says of them."""
+        """Return the members of expected.json."""
         assertions: dict[str, dict[str, int]] = {}
         for (name, verdict), number in sorted(self.assertions.items()):
             assertions.setdefault(name, {})[verdict] = number
@@ -279,7 +280,7 @@ class Totals:
 
 
 def labels(call: GeneratedCall, totals: Totals) -> list[str]:
-    """Return the labels of a call as lines, none of one that keeps all rules and is answered; count them."""
+    """Count and return the labels of a call as lines; a call without a violation that is answered has none."""
     found: list[dict[str, Any]] = []
     if call.violation is not None:
         broken = [_broken(call, *each, totals) for each in call.violation.broken(call.profile)]
@@ -301,7 +302,7 @@ def _broken(call: GeneratedCall, carrier: str, assertion: str, totals: Totals) -
 
 @lru_cache
 def verdict_of(profile_name: str, assertion: str) -> str:
-    """Return the verdict on a breach, by the profile's own id of the assertion: a warning where it is a SHOULD."""
+    """Return the verdict on a violation, by the profile's id of the assertion: a warning for a SHOULD, else failed."""
     return str(Outcome.WARNING if _level(profile(profile_name), assertion) is Level.SHOULD else Outcome.FAILED)
 
 

@@ -1,7 +1,7 @@
-"""Ways to break the specification: one row each, with what of a message to change and which assertions that breaks.
+"""Violations of the specification: how each changes a message, and which assertions that breaks.
 
-Everything else in the exchange keeps the rules, also the answer: with the fault that the breach calls for, unless the
-row is about answers.
+Everything else in the exchange keeps the rules, including the answer: it is the fault required for the violation,
+unless the violation is in the answer itself.
 
 Spec: SOAP/JMS appendix E.
 """
@@ -29,13 +29,13 @@ class Violation:
     """One way to break the specification.
 
     Attributes:
-        name: how users call it.
+        name: its name for users.
         on_request, on_response: ids (of the CR) of the assertions that it breaks, judged on the request or one-way
-            message, and on the response, alone or beside its request.
-        wants: what the exchange has to look like, by the attributes of a shape.
+            message, and on the response, alone or together with its request.
+        wants: attributes that the shape of the exchange must have.
         request: changes a request that keeps the rules.
-        response: changes the response to it, which is given first.
-        editions: where it can be made.
+        response: changes the response; called with the response and the request.
+        editions: the editions in which it is a violation.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Violation:
     editions: tuple[str, ...] = tuple(EDITIONS)
 
     def broken(self, profile: Profile) -> list[tuple[str, str]]:
-        """Return carrier and assertion, by the profile's id, of what it breaks there."""
+        """Return pairs of carrier and assertion, by the profile's id, for all that it breaks in the profile."""
         found = [("request", each) for each in self.on_request] + [("response", each) for each in self.on_response]
         return [(carrier, name) for carrier, each in found if (name := profile.assertion_id(each)) is not None]
 
 
-# What exchanges have to look like
+# Shapes of exchanges
 
 SERVED: Final = AnswerKind.SERVED
 PLAIN: Final = {"packaging": Packaging.PLAIN, "seen": CaptureSides.NODES}
@@ -77,7 +77,7 @@ def refusable(
     wants: Mapping[str, Any] = MappingProxyType({}),
     editions: tuple[str, ...] = tuple(EDITIONS),
 ) -> tuple[Violation, Violation]:
-    """Make two rows: of a request that is refused as it should be, and of one that is served all the same."""
+    """Make two rows: a request that is refused as required, and one that is served nevertheless."""
     kept = served(**wants)
     return (
         Violation(

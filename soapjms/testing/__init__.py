@@ -1,7 +1,7 @@
-"""What the tests of those who use soapjms need: a stub of a service, a record of what passed, and its judgement.
+"""Tools for tests of programs that use soapjms: a stub of a service, a capture of the traffic, and its judgement.
 
-pytest gets it as fixtures through `soapjms.testing.plugin`, which is the only file here that knows pytest; the rest
-serves any test framework. See docs/testing.md.
+`soapjms.testing.plugin` offers them as pytest fixtures, and is the only file here that knows pytest; the others work
+with any test framework. See docs/testing.md.
 """
 
 from soapjms.testing.broker import BrokerInUse, BrokerNotAvailableError

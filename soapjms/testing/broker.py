@@ -1,8 +1,8 @@
-"""The broker that tests use: embedded, ActiveMQ in a container or child process, or one that runs already.
+"""The broker for tests: embedded, ActiveMQ in a container or child process, or one that is already running.
 
-A child process is ActiveMQ Classic, from the folder of one that was unpacked: no Docker is needed. `testcontainers`
-and `docker` are imported only here, and only if a container is asked for. A broker that was started is waited for;
-one that is not available raises an error that says why.
+A child process is ActiveMQ Classic from the folder in which it was unpacked, without Docker. `testcontainers` and
+`docker` are imported only here, and only if a container is asked for. A started broker is waited for; if a broker is
+not available, an error says why.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ SHOWN_LOG_LINES: Final = 30
 
 
 class BrokerNotAvailableError(SoapJmsError):
-    """The broker that the tests ask for cannot be had; the message says why and what to do."""
+    """The broker for the tests is not available; the message says why and what to do."""
 
 
 def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Callable[[], bool] = lambda: True) -> None:
-    """Return once a broker lets us in.
+    """Return once a broker accepts connections.
 
     Args:
-        url: of the broker.
-        timeout: seconds that it may take.
-        log: returns what it has written, whose end goes into the error.
-        is_running: says whether there is still something to wait for.
+        url: the URL of the broker.
+        timeout: maximum time to wait, in seconds.
+        log: returns the log of the broker; its last lines are put into the error.
+        is_running: returns whether the broker is still running.
 
     Raises:
-        BrokerNotAvailableError: it did not in time, or has ended.
+        BrokerNotAvailableError: the broker accepted no connection in time, or has ended.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -56,7 +56,7 @@ def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Calla
             connect(url, timeout=5).close()
             return
         except BrokerError as error:
-            has_ended = not is_running()  # asked before the log is read, which then is whole
+            has_ended = not is_running()  # before the log is read, so that the log is complete
             named, told = without_login(url), "\n".join(log().splitlines()[-SHOWN_LOG_LINES:])
             if has_ended:
                 raise BrokerNotAvailableError(f"the broker for {named} ended before it was ready\n{told}") from error
@@ -68,24 +68,26 @@ def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Calla
 
 
 BROKER: Final = "broker:({})?persistent=false&useJmx=false&schedulerSupport=false"
-"""All in memory, and at an address of this machine only: for anybody on it, whatever user and password."""
+"""URI of a broker in memory, at an address of this machine only; it accepts any user and password."""
 
 MAIN: Final = "org.apache.activemq.console.Main"
 PORTS: Final = range(10_000, 20_000)
-"""Below what systems give to clients, and to whoever asks for any port: nobody has them before they are listened at."""
+"""Ports below those that systems assign to clients and to servers without a fixed port, so that most are free."""
 
 MAX_START_ATTEMPTS: Final = 20
 START_TIMEOUT: Final = 90.0
+"""Seconds from the start of a broker, its image already there, until it accepts connections."""
+
 END_TIMEOUT: Final = 10.0
-"""Seconds that it has to end by itself."""
+"""Seconds for the child process to end by itself."""
 
 
 @contextmanager
 def activemq(folder: str) -> Iterator[str]:
-    """Run the ActiveMQ of a folder while a `with` statement lasts, on a free port, and return its URL.
+    """Run the ActiveMQ of a folder during a `with` statement, on a free port, and yield its URL.
 
     Raises:
-        BrokerNotAvailableError: there is none in the folder, or no Java; or the broker does not start.
+        BrokerNotAvailableError: the folder has no ActiveMQ, there is no Java, or the broker does not start.
     """
     url = f"stomp://127.0.0.1:{_free_port()}"
     command = [_java(folder), "-cp", _class_path(Path(folder)), MAIN, "start", BROKER.format(url)]
@@ -93,7 +95,7 @@ def activemq(folder: str) -> Iterator[str]:
         log = Path(own) / "log"
         with (
             log.open("wb") as output,
-            subprocess.Popen(command, cwd=own, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as child,  # noqa: S603  # the user's own
+            subprocess.Popen(command, cwd=own, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as child,  # noqa: S603  # the user chose the folder
         ):
             try:
                 wait_for(url, START_TIMEOUT, lambda: log.read_text("utf-8", "replace"), lambda: child.poll() is None)
@@ -103,11 +105,11 @@ def activemq(folder: str) -> Iterator[str]:
 
 
 def _free_port() -> int:
-    """Return a port that nobody has now; who takes it before the broker does makes that say so."""
+    """Return a port that is free now; if another program takes it first, the broker reports that."""
     for each in SystemRandom().sample(PORTS, MAX_START_ATTEMPTS):
-        with suppress(OSError), socket.create_server(("127.0.0.1", each)):  # somebody has it
+        with suppress(OSError), socket.create_server(("127.0.0.1", each)):  # an OSError: the port is taken
             return each
-    raise BrokerNotAvailableError(f"of {MAX_START_ATTEMPTS} ports from {PORTS.start} on none is free")
+    raise BrokerNotAvailableError(f"none of {MAX_START_ATTEMPTS} ports from {PORTS.start} on is free")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -123,7 +125,7 @@ def _java(folder: str) -> str:
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the path"
-        raise BrokerNotAvailableError(f"the tests need the ActiveMQ in {folder}, and {where}")
+        raise BrokerNotAvailableError(f"the tests need the ActiveMQ in {folder}, but {where}")
     return found
 
 
@@ -131,8 +133,8 @@ def _class_path(folder: Path) -> str:
     places = [each for each in (folder, folder / "lib", folder / "lib" / "optional") if any(each.glob("*.jar"))]
     if not any(next(each.glob("activemq-broker-*.jar"), None) for each in places):
         raise BrokerNotAvailableError(
-            f"the tests need the ActiveMQ in {folder}, and neither there nor in its lib/ is an activemq-broker-*.jar; "
-            "name the folder of an ActiveMQ Classic that was unpacked"
+            f"the tests need the ActiveMQ in {folder}, but neither it nor its lib/ has an activemq-broker-*.jar; "
+            "name the folder in which ActiveMQ Classic was unpacked"
         )
     return os.pathsep.join(f"{each.absolute()}{os.sep}*" for each in places)
 
@@ -140,14 +142,13 @@ def _class_path(folder: Path) -> str:
 IMAGE: Final = "apache/activemq-classic:6.1.8"
 STOMP_PORT: Final = 61613
 LOGIN: Final = "admin:admin"
-"""User and password as the image has them; its port is open to this machine only."""
-"""Seconds from the start of the container, its image already there, until it lets us in."""
+"""User and password of the image; its port is open to this machine only."""
 
 EMBEDDED: Final = "embedded"
 CONTAINER: Final = "container"
 AUTO: Final = "auto"
 PROCESS: Final = "process"
-"""Before a colon and a folder."""
+"""Prefix of a choice, before a colon and a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,9 @@ class BrokerInUse:
     """A broker for tests.
 
     Attributes:
-        url: for `soapjms.connect`, in this process; that of a real broker for any.
-        description: which it is, without a password.
-        is_embedded: it lives in this process and has nothing in it but what the tests put there.
+        url: the URL for `soapjms.connect`; that of an embedded broker is valid in this process only.
+        description: a description for people, without a password.
+        is_embedded: whether it is in this process, and so has only what the tests put there.
     """
 
     url: str = field(repr=False)
@@ -165,30 +166,30 @@ class BrokerInUse:
     is_embedded: bool = False
 
     def connect(self, **options: Any) -> Connection:
-        """Make a connection, which is the caller's to close; see `soapjms.connect`."""
+        """Make a connection, which the caller closes; see `soapjms.connect`."""
         return connect(self.url, **options)
 
 
 def checked(choice: str) -> str:
-    """Return what a user says to choose a broker.
+    """Return a user's choice of a broker, after checking it.
 
     Raises:
-        UsageError: it is neither one of the words nor a URL that an adapter serves.
+        UsageError: the choice is neither one of the words nor a URL of a known scheme.
     """
     scheme, colon, rest = choice.partition(":")
     if choice in (EMBEDDED, CONTAINER, AUTO) or (colon and scheme.lower() in SCHEMES) or (scheme == PROCESS and rest):
         return choice
     raise UsageError(
         # not shown as a whole: it may hold a password
-        f"the broker for tests begins with {shown(scheme.lower())}; accepted are {EMBEDDED}, {CONTAINER} (ActiveMQ, "
-        f"with Docker), {AUTO} (a container if Docker answers, else embedded), {PROCESS}:FOLDER (the ActiveMQ that was "
-        f"unpacked there, with Java), or the URL of one, which begins with "
-        f"{', '.join(f'{each}:' for each in SCHEMES)}"
+        f"the broker for tests must be {EMBEDDED}, {CONTAINER} (ActiveMQ, with Docker), {AUTO} (a container if Docker "
+        f"answers, else embedded), {PROCESS}:FOLDER (the ActiveMQ unpacked there, with Java), or the URL of a broker, "
+        f"which begins with {', '.join(f'{each}:' for each in SCHEMES)}; "
+        f"got a text that begins with {shown(scheme.lower())}"
     )
 
 
 def decided(choice: str) -> tuple[str, str]:
-    """Return what `auto` means on this machine, and why; another choice as it is, without a reason."""
+    """Return the choice that `auto` means on this machine, and why; other choices are unchanged, without a reason."""
     if choice != AUTO:
         return choice, ""
     problem = docker_problem()
@@ -196,11 +197,11 @@ def decided(choice: str) -> tuple[str, str]:
 
 
 def running(choice: str) -> AbstractContextManager[BrokerInUse]:
-    """Have a broker while a `with` statement lasts: `embedded`, in a `container`, a child process
-    (`process:FOLDER`), or that of a URL.
+    """Provide a broker during a `with` statement: `embedded`, in a `container`, a child process (`process:FOLDER`),
+    or that of a URL.
 
     Raises (on entering):
-        BrokerNotAvailableError: it cannot be had.
+        BrokerNotAvailableError: the broker is not available.
     """
     starts: dict[str, Callable[[], AbstractContextManager[BrokerInUse]]] = {EMBEDDED: embedded, CONTAINER: container}
     if choice in starts:
@@ -211,34 +212,34 @@ def running(choice: str) -> AbstractContextManager[BrokerInUse]:
 
 @contextmanager
 def embedded() -> Iterator[BrokerInUse]:
-    """Have a broker in this process which nobody else uses; it holds nothing yet, and forgets all in the end."""
+    """Provide a new, empty broker in this process; its messages are lost at the end."""
     url = f"embedded:soapjms-test-{uuid4().hex}"
-    with connect(url):  # it lives as long as a connection does
+    with connect(url):  # the broker exists as long as it has a connection
         yield BrokerInUse(url, "the embedded broker", is_embedded=True)
 
 
 @contextmanager
 def given(url: str) -> Iterator[BrokerInUse]:
-    """Use a broker that runs already.
+    """Use a broker that is already running.
 
     Raises:
-        BrokerNotAvailableError: nobody answers there, or does not let us in.
+        BrokerNotAvailableError: the broker does not answer, or refuses the connection.
     """
     named = without_login(url)
     try:
         with connect(url) as connection:
             title = connection.capabilities.broker
     except (BrokerError, ImportError) as error:
-        raise BrokerNotAvailableError(f"the tests are to use the broker at {named}: {error}") from error
+        raise BrokerNotAvailableError(f"the tests cannot use the broker at {named}: {error}") from error
     yield BrokerInUse(url, f"{title} at {named}", is_embedded=url.startswith("embedded:"))
 
 
 @contextmanager
 def process(folder: str) -> Iterator[BrokerInUse]:
-    """Run the ActiveMQ Classic that was unpacked in a folder, on a free port of this machine, all in memory.
+    """Run the ActiveMQ Classic unpacked in a folder, on a free port of this machine, with all messages in memory.
 
     Raises:
-        BrokerNotAvailableError: it is not there, or there is no Java, or it does not start.
+        BrokerNotAvailableError: the folder has no ActiveMQ, there is no Java, or the broker does not start.
     """
     with activemq(folder) as url:
         yield BrokerInUse(url, f"ActiveMQ of {folder}, a child process at {url}")
@@ -246,7 +247,7 @@ def process(folder: str) -> Iterator[BrokerInUse]:
 
 @contextmanager
 def container() -> Iterator[BrokerInUse]:
-    """Run ActiveMQ Classic in a container, on a free port of this machine; pulling the image may take its time.
+    """Run ActiveMQ Classic in a container, on a free port of this machine; pulling the image may take a while.
 
     Raises:
         BrokerNotAvailableError: there is no Docker engine, or the broker does not start.
@@ -254,8 +255,8 @@ def container() -> Iterator[BrokerInUse]:
     problem = docker_problem()
     if problem is not None:
         raise BrokerNotAvailableError(
-            f"the tests need ActiveMQ in a container, and {problem}. "
-            "Start Docker, or name the folder of an ActiveMQ that was unpacked, --soapjms-broker=process:FOLDER, "
+            f"the tests need ActiveMQ in a container, but {problem}. "
+            "Start Docker, or name the folder of an unpacked ActiveMQ, --soapjms-broker=process:FOLDER, "
             f"or give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:{STOMP_PORT}"
         )
     from testcontainers.core.container import DockerContainer
@@ -269,18 +270,18 @@ def container() -> Iterator[BrokerInUse]:
 
 
 def docker_problem() -> str | None:
-    """Say why no container can be started, None if it can."""
+    """Return the reason why a container cannot be started, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         problem = _docker_problem()
-        gc.collect()  # where nobody answers, the library leaves its socket to the collector, which warns of that
+        gc.collect()  # without an answer the library leaves its socket to the garbage collector, which warns of it
     return problem
 
 
 def _docker_problem() -> str | None:
     try:
         import docker
-        import testcontainers  # noqa: F401  found now, or the reason is not told before the first test
+        import testcontainers  # noqa: F401  imported now, to report it before the first test if it is missing
     except ImportError as error:
         return f"a library is missing ({error}): pip install 'soapjms[testing]'"
     try:

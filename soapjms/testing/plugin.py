@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures that begin with `soapjms_`, each documented in docs/testing.md.
+"""The pytest plugin: fixtures whose names begin with `soapjms_`, documented in docs/testing.md.
 
-pytest loads this wherever soapjms is installed, so nothing happens here that a test did not ask for, but for a line in
-the header. `-p no:soapjms.testing.plugin` leaves it out.
+pytest loads it wherever soapjms is installed, so apart from a line in the header it does only what a test asks for.
+`-p no:soapjms.testing.plugin` disables it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MESSAGES_SHOWN: Final = 20
 
 
 class BrokerChoice(NamedTuple):
-    """Which broker the tests use, and who said so."""
+    """The broker that the tests use, and the origin of that choice."""
 
     broker: str
     origin: str
 
 
 class Kit:
-    """What one test has of the fixtures."""
+    """The fixtures that one test uses."""
 
     def __init__(self) -> None:
         self.broker: BrokerInUse | None = None
@@ -52,7 +52,7 @@ class Kit:
         self.is_verified = False
 
     def verify(self) -> None:
-        """Assert that every stub got what it expected."""
+        """Assert that every stub received the expected requests."""
         problems = []
         for stub in self.stubs:
             try:
@@ -64,7 +64,7 @@ class Kit:
             pytest.fail("\n\n".join(problems), pytrace=False)
 
     def told(self) -> str:
-        """Say what somebody wants to know whose test failed."""
+        """Return the section for the report of a failed test."""
         lines = [] if self.broker is None else [f"broker: {self.broker.description}"]
         if not self.is_verified:
             lines += [problem for stub in self.stubs if (problem := stub.problem())]
@@ -76,10 +76,10 @@ class Kit:
 def _traffic_shown(path: Path) -> list[str]:
     try:
         passed = [each for exchange in exchanges_of(read_log(path)) for each in exchange.messages]
-    except (OSError, InvalidRecordError) as error:  # the test wrote there, or took it away
-        return [f"what passed cannot be shown: {error}"]
+    except (OSError, InvalidRecordError) as error:  # the test changed or removed the log
+        return [f"the captured messages cannot be shown: {error}"]
     passed.sort(key=lambda each: each.time)
-    first = f"messages that passed: {len(passed)}" if passed else "no message passed that was captured"
+    first = f"captured messages: {len(passed)}" if passed else "no message was captured"
     return [f"{first}, see {path}", *(f"  {record_shown(each)}" for each in passed[-MESSAGES_SHOWN:])]
 
 
@@ -98,7 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option and the setting that choose the broker."""
     said = (
         "embedded (default), container (ActiveMQ, with Docker), auto (container if Docker answers), "
-        "process:FOLDER (the ActiveMQ that was unpacked there, with Java), or a URL"
+        "process:FOLDER (the ActiveMQ unpacked there, with Java), or a URL"
     )
     group = parser.getgroup("soapjms")
     group.addoption(OPTION, metavar="BROKER", default=None, help=f"broker for soapjms fixtures: {said}")
@@ -106,7 +106,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Find out which broker is wanted, so that a mistake is told before anything runs."""
+    """Read the choice of the broker, so that a mistake is reported before any test runs."""
     said = [
         BrokerChoice(config.getoption(OPTION) or "", OPTION),
         BrokerChoice(os.environ.get(VARIABLE, ""), VARIABLE),
@@ -123,17 +123,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which broker is wanted."""
+    """Return the header line with the chosen broker."""
     choice = config.stash[CHOICE]
     return f"soapjms: broker: {without_login(choice.broker)} ({choice.origin})"
 
 
-# What happens around a test
+# Hooks around a test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Verify the stubs of a test that passed so far: as part of it, so that it fails."""
+    """Verify the stubs of a test that has passed so far, as part of the test, so that it can still fail."""
     result = yield
     kit = item.stash.get(KIT, None)
     if kit is not None:
@@ -143,7 +143,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a test that failed which broker it used, and what passed."""
+    """Add the broker and the captured messages to the report of a failed test."""
     report = yield
     kit = item.stash.get(KIT, None)
     if report.failed and kit is not None and (told := kit.told()):
@@ -163,16 +163,16 @@ def _opened(stack: ExitStack, choice: str) -> BrokerInUse:
 
 @pytest.fixture(scope="session")
 def soapjms_session_broker(request: pytest.FixtureRequest) -> Iterator[BrokerInUse]:
-    """The broker that was chosen, the same for all tests of the session (of one worker, with pytest-xdist)."""
+    """The chosen broker, the same for all tests of the session (with pytest-xdist, of one worker)."""
     with ExitStack() as stack:
         yield _opened(stack, request.config.stash[CHOICE].broker)
 
 
 @pytest.fixture(scope="session")
 def soapjms_real_broker(request: pytest.FixtureRequest) -> Iterator[BrokerInUse]:
-    """A broker outside of this process: the one that was chosen, and if that is embedded, ActiveMQ in a container.
+    """A broker outside this process: the chosen one, or if that is embedded, ActiveMQ in a container.
 
-    Without Docker the tests that ask for it fail, and say so.
+    Without Docker, tests that need the container fail and say so.
     """
     if request.config.stash[CHOICE].broker != EMBEDDED:
         chosen: BrokerInUse = request.getfixturevalue("soapjms_session_broker")
@@ -185,7 +185,7 @@ def soapjms_real_broker(request: pytest.FixtureRequest) -> Iterator[BrokerInUse]
 
 @pytest.fixture
 def soapjms_broker(request: pytest.FixtureRequest) -> Iterator[BrokerInUse]:
-    """The broker that was chosen; if it is the embedded one, a broker that no other test has."""
+    """The chosen broker; if it is the embedded one, a new broker for each test."""
     with ExitStack() as stack:
         if request.config.stash[CHOICE].broker == EMBEDDED:
             yield _opened(stack, EMBEDDED)
@@ -195,16 +195,16 @@ def soapjms_broker(request: pytest.FixtureRequest) -> Iterator[BrokerInUse]:
 
 @pytest.fixture
 def soapjms_connection(soapjms_broker: BrokerInUse) -> Iterator[Connection]:
-    """A connection to the test's broker; stubs have one of their own."""
+    """A connection to the test's broker; stubs have their own connections."""
     with soapjms_broker.connect() as connection:
         yield connection
 
 
 class UriMaker(Protocol):
-    """Makes URIs of destinations that nobody else has."""
+    """Makes URIs of unique destinations."""
 
     def __call__(self, what: str = "", kind: str = "queue") -> str:
-        """Return a `jms:` URI; `what` shows in it, `kind` is `queue` or `topic`."""
+        """Return a `jms:` URI; `what` is a part of its name, `kind` is `queue` or `topic`."""
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def soapjms_uri(request: pytest.FixtureRequest) -> UriMaker:
 
     def make(what: str = "", kind: str = "queue") -> str:
         if kind not in ("queue", "topic"):
-            raise UsageError(f"kind is {kind!r}; it is queue or topic")
+            raise UsageError(f"kind must be 'queue' or 'topic', got {kind!r}")
         return f"jms:{kind}:" + ".".join(filter(None, ["soapjms-test", test, _for_name(what), uuid4().hex]))
 
     return make
@@ -224,14 +224,14 @@ def _for_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:60]
 
 
-# What passes, and who speaks
+# Traffic, stubs, clients and services
 
 
 @pytest.fixture
 def soapjms_capture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Traffic]:
-    """All that passed in the test at its stubs, and at the clients and services of its fixtures.
+    """The traffic of the test: all messages of its stubs, and of the clients and services of its fixtures.
 
-    Others take it as their recorder. It is a capture log in the test's `tmp_path`.
+    Pass it to others as their recorder. It is a capture log in the test's `tmp_path`.
     """
     with Traffic(tmp_path / "soapjms-capture.jsonl") as traffic:
         _kit(request).traffic = traffic
@@ -242,14 +242,14 @@ class StubMaker(Protocol):
     """Makes stubs."""
 
     def __call__(self, uri: str | JmsUri | Port | None = None, **options: Any) -> StubService:
-        """Return a stub that serves at `uri`, or at a queue of its own; for `options` see `StubService`."""
+        """Return a stub that serves at `uri`, or at its own queue; for `options` see `StubService`."""
 
 
 @pytest.fixture
 def soapjms_stubs(
     request: pytest.FixtureRequest, soapjms_broker: BrokerInUse, soapjms_uri: UriMaker, soapjms_capture: Traffic
 ) -> Iterator[StubMaker]:
-    """A function that returns a stub, which is verified when the test ends: `soapjms_stubs("jms:queue:greeter")`."""
+    """A function that returns a stub, verified when the test ends: `soapjms_stubs("jms:queue:greeter")`."""
     kit = _kit(request)
     kit.broker = soapjms_broker
     with ExitStack() as stack:
@@ -267,7 +267,7 @@ def soapjms_stubs(
 
 @pytest.fixture
 def soapjms_stub(soapjms_stubs: StubMaker) -> StubService:
-    """A stub at a queue of its own, `soapjms_stub.uri`; it is verified when the test ends."""
+    """A stub at its own queue, `soapjms_stub.uri`, verified when the test ends."""
     return soapjms_stubs()
 
 
@@ -282,7 +282,7 @@ class ClientMaker(Protocol):
 def soapjms_client(
     request: pytest.FixtureRequest, soapjms_broker: BrokerInUse, soapjms_capture: Traffic
 ) -> Iterator[ClientMaker]:
-    """A function that returns a client, captured and closed when the test ends: `soapjms_client(uri, timeout=2)`."""
+    """A function that returns a captured client, closed when the test ends: `soapjms_client(uri, timeout=2)`."""
     _kit(request).broker = soapjms_broker
     with ExitStack() as stack:
 
@@ -297,14 +297,14 @@ class ServiceRunner(Protocol):
     """Runs services."""
 
     def __call__(self, service: Operations, uri: str | None = None, **options: Any) -> str:
-        """Serve at `uri`, or at a queue of its own, and return the URI; for `options` see `soapjms.Dispatcher`."""
+        """Serve at `uri`, or at its own queue, and return the URI; for `options` see `soapjms.Dispatcher`."""
 
 
 @pytest.fixture
 def soapjms_serve(
     request: pytest.FixtureRequest, soapjms_broker: BrokerInUse, soapjms_uri: UriMaker, soapjms_capture: Traffic
 ) -> Iterator[ServiceRunner]:
-    """A function that runs a `soapjms.Service` until the test ends, captured: `uri = soapjms_serve(service)`."""
+    """A function that runs a captured `soapjms.Service` until the test ends: `uri = soapjms_serve(service)`."""
     _kit(request).broker = soapjms_broker
     with ExitStack() as stack:
 

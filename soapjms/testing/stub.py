@@ -1,7 +1,7 @@
-"""A stub of a service: it answers as a test says, and reports expected requests that did not come, and others.
+"""A stub of a service: it answers as a test says, and reports expected requests that did not come and unexpected ones.
 
-What it expects and how it answers needs neither a broker nor a thread; the connection, its threads and the
-verification are in `StubService`.
+Expectations and answers need neither a broker nor a thread; `StubService` has the connection, its threads and the
+verification.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ Function: TypeAlias = Callable[[Request], Answer]
 
 
 class Expectation:
-    """Requests that a stub expects, and its answer to them: made by `StubService.expect`.
+    """Requests that a stub expects, and its answer to them; made by `StubService.expect`.
 
-    Unless told otherwise it expects one request, and answers at once with an empty SOAP body. Say all before the
-    request comes.
+    By default it expects one request, and answers at once with an empty SOAP body. Configure it before the request
+    comes.
 
     Attributes:
-        name: of the element in the SOAP body, in Clark notation.
-        came: how many requests it took.
+        name: the name of the element in the SOAP body, in Clark notation.
+        came: the number of requests that it has taken.
     """
 
     def __init__(self, name: str, where: Where | None, profile: Profile, sequence: Sequence | None = None) -> None:
-        Service().operation(name)  # which raises for what is no name
+        Service().operation(name)  # raises for an invalid name
         self.name = name
         self.came = 0
         self._where = where
@@ -66,31 +66,30 @@ class Expectation:
         if sequence is not None:
             sequence.steps.append(self)
 
-    # What to answer
+    # Answers
 
     def respond(self, content: Answer | Function | str | bytes = None) -> Self:
         """Answer with an element for the SOAP body.
 
         Args:
-            content: an lxml element, or one written as XML; a whole envelope; a `soapjms.Reply` with attachments or
-                headers; a `soapjms.SoapFaultError`; None for an empty body; or a function that gets the
-                `soapjms.Request` and returns any of these but text. What the function raises, but for a SoapFaultError,
-                fails the test.
+            content: an lxml element, or its XML as text or octets; a whole envelope; a `soapjms.Reply` with attachments
+                or headers; a `soapjms.SoapFaultError`; None for an empty body; or a function that gets the
+                `soapjms.Request` and returns any of these but text and octets. If the function raises anything but a
+                SoapFaultError, the test fails.
 
         Raises:
-            UsageError: it is something else, or no XML.
+            UsageError: `content` is something else, or is not well-formed XML.
         """
         if isinstance(content, str | bytes):
             content = _parsed(content)
         if iscoroutinefunction(content):
-            raise UsageError(f"respond got {content!r}; a stub takes a function that is not async")
+            raise UsageError(f"content must be a plain function, not an async one, got {content!r}")
         if callable(content):
             self._function = content
             return self
         if content is not None and not isinstance(content, etree._Element | SoapFaultError | Reply):
             raise UsageError(
-                f"respond got {content!r}; it takes an element or its XML, a Reply, a SoapFaultError, None, "
-                "or a function"
+                f"content must be an element or its XML, a Reply, a SoapFaultError, None or a function, got {content!r}"
             )
         answer = content
         self._function = lambda request: answer
@@ -99,7 +98,7 @@ class Expectation:
     def fault(self, subcode: Subcode | str, reason: str = "the stub was told to answer so") -> Self:
         """Answer with a fault of the binding, such as `missingContentType`, in the shape of the stub's profile.
 
-        A fault of the application is a `soapjms.SoapFaultError` for `respond`.
+        For a fault of the application pass a `soapjms.SoapFaultError` to `respond`.
 
         Raises:
             UsageError: the profile has no such subcode.
@@ -109,8 +108,8 @@ class Expectation:
         if subcode not in self._profile.subcodes:
             known = ", ".join(sorted(self._profile.subcodes))
             raise UsageError(
-                f"{self._profile.name} has no fault {str(subcode)!r}; it has: {known}. "
-                "A fault of the application is respond(soapjms.SoapFaultError(…))"
+                f"subcode must be one of {self._profile.name}, got {str(subcode)!r}; they are: {known}. "
+                "For a fault of the application use respond(soapjms.SoapFaultError(…))"
             )
         wanted = Subcode(subcode)
         self._function = lambda request: build_fault(
@@ -119,33 +118,33 @@ class Expectation:
         return self
 
     def delay(self, seconds: float) -> Self:
-        """Answer so many seconds late. The end of the test does not wait for it.
+        """Delay the answer by `seconds`. The end of the test does not wait for it.
 
-        A stub with one worker, as it has by default, looks at no other request meanwhile.
+        A stub with one worker, the default, takes no other request meanwhile.
 
         Raises:
-            UsageError: it is no finite number of seconds, at least 0.
+            UsageError: `seconds` is not a finite number of at least 0.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
-            raise UsageError(f"delay is {seconds!r}; it is a number of seconds, at least 0")
+            raise UsageError(f"seconds must be a finite number of at least 0, got {seconds!r}")
         self._seconds = seconds
         return self
 
-    # How often
+    # Number of requests
 
     def times(self, number: int) -> Self:
-        """Expect exactly so many requests; 0 for none, which only shows its name if one comes.
+        """Expect exactly `number` requests; with 0 a request that comes is reported with this expectation.
 
         Raises:
-            UsageError: it is no integer of at least 0.
+            UsageError: `number` is not an integer of at least 0.
         """
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise UsageError(f"times is {number!r}; it is an integer, at least 0")
+            raise UsageError(f"number must be an integer of at least 0, got {number!r}")
         self._least, self._most = number, number
         return self
 
     def any_times(self) -> Self:
-        """Take as many requests as come, also none."""
+        """Accept any number of requests, including none."""
         self._least, self._most = 0, inf
         return self
 
@@ -153,22 +152,22 @@ class Expectation:
 
     @property
     def is_met(self) -> bool:
-        """Whether all that has to come came."""
+        """Whether all required requests have come."""
         return self.came >= self._least
 
     def refusal(self, request: Request) -> str | None:
-        """Say why this does not take a request of its name, None if it does."""
+        """Return the reason why this does not take a request of its name, or None if it does."""
         if self._is_over:
-            return f"{self} is over, as what follows it in the sequence came"
+            return f"{self} is over, as a later one in the sequence came"
         if self.came >= self._most:
             return f"{self} is complete"
         if self._where is not None and not self._where(request):
-            return f"{self} does not want this one: its `where` says no"
+            return f"{self} does not take this request: its `where` returned false"
         waiting = None if self._sequence is None else self._sequence.before(self)
-        return None if waiting is None else f"{self} comes in a sequence after {waiting}"
+        return None if waiting is None else f"{self} must come after {waiting} in a sequence"
 
     def take(self) -> None:
-        """Count a request, and close what comes before this in its sequence."""
+        """Count a request, and close all earlier expectations of the sequence."""
         self.came += 1
         if self._sequence is not None:
             for step in self._sequence.steps[: self._sequence.steps.index(self)]:
@@ -187,23 +186,23 @@ class Expectation:
 
 @dataclass(slots=True)
 class Sequence:
-    """Expectations that are to be met one after the other."""
+    """Expectations that must be met one after the other."""
 
     steps: list[Expectation] = field(default_factory=list)
 
     def before(self, step: Expectation) -> Expectation | None:
-        """Return the first that has to be met before `step`, None if it is its turn."""
+        """Return the first unmet expectation before `step`, or None if it is the turn of `step`."""
         return next((each for each in self.steps[: self.steps.index(step)] if not each.is_met), None)
 
 
 class Expectations:
-    """All that one stub expects. Not thread-safe."""
+    """All expectations of one stub. Not thread-safe."""
 
     def __init__(self) -> None:
         self.all: list[Expectation] = []
 
     def take(self, request: Request) -> Expectation | str:
-        """Return the first that takes a request, or why none does."""
+        """Return the first expectation that takes a request, or the reason why none does."""
         reasons = []
         for each in self.all:
             if each.name == request.name:
@@ -218,7 +217,7 @@ class Expectations:
         return f"expected are: {names}" if names else "nothing is expected"
 
     def missing(self) -> list[Expectation]:
-        """Return those that are not met yet."""
+        """Return the expectations that are not met yet."""
         return [each for each in self.all if not each.is_met]
 
 
@@ -237,14 +236,14 @@ def _parsed(content: str | bytes) -> etree._Element:
     try:
         return parse(content)
     except ValueError as error:
-        raise UsageError(f"respond got text that is no element: {error}") from None
+        raise UsageError(f"content must be an element or its XML, got text that is not well-formed: {error}") from None
 
 
 PROBLEMS_SHOWN: Final = 5
 
 
 class UnmetExpectationsError(AssertionError):
-    """A stub did not get what it expected, or got something else; the text lists both, with the messages."""
+    """A stub did not receive expected requests, or received others; the text lists both, with the messages."""
 
 
 class RequestProblem(NamedTuple):
@@ -257,21 +256,21 @@ class RequestProblem(NamedTuple):
 class StubService:
     """Stands in for a service in tests: `stub.expect("{urn:greeter}greetMe").respond("<…/>")`. Thread-safe.
 
-    It serves from the start. What it does not expect it answers with a fault that says so; `verify` tells the test.
-    In a `with` statement it is verified at the end, unless something was raised, and closed.
+    It serves from the start. It answers an unexpected request with a fault that says so, and `verify` reports it.
+    A `with` statement verifies it at the end, unless an exception was raised, and closes it.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        uri: where requests come to: a `jms:` URI or the port of a WSDL.
-        profile: the edition of the specification to judge and to write by.
-        workers: requests answered at a time. With 1 they are taken in the order in which they came.
-        strict: refuse what a liberal reader lets pass.
+        connection: the connection to the broker; the caller closes it.
+        uri: the destination of requests: a `jms:` URI or the port of a WSDL.
+        profile: the edition of the specification to judge and write by.
+        workers: number of requests answered concurrently. With 1 they are answered in the order of arrival.
+        strict: whether to refuse requests that a lenient reader accepts.
         names: JNDI names, for the variant jndi.
-        recorder: writes every message that passes.
-        patience: seconds that `verify` waits for what did not come yet.
+        recorder: the recorder for all messages.
+        patience: seconds that `verify` waits for missing requests.
 
     Attributes:
-        uri: as it was given.
+        uri: the URI or port that was given.
     """
 
     def __init__(
@@ -311,17 +310,17 @@ class StubService:
         self._dispatcher.start()
 
     def expect(self, name: str, where: Where | None = None) -> Expectation:
-        """Expect a request, once unless the expectation says otherwise; see there for its answer.
+        """Expect a request, by default once; the returned expectation sets the number and the answer.
 
-        Of several for one name, the first that is not complete takes a request.
+        If several expectations have the same name, the first that is not complete takes the request.
 
         Args:
-            name: of the element in its SOAP body, in Clark notation: `{namespace}local`.
-            where: called with the `soapjms.Request`: whether it is meant. It returns quickly. What it raises fails the
-                test.
+            name: the name of the element in the SOAP body, in Clark notation: `{namespace}local`.
+            where: called with the `soapjms.Request`; returns whether the expectation takes it. It must return quickly.
+                If it raises, the test fails.
 
         Raises:
-            UsageError: it is no name.
+            UsageError: `name` is not a valid name.
         """
         made = Expectation(name, where, self._dispatcher.setting.profile, self._sequence)
         with self._changed:
@@ -330,9 +329,9 @@ class StubService:
 
     @contextmanager
     def in_sequence(self) -> Iterator[Self]:
-        """Expect what is said within this `with` statement in its order, and the rest in any.
+        """Expect the requests declared inside this `with` statement in that order; others may come in any order.
 
-        A stub with more than one worker may take requests in another order than they came.
+        A stub with more than one worker may take requests in another order than that of arrival.
         """
         outer, self._sequence = self._sequence, Sequence()
         try:
@@ -342,19 +341,19 @@ class StubService:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """The requests that came so far, also unexpected ones, but for those that break a rule of the binding."""
+        """The requests received so far, including unexpected ones, except those that break a rule of the binding."""
         with self._changed:
             return tuple(self._requests)
 
     def verify(self, timeout: float | None = None) -> None:
-        """Assert that all came that was expected, and nothing else. May be called again.
+        """Assert that all expected requests came, and no others. May be called again.
 
         Args:
-            timeout: seconds to wait for what did not come yet; None for the stub's patience. With everything there, or
-                something unexpected, it does not wait.
+            timeout: seconds to wait for missing requests; None for the stub's patience. It does not wait if nothing is
+                missing, or if something unexpected came.
 
         Raises:
-            UnmetExpectationsError: it is not so.
+            UnmetExpectationsError: a request is missing, or an unexpected one came.
         """
         seconds = self._patience if timeout is None else timeout
         with self._changed:
@@ -365,16 +364,16 @@ class StubService:
             raise UnmetExpectationsError(problem)
 
     def problem(self) -> str:
-        """Say what is not as expected at this moment; empty if all is."""
+        """Describe the missing and the unexpected requests at this moment; empty if there are none."""
         with self._changed:
             missing, problems = self._expected.missing(), list(self._problems)
         if not missing and not problems:
             return ""
-        lines = [f"the stub at {self._dispatcher.destination} did not get what was expected"]
+        lines = [f"the stub at {self._dispatcher.destination} did not receive what was expected"]
         if missing:
-            lines += ["never came:", *(f"  {each}" for each in missing)]
+            lines += ["missing:", *(f"  {each}" for each in missing)]
         if problems:
-            lines.append("came, and was not to:")
+            lines.append("unexpected:")
         for each in problems[:PROBLEMS_SHOWN]:
             lines.append(f"  {each.why}\n{message_shown(each.message)}")
         if len(problems) > PROBLEMS_SHOWN:
@@ -382,7 +381,7 @@ class StubService:
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Take no more requests; what is delayed is answered at once. Idempotent."""
+        """Stop taking requests; delayed answers are sent at once. Idempotent."""
         self._closing.set()
         self._dispatcher.close()
 
@@ -418,7 +417,7 @@ class StubService:
             return found.answer(request, self._wait)
         except SoapFaultError:
             raise
-        except BaseException as error:  # an assertion of the test's that does not hold, too
+        except BaseException as error:  # including a failed assertion of the test
             self._note(f"{request.name}: the function that answers it failed: {error!r}", request.message)
             raise
 
@@ -435,7 +434,7 @@ class StubService:
 
 
 class _Answers(Operations):
-    """A service with an operation for whatever comes, which understands every header block."""
+    """A service with an operation for any request, which understands every header block."""
 
     def __init__(self, answer: Operation, empty: Callable[[Message], None]) -> None:
         super().__init__()
@@ -443,7 +442,7 @@ class _Answers(Operations):
         self._note_empty = empty
 
     def perform(self, request: Request, match: Match | None = None) -> FunctionOutcome:
-        """Have the stub answer, by the rules that hold for every service."""
+        """Let the stub answer, by the rules of every service."""
         header = request.envelope.header
         blocks = () if header is None else header.iterchildren(etree.Element)
         service, element = Service(understands=[str(each.tag) for each in blocks]), request.envelope.content
@@ -455,7 +454,7 @@ class _Answers(Operations):
 
 
 class _Watch(SettlementObserver):
-    """Notes requests that end without having reached the stub, as they break a rule, or are expired."""
+    """Notes requests that never reach the stub because they break a rule or have expired."""
 
     def __init__(self, note: Callable[[str, Message], None]) -> None:
         super().__init__()
@@ -477,17 +476,17 @@ class _Watched(SettlementObservation):
         self._arrived = False
 
     def working(self) -> AbstractContextManager[object]:
-        """Note that it reaches the stub."""
+        """Note that the request has reached the stub."""
         self._arrived = True
         return super().working()
 
     def ended(self, ended: Ended) -> None:
-        """Note what became of it, if it did not."""
+        """Note the outcome of the request if it has not reached the stub."""
         message = self.begun.message
         if not self._arrived and message is not None:
             event = RespondingNode(self._watch.setting).receive(message)
             broken = (
                 f": {event.subcode or 'no SOAP envelope'}: {event.reason}" if isinstance(event, RequestRefused) else ""
             )
-            self._watch.note(f"a message that no service is given ({ended.outcome}){broken}", message)
+            self._watch.note(f"a message that is not passed to a service ({ended.outcome}){broken}", message)
         super().ended(ended)

@@ -1,7 +1,6 @@
-"""All traffic of a test, in a file that replay reads too, and the assertion that it keeps the rules.
+"""The traffic of a test, in a file that replay can read too, and the assertion that it conforms to the rules.
 
-The rules are those of the protocol. A failed test shows a message whole where it is short, and nothing that a
-terminal acts on.
+The rules are those of the protocol. A failed test shows short messages completely, and no control characters.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ from soapjms.protocol.uri import visible
 from soapjms.validation import edition
 
 SETTLE_SECONDS: Final = 5.0
-"""Seconds to wait for what has to happen soon."""
+"""Maximum time to wait for requests to be settled, in seconds."""
 
 MAX_BLANK_LINES: Final = 100_000
-"""Blank lines of a log; a small file may hold millions when it is unpacked."""
+"""Maximum number of blank lines in a log; a small compressed file may have millions."""
 
 
 class SettlementObserver(Observer):
-    """Knows whether dispatchers have settled all that they got: give it to each as its observer. Thread-safe."""
+    """Knows whether dispatchers have settled all their requests; pass it to each as its observer. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._number = 0
 
     def begun(self, begun: Begun) -> Observation:
-        """Count a request until it is answered, and recorded."""
+        """Count a request until it is answered and recorded."""
         self.add(1)
         return SettlementObservation(self, begun)
 
     def add(self, number: int) -> None:
-        """Count more, or less."""
+        """Add a number, which may be negative, to the count."""
         with self._changed:
             self._number += number
             self._changed.notify_all()
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
-        """Do not count a request while somebody lets it wait on purpose."""
+        """Do not count a request inside the `with` statement, in which it is delayed on purpose."""
         self.add(-1)
         try:
             yield
@@ -60,7 +59,7 @@ class SettlementObserver(Observer):
             self.add(1)
 
     def wait(self, timeout: float = SETTLE_SECONDS) -> bool:
-        """Wait until nothing is under way; say whether that came within `timeout` seconds."""
+        """Wait until no request is under way; return False if that takes more than `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._number == 0, timeout)
 
@@ -73,18 +72,19 @@ class SettlementObservation(Observation):
         self.begun = begun
 
     def ended(self, ended: Ended) -> None:
-        """Count it no more."""
+        """Stop counting the request."""
         self._under_way.add(-1)
 
 
 class Traffic(Recorder):
-    """A recorder that tells what it has recorded: `recorder=` of a `Client`, `Dispatcher` or `StubService`.
+    """A recorder whose records can be read: `recorder=` of a `Client`, `Dispatcher` or `StubService`.
 
     Args:
         path: the capture log, a new `.jsonl` file.
 
     Attributes:
-        under_way: makes those who read wait for dispatchers: `observer=traffic.under_way` of each that records here.
+        under_way: the observer for each dispatcher that records here, so that readers wait for its requests:
+            `observer=traffic.under_way`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -92,18 +92,18 @@ class Traffic(Recorder):
         self.under_way = SettlementObserver()
 
     def records(self) -> list[Record]:
-        """Return what passed so far, once all requests are settled or after 5 seconds.
+        """Return the records so far, once all requests are settled or after 5 seconds.
 
-        A client may have its answer before the service has recorded it, so this waits.
+        It waits because a client may have its answer before the service has recorded it.
 
         Raises:
-            InvalidRecordError: somebody else wrote to the file.
+            InvalidRecordError: a line of the file is not a record; something else wrote to it.
         """
         self.under_way.wait()
         return read_logs(self.files)
 
     def exchanges(self) -> list[Exchange]:
-        """Return what passed so far as exchanges, as replay pairs them."""
+        """Return the records so far as exchanges, paired as in a replay."""
         return list(exchanges_of(self.records()))
 
 
@@ -116,8 +116,8 @@ def read_log(path: Path) -> list[Record]:
     """Read a capture log, `.jsonl` or `.jsonl.gz`.
 
     Raises:
-        InvalidRecordError: a line is no record, or far too many are blank; the message says which.
-        OSError: it cannot be read.
+        InvalidRecordError: a line is not a record, or too many lines are blank; the message has the line number.
+        OSError: the file cannot be read.
     """
     found = []
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
@@ -141,7 +141,7 @@ def _record(line: bytes, path: Path, number: int) -> Record:
 
 MAX_BODY_CHARACTERS: Final = 2000
 MAX_VALUE_CHARACTERS: Final = 300
-"""Characters that are shown."""
+"""Maximum number of characters shown."""
 
 HEADERS: Final = {
     "JMSMessageID": "message_id",
@@ -152,7 +152,7 @@ HEADERS: Final = {
 
 
 def message_shown(message: Message, indent: str = "    ") -> str:
-    """Show a message in several lines: type and destination, headers, properties, and its body as it came."""
+    """Show a message in several lines: type and destination, headers, properties and body."""
     lines = [f"{message.message_type} message to {visible(str(message.destination))}"]
     for name, attribute in HEADERS.items():
         value = getattr(message, attribute)
@@ -163,7 +163,7 @@ def message_shown(message: Message, indent: str = "    ") -> str:
 
 
 def record_shown(record: Record) -> str:
-    """Show a captured message in one line: when it passed, what it was, where to, what is in it."""
+    """Show a captured message in one line: time, direction, destination and body."""
     message = record.message
     body = " ".join("".join(_body_lines(message.body)).split())
     words = [
@@ -192,13 +192,13 @@ def _body_lines(body: Body) -> list[str]:
 
 
 MESSAGES_SHOWN: Final = 3
-"""For each rule."""
+"""Maximum number of messages shown for each rule."""
 
 Captured: TypeAlias = Recorder | str | Path | Iterable[Record]
 
 
 class ConformanceError(AssertionError):
-    """What was captured breaks rules; the text lists them, with the messages."""
+    """Captured messages break rules; the text lists the rules with the messages."""
 
 
 def assert_conforms(
@@ -208,17 +208,17 @@ def assert_conforms(
     allow: str | Collection[str] = (),
     strict: bool = False,
 ) -> None:
-    """Assert that what was captured breaks no rule, as replay judges it. That nothing was captured is a failure too.
+    """Assert that captured messages break no rule, judged as in a replay. An empty capture is a failure too.
 
     Args:
         captured: a capture (`soapjms_capture`, or another recorder), the path of a capture log, or records.
         profile: the edition of the specification or the dialect to judge by, or its name.
-        allow: ids of assertions whose breach is let pass, such as `Protocol-2015`.
-        strict: fail for warnings too: a SHOULD that is broken, or what a dialect is known to do.
+        allow: ids of assertions that may be violated, such as `Protocol-2015`.
+        strict: whether to fail for warnings too: for a violated SHOULD, or a known deviation of a dialect.
 
     Raises:
-        ConformanceError: rules are broken, nothing was captured, or the recorder could not write a message.
-        UsageError: there is no such profile, or no such assertion in it.
+        ConformanceError: rules are broken, nothing was captured, or the recorder failed to write a message.
+        UsageError: the profile is unknown, or does not have an assertion of `allow`.
         InvalidRecordError, OSError: the log cannot be read.
     """
     setting = Setting(profile=edition(profile, ""))
@@ -226,7 +226,7 @@ def assert_conforms(
     records = _records(captured)
     if not records:
         raise ConformanceError(
-            "nothing was captured, so there is nothing to judge; give the capture to who calls or serves: "
+            "nothing was captured, so there is nothing to judge; pass the capture to the client or service: "
             "Client(…, recorder=soapjms_capture)"
         )
     refused = {Outcome.FAILED, Outcome.WARNING} if strict else {Outcome.FAILED}
@@ -249,7 +249,7 @@ def _records(captured: Captured) -> list[Record]:
 
 
 def _titles(profile: Profile) -> dict[str, str]:
-    """Return what the assertions of a profile say, by their ids there; several may have become one."""
+    """Return the titles of the assertions of a profile by their ids there; several may share one id."""
     found: dict[str, list[str]] = {}
     for row in ASSERTIONS:
         name = profile.assertion_id(row.id)
@@ -263,8 +263,8 @@ def _allowed(allow: str | Collection[str], profile: Profile) -> frozenset[str]:
     unknown = sorted(given - _titles(profile).keys())
     if unknown:
         raise UsageError(
-            f"allow has {', '.join(unknown)}, and {profile.name} has no such assertion; "
-            "docs/conformance.md lists those it has"
+            f"allow must be ids of assertions of {profile.name}, got {', '.join(unknown)}; "
+            "docs/conformance.md lists them"
         )
     return given
 

@@ -1,13 +1,13 @@
 """zeep over JMS: `soapjms.zeep.Client("greeter.wsdl", connection=…)`, or zeep's own client with `JmsTransport(…)`.
 
-Read in this order: `errors.py`; `loader.py` has what zeep may load, `ports.py` what a WSDL says of JMS,
-`attachments.py` attachments; `checks.py` looks at what zeep does not, `bare.py` and `repairs.py` do what zeep does not
-do well; `clients.py` sends and waits, `bindings.py` is what zeep calls, `client.py` has transport and clients. Beside
-the way of a call, `signer.py` signs and `words.py` makes values of words.
+Read in this order: `errors.py`; `loader.py` decides what zeep may load, `ports.py` reads what a WSDL says about JMS,
+`attachments.py` handles attachments; `checks.py` checks what zeep does not, `bare.py` and `repairs.py` repair what zeep
+does badly; `clients.py` sends and waits, zeep calls `bindings.py`, `client.py` has the transport and the clients. Apart
+from these, `signer.py` signs and `words.py` turns words into values.
 """
 
 try:
-    import zeep as _zeep  # noqa: F401  # a missing one is explained here
+    import zeep as _zeep  # noqa: F401  # to explain here that it is missing
 except ImportError as _error:
     raise ImportError(f"soapjms.zeep needs zeep ({_error}): pip install 'soapjms[zeep]'") from _error
 

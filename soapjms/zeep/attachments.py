@@ -1,8 +1,8 @@
-"""Attachments of a call through zeep, out and in: zeep itself sends none.
+"""Attachments of a call through zeep, sent and received: zeep itself sends none.
 
-Out: an `Attachment` given as a value becomes an `xop:Include`, which makes the request MTOM; those in `_attachments` go
-along as they are. In: what `xop:Include` brings in becomes base64 text, which zeep reads; the rest goes into a
-`MessagePack`, as zeep has it for HTTP.
+Sent: an `Attachment` given as a value becomes an `xop:Include`, which makes the request MTOM; those in `_attachments`
+are added as they are. Received: parts that an `xop:Include` refers to become base64 text, which zeep reads; the others
+are put into a `MessagePack`, as zeep does over HTTP.
 
 Spec: SOAP/JMS 2.4; XOP 1.0 2, 3; SOAP Messages with Attachments.
 """
@@ -27,30 +27,30 @@ ARGUMENT = "_attachments"
 
 
 class Enclosures:
-    """What goes along with one request.
+    """The attachments of one request.
 
     Args:
         listed: the attachments in `_attachments`.
 
     Attributes:
-        attachments: all of them, those given as values too.
+        attachments: all attachments, including those given as values.
 
     Raises:
-        UsageError: `listed` is no sequence of attachments.
+        UsageError: `listed` is not a sequence of attachments.
     """
 
     def __init__(self, listed: object = ()) -> None:
         if not isinstance(listed, Sequence) or not all(isinstance(each, Attachment) for each in listed):
-            raise UsageError(f"{ARGUMENT} is {listed!r}; it is a list of soapjms.Attachment")
+            raise UsageError(f"{ARGUMENT} must be a list of soapjms.Attachment, got {listed!r}")
         self.attachments: list[Attachment] = list(listed)
-        self._secret = uuid4().hex  # so that nobody's text is taken for a mark
-        self._marked: list[tuple[str, Attachment, Attachment]] = []  # the mark, as given, with a Content-ID
+        self._secret = uuid4().hex  # so that no other text is taken for a mark
+        self._marked: list[tuple[str, Attachment, Attachment]] = []  # the mark; as given; with a Content-ID
         self._elements: list[tuple[etree._Element, Attachment]] = []
 
-    # zeep writes base64 for octets and leaves text alone. So an attachment is put in as a text that marks the place.
+    # zeep encodes octets as base64 but leaves text alone. So a text marks the place of an attachment.
 
     def marked(self, value: Any) -> Any:
-        """Return a value with a mark in the place of each attachment; the same object if it has none."""
+        """Return a value with a mark in place of each attachment; the same object if it has no attachments."""
         return replaced(value, lambda each: self._mark(each) if isinstance(each, Attachment) else each)
 
     def _mark(self, given: Attachment) -> str:
@@ -70,13 +70,13 @@ class Enclosures:
         """Replace the marks in an envelope.
 
         Args:
-            envelope: changed where it is.
-            spelled_out: put base64 text there first, for those who sign or read the envelope as XOP says that it is;
-                `include` comes later.
+            envelope: the envelope, which is changed in place.
+            spelled_out: put in base64 text first, for plugins and signatures that need the envelope before XOP; call
+                `include` afterwards.
 
         Raises:
             UsageError: an attachment did not become the content of an element.
-            OSError: its content is elsewhere, and cannot be read.
+            OSError: the content of an attachment cannot be read.
 
         Spec: XOP 1.0 2, 5.
         """
@@ -92,16 +92,16 @@ class Enclosures:
         for each in marks.values():
             if not any(each is other for other in placed):
                 raise UsageError(
-                    f"the attachment {each.content_id!r} is the value of something that is no element; it stands for "
-                    f"the content of an element of type xs:base64Binary, others are listed in {ARGUMENT}"
+                    f"an attachment given as a value must be the content of an element of type xs:base64Binary, got "
+                    f"{each.content_id!r} elsewhere; list other attachments in {ARGUMENT}"
                 )
         if not spelled_out:
             self.include(envelope)
 
     def include(self, envelope: etree._Element) -> None:
-        """Put an `xop:Include` into each element that an attachment is the content of.
+        """Put an `xop:Include` into each element whose content is an attachment.
 
-        In an envelope that somebody made anew meanwhile the base64 text stays, and the attachment is not sent.
+        If the envelope was replaced meanwhile, the base64 text stays in it, and the attachment is not sent.
         """
         for element, attachment in self._elements:
             if element.getroottree().getroot() is envelope:
@@ -113,7 +113,7 @@ class Enclosures:
 
 
 def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a value of zeep's with what `change` makes of each part of it; the same object if nothing changes."""
+    """Return a zeep value with `change` applied to each of its parts; the same object if nothing changes."""
     if (new := change(value)) is not value:
         return new
     if isinstance(value, dict):
@@ -136,7 +136,7 @@ def _same(new: Iterable[Any], old: Iterable[Any]) -> bool:
 
 
 def _with_values(value: Any, inner: Mapping[str, Any]) -> Any:
-    """Return an object of the same type of the schema with other values; the caller's stays as it is."""
+    """Return an object of the same schema type with other values; the caller's object is not changed."""
     made = type(value)()
     for name, each in vars(value).items():
         setattr(made, name, each)
@@ -144,11 +144,11 @@ def _with_values(value: Any, inner: Mapping[str, Any]) -> Any:
     return made
 
 
-# In
+# Received
 
 
 class _Part:
-    """A part as zeep's `Attachment` takes it; decoded, so it says nothing of a transfer encoding."""
+    """A part in the form that zeep's `Attachment` takes; it is decoded, so it has no transfer encoding."""
 
     encoding = "latin-1"
 
@@ -166,13 +166,13 @@ class _Part:
 
 
 def apart(root: etree._Element, attachments: Attachments) -> list[Part]:
-    """List the parts that no `xop:Include` brings in."""
+    """List the parts that no `xop:Include` refers to."""
     included = [attachments.find(each.get("href") or "") for each in root.iter(XOP_INCLUDE)]
     return [part for part in attachments if not any(part is each for each in included)]
 
 
 def packed(result: Any, parts: Sequence[Part]) -> Any:
-    """Put a result and the parts that came along into zeep's `MessagePack`; without parts it stays as it is."""
+    """Put a result and the received parts into zeep's `MessagePack`; without parts return the result itself."""
     if not parts:
         return result
     pack = MessagePack(parts=[_Part(each) for each in parts])

@@ -1,8 +1,8 @@
 """zeep's SOAP bindings over JMS: which bindings of a WSDL load, how a call is made, how a response is read.
 
-zeep asks its transport which bindings there are (`binding_classes`); its own refuse every transport but HTTP, whose
-ports then are missing without a word. The test `test_zeep_facts.py` says what this file takes for granted of zeep. A
-response is handed out with `raw_response=True` as zeep does over HTTP, and plugins see its header fields.
+zeep asks its transport for the binding classes (`binding_classes`); its own refuse all transports but HTTP, and drop
+their ports silently. The test `test_zeep_facts.py` states what this file assumes about zeep. With `raw_response=True`
+a call returns a response as zeep does over HTTP, and plugins see its header fields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OK, ACCEPTED, FAULT = 200, 202, 500
 
 
 def headers_of(response: Response) -> CaseInsensitiveDict[str]:
-    """Return the properties of the JMS message as HTTP header fields, the content type under its HTTP name too."""
+    """Return the properties of the JMS message as HTTP header fields; the content type also has its HTTP name."""
     found = CaseInsensitiveDict[str]()
     for each in response.message.properties:
         found[each.name] = as_text(each.value) or ""
@@ -49,10 +49,10 @@ def headers_of(response: Response) -> CaseInsensitiveDict[str]:
 
 
 class RawResponse(HttpResponse):
-    """A response that nobody has read: status, header fields and octets, as they would have been over HTTP.
+    """An unparsed response: status, header fields and octets, as they would have been over HTTP.
 
-    The status is 200, 500 for a fault, 202 for a one-way message, which has no response. The octets are the envelope in
-    UTF-8, or the whole body if it has several parts.
+    The status is 200, 500 for a fault, or 202 for a one-way message, which has no response. The octets are the
+    envelope in UTF-8, or the whole body if it has several parts.
 
     Attributes:
         jms: the response itself; None for a one-way message.
@@ -79,14 +79,14 @@ def _octets(response: Response) -> bytes:
 
 
 HTTP: Final = "http://schemas.xmlsoap.org/soap/http"
-"""The transport that zeep's bindings want to see while they read."""
+"""The transport that zeep's bindings require when they read a WSDL."""
 
 RETRY_ARGUMENT: Final = "_retry_of"
-"""The keyword argument of an operation with the error of an earlier try, as `retry_of` of `soapjms.Client.call`."""
+"""The keyword argument of an operation for the error of the previous try, like `retry_of` of `soapjms.Client.call`."""
 
 
 class JmsBinding:
-    """What both SOAP versions have over JMS; it goes before a SOAP binding of zeep."""
+    """A mixin for zeep's SOAP bindings, with what both SOAP versions share over JMS."""
 
     version: SoapVersion
     standing: BindingPlace
@@ -94,10 +94,10 @@ class JmsBinding:
 
     @classmethod
     def match(cls, node: etree._Element) -> bool:
-        """Take SOAP bindings over JMS; where a document has none, those of other transports.
+        """Take SOAP bindings over JMS; if a document has none, those of other transports.
 
-        So the ports of a WSDL with both are those that can be called, and `create_service` finds the binding of a WSDL
-        that was made for HTTP.
+        So a WSDL with both kinds has only ports that can be called, and `create_service` finds the binding of a WSDL
+        made for HTTP.
         """
         if not super().match(node):  # type: ignore[misc]
             return False
@@ -106,7 +106,7 @@ class JmsBinding:
 
     @classmethod
     def parse(cls, definitions: Any, xmlelement: etree._Element) -> Any:
-        """Let zeep read the binding, as one over HTTP: it reads no other."""
+        """Let zeep read the binding as one over HTTP, the only transport it accepts."""
         soap = xmlelement.find("soap:binding", namespaces=cls.nsmap)  # type: ignore[attr-defined]
         assert soap is not None, "it matched"
         transport = soap.get("transport")
@@ -120,16 +120,16 @@ class JmsBinding:
         return made
 
     def resolve(self, definitions: Any) -> None:
-        """Let zeep find what the binding refers to, with types that lose no value."""
+        """Let zeep resolve the references of the binding, with repaired types that lose no values."""
         repair(definitions.types)
         super().resolve(definitions)  # type: ignore[misc]
 
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
-        """Return the options that a port's services are made with: the address, and where the rest is read from."""
+        """Return the options of a port's services: the address, and the element to read the rest from."""
         return {"address": address_of(xmlelement), PORT: xmlelement}
 
     def place_of(self, options: Mapping[str, Any]) -> str | Port:
-        """Return what a call with these options goes to; see `soapjms.zeep.ports`. It is read from the WSDL once."""
+        """Return where a call with these options goes; see `soapjms.zeep.ports`. It is read from the WSDL once."""
         key = options.get(PORT), options.get("address")
         if key not in self._places:
             self._places[key] = place_of(self.standing, options)
@@ -138,13 +138,13 @@ class JmsBinding:
     # Calling
 
     def send(self, client: Any, options: Mapping[str, Any], operation: str, args: Any, kwargs: Any) -> Any:
-        """Call an operation; zeep's service proxy comes here.
+        """Call an operation; zeep's service proxy calls this.
 
         Raises:
             ArgumentsError, zeep.exceptions.ValidationError: the arguments do not fit the types of the WSDL.
-            UsageError: the operation or an attachment cannot be sent; what the client was made with is wrong.
-            JmsFaultError: a fault came back.
-            JmsTimeoutError, JmsTransportError: no response came that can be used.
+            UsageError: the operation or an attachment cannot be sent, or the client has another kind of transport.
+            JmsFaultError: the response is a fault.
+            JmsTimeoutError, JmsTransportError: no usable response was received.
         """
         endpoints = _endpoints(client)
         outgoing = self._outgoing(endpoints, client, options, operation, args, kwargs)
@@ -157,7 +157,7 @@ class JmsBinding:
         return self._result(client, operation, await endpoints.call_async(outgoing))
 
     def _create(self, operation: str, args: Any, kwargs: Any, client: Any = None, options: Any = None) -> Any:
-        """Let zeep make the envelope, of a message that it can write; `create_message` comes here too."""
+        """Let zeep make the envelope of a message in a form that it can write; `create_message` calls this too."""
         made, own = self, self.get(operation)  # type: ignore[attr-defined]
         writable = sendable(own.input)
         if writable is not own.input:
@@ -186,7 +186,7 @@ class JmsBinding:
             if not action and not stated and operation.abstract.wsa_action:
                 add_action(envelope, operation.abstract.wsa_action)
             said = stated_action(as_envelope(envelope)) or action or to.endpoint.soap_action
-            if client.wsse and said:  # now, for a signature of them; else at the very end
+            if client.wsse and said:  # before the signature; without WS-Security `soapjms.Client` adds them
                 add_headers(envelope, to.endpoint, said, one_way=one_way)
         for each in _security(client):
             envelope, headers = each.apply(envelope, headers)
@@ -197,16 +197,16 @@ class JmsBinding:
     def _created(
         self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any
     ) -> tuple[etree._Element, dict[str, str]]:
-        """Let zeep make the envelope, without plugins and WS-Security: theirs is what attachments were put into."""
+        """Let zeep make the envelope without plugins and WS-Security, which need it with the attachments filled in."""
         if operation.input is None:
-            raise UsageError(f"the operation {operation.name!r} has no input, so it cannot be called")
+            raise UsageError(f"the operation {operation.name!r} cannot be called, as it has no input")
         plain = copy.copy(client)
         plain.plugins, plain.wsse = [], None
         try:
             envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)
         except zeep.exceptions.Error:
             raise
-        except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+        except Exception as error:  # zeep's types raise any error of Python for a value of another type
             raise _wrong_arguments(operation, str(error)) from error
         return envelope, headers
 
@@ -218,9 +218,9 @@ class JmsBinding:
         return None if response is None else self._read(client, self.get(name), response)  # type: ignore[attr-defined]
 
     def _read(self, client: Any, operation: Any, response: Response) -> Any:
-        """Return what a response says, in the types of the WSDL."""
+        """Return the result of a response, in the types of the WSDL."""
         root = response.envelope.root
-        etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep stumbles there
+        etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep fails on them
         parts = apart(root, response.attachments)
         try:
             root = response.attachments.expand(root)
@@ -229,7 +229,7 @@ class JmsBinding:
         for each in _security(client):
             each.verify(root)
         given, _ = plugins.apply_ingress(client, root, headers_of(response), operation)
-        is_theirs, root = given is root, given  # else it is a plugin's, and so is what zeep says of it
+        is_theirs, root = given is root, given  # else a plugin replaced it, and errors of zeep are passed on
         fault = _fault_in(root)
         if fault is not None:
             fault_error = JmsFaultError(fault, response)
@@ -238,7 +238,7 @@ class JmsBinding:
             raise fault_error
         version = response.envelope.version
         if is_theirs and version is not self.version:
-            raise _unfit(operation, f"its envelope is SOAP {version}, and the binding is of SOAP {self.version}")
+            raise _unfit(operation, f"the envelope is SOAP {version}, but the binding is SOAP {self.version}")
         found = misfit(root, operation.output) if client.settings.strict else None
         if found is not None:
             raise _unfit(operation, found)
@@ -246,7 +246,7 @@ class JmsBinding:
         try:
             bare = is_bare(operation.output)
             return packed(value_in(root, operation.output) if bare else operation.process_reply(root), parts)
-        except Exception as error:  # zeep's types raise whatever Python does with XML of another type
+        except Exception as error:  # zeep's types raise any error of Python for XML of another type
             if isinstance(error, zeep.exceptions.Error) and not is_theirs:
                 raise
             raise _unfit(operation, f"{type(error).__name__}: {error}") from error
@@ -275,24 +275,24 @@ def _endpoints(client: Any) -> ClientEndpoints:
     """Return the transport of a client.
 
     Raises:
-        UsageError: it is another one: the document was read for SOAP over JMS, and is used without.
+        UsageError: it is not a JmsTransport, although the document was read for SOAP over JMS.
     """
     if not isinstance(client.transport, ClientEndpoints):
         kind = type(client.transport).__name__
-        raise UsageError(f"the transport is a {kind}; the ports of this WSDL are called through a JmsTransport")
+        raise UsageError(f"transport must be a JmsTransport, as the WSDL was read for SOAP over JMS, got a {kind}")
     return client.transport
 
 
 def _security(client: Any) -> Iterator[Any]:
-    """Yield the WS-Security objects of a client: it may have one, or a list."""
+    """Yield the WS-Security objects of a client, which may have one or a list."""
     found = client.wsse
     yield from found if isinstance(found, list) else [found] if found else []
 
 
 def _action(headers: Mapping[str, str], operation: Any, *, stated: bool) -> str | None:
-    """Return the action of one message; None where that of the properties counts.
+    """Return the action of one message, or None if that of the properties applies.
 
-    A plugin's counts over all, then that of the properties, then that of the WSDL's operation.
+    The action of a plugin has precedence, then that of the properties, then that of the WSDL's operation.
 
     Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001.
     """
@@ -314,5 +314,5 @@ def _unfit(operation: Any, why: str) -> JmsTransportError:
 def _fault_in(root: etree._Element) -> Fault | None:
     try:
         return read_fault(as_envelope(root))
-    except ValueError:  # a plugin made something else of it, of which zeep says what it thinks
+    except ValueError:  # a plugin made something else of it; zeep reports the error
         return None

@@ -1,8 +1,8 @@
-"""Whether a body fits the WSDL, as far as zeep would not say: it takes any element for the response, writes what it is
-given for a number, and reads what is none as nothing. For people who move money that is too little.
+"""Checks of a body against the WSDL that zeep does not make: it accepts any element as the response, writes any value
+for a number, and reads an invalid number as None. For people who move money that is too little.
 
-It reads an empty text as nothing too, which `keep_empty` mends: an element that is empty, one with xsi:nil, and one
-that is not there are three things.
+zeep also reads an empty text as None, which `keep_empty` repairs: an empty element, one with xsi:nil, and a missing
+one are three different things.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from soapjms.protocol.uri.redact import quoted
 _XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
 _XSI_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _TEXTS: Final = (String, AnyURI, Base64Binary, HexBinary)
-"""Types of which an empty text is a value; what is derived of them by restriction is a class below."""
+"""Types for which an empty text is a value; types derived from them by restriction are subclasses."""
 _SIMPLE_CONTENT: Final = "_value_1"
-"""What zeep calls the text of an element that has attributes and no elements."""
+"""zeep's name for the text of an element with attributes and without child elements."""
 
 
 def misfit(root: etree._Element, message: Any) -> str | None:
-    """Say what in the body of an envelope is not as a message of the WSDL has it, None if nothing is.
+    """Say where the body of an envelope does not fit a message of the WSDL, or return None if it fits.
 
-    Looked at are the name of the element (that of an RPC response is anybody's), and the text of elements of simple
-    types, also of those that an xsi:type names. Attributes, facets, what is empty, and what a wildcard lets in are not.
+    Checked are the name of the element (except in RPC responses, where it is arbitrary), and the text of elements of
+    simple types, including those named by xsi:type. Attributes, facets, empty elements and wildcards are not checked.
 
     Args:
         root: the envelope.
-        message: zeep's input or output of an operation; None where there is none.
+        message: the input or output of zeep's operation; None if the operation has none.
     """
     body = next(root.iterchildren("{*}Body"), None)
     if message is None or message.body is None or body is None:
@@ -52,11 +52,11 @@ def misfit(root: etree._Element, message: Any) -> str | None:
 
 
 def keep_empty(root: etree._Element, message: Any) -> None:
-    """Have zeep read an empty element of a text type as an empty text, in body and declared headers; not one with nil.
+    """Make zeep read empty elements of text types, but not those with xsi:nil, as empty texts.
 
     Args:
-        root: the envelope, which stays the same document.
-        message: zeep's input or output of an operation; None where there is none.
+        root: the envelope, whose body and declared headers are changed in place.
+        message: the input or output of zeep's operation; None if the operation has none.
     """
     if message is None:
         return
@@ -68,7 +68,7 @@ def keep_empty(root: etree._Element, message: Any) -> None:
 
 
 def _has_empty(type_: Any) -> bool:
-    """Say whether an empty text is a value of a simple type."""
+    """Say whether an empty text is a valid value of a simple type."""
     if isinstance(type_, UnionType):
         return any(map(_has_empty, type_.item_types))
     return isinstance(type_, _TEXTS) or type(type_) is AnySimpleType
@@ -92,21 +92,21 @@ def _values_in_header(header: etree._Element, message: Any) -> Iterator[tuple[et
 
 
 class _Types:
-    """The types of a WSDL, and what those consist of that one message has: looked up once."""
+    """The types of a WSDL, and the members of those in one message, looked up once."""
 
     def __init__(self, known: Any) -> None:
         self._known = known
         self._members: dict[Any, Mapping[str, Any]] = {}
 
     def named_by(self, node: etree._Element) -> Any:
-        """Return the type that an xsi:type names; None where there is none, of which zeep says what it thinks."""
+        """Return the type named by an xsi:type, or None if it is unknown, which zeep reports."""
         try:
             return self._known.get_type(qname_attr(node, _XSI_TYPE), fail_silently=True)
         except (zeep.exceptions.Error, ValueError):
             return None
 
     def member(self, type_: Any, tag: str) -> Any:
-        """Return the type of a child by its name, None if there is none; as zeep has it, a namespace may be missing."""
+        """Return the type of a child by its name, or None; as in zeep, the namespace may be missing."""
         members = self._members.get(type_)
         if members is None:
             members = self._members[type_] = _members(type_)
@@ -135,7 +135,7 @@ def _values(node: etree._Element, type_: Any, types: _Types) -> Iterator[tuple[e
 
 
 def _elements(member: Any) -> Iterator[Any]:
-    """Yield the elements of what a type consists of, in sequences and choices within each other too."""
+    """Yield the elements of a member of a type, also those in nested sequences and choices."""
     if isinstance(member, Element):
         yield member
     elif isinstance(member, Indicator):
@@ -146,16 +146,16 @@ def _elements(member: Any) -> Iterator[Any]:
 
 def _text_misfit(node: etree._Element, type_: Any) -> str | None:
     if node.find(XOP_INCLUDE) is not None and not isinstance(type_, Base64Binary):
-        return f"{_path(node)} is an attachment, which is no {_name(type_)}"
+        return f"{_path(node)} must be of type {_name(type_)}, got an attachment"
     if node.text is None:
         return None
     try:
-        if isinstance(type_, Base64Binary):  # of which zeep drops what is none
+        if isinstance(type_, Base64Binary):  # zeep would drop invalid characters
             b64decode("".join(node.text.split()), validate=True)
         else:
             type_.pythonvalue(node.text)
-    except Exception:  # zeep's types raise whatever Python does with a text of another type
-        return f"{_path(node)} is {quoted(node.text)}, which is no {_name(type_)}"
+    except Exception:  # zeep's types raise any error of Python for a text of another type
+        return f"{_path(node)} must be of type {_name(type_)}, got {quoted(node.text)}"
     return None
 
 
@@ -164,7 +164,7 @@ def _name(type_: Any) -> str:
 
 
 def _path(node: etree._Element) -> str:
-    """Say where an element is below the body; the second and later ones of a name with their number."""
+    """Return the path of an element below the body; repeated names have a number from the second on."""
     names = [_numbered(each) for each in (node, *node.iterancestors())]
     return ".".join(reversed(names[:-2]))
 

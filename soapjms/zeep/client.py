@@ -1,6 +1,6 @@
-"""zeep's clients for SOAP over JMS: everything that zeep has, over a `soapjms` connection, and their transport.
+"""zeep's clients for SOAP over JMS, with all features of zeep over a `soapjms` connection, and their transport.
 
-How a call is sent and waited for is in `clients.py`.
+`clients.py` sends calls and waits for responses.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
 class JmsTransport(ClientEndpoints):
     """Sends the calls of a `zeep.Client` over JMS: `zeep.Client("greeter.wsdl", transport=JmsTransport(connection))`.
 
-    `settings(timeout=…)`, `close` and `operation_timeout` are as zeep's own transports have them.
+    `settings(timeout=…)`, `close` and `operation_timeout` work as in zeep's own transports.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        loader: fetches WSDLs and schemas that are no local files, such as a `zeep.Transport()`; without one they are
-            refused.
-        allow: folders that imports may be read from, beside that of the WSDL.
+        connection: the connection to the broker; the caller closes it.
+        loader: fetches WSDLs and schemas that are not local files, such as a `zeep.Transport()`; without a loader they
+            are refused.
+        allow: folders that imports may be read from, in addition to the WSDL's folder.
         options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `replies`, `names`,
             `middleware`, `addressing`, `recorder`, `observer`, `limits`; see `ClientEndpoints`.
 
     Attributes:
-        binding_classes: the bindings that zeep is to know.
+        binding_classes: the binding classes for zeep.
     """
 
     binding_classes = BINDING_CLASSES
@@ -49,15 +49,15 @@ class JmsTransport(ClientEndpoints):
         super().__init__(connection, **options)
         self.loader = loader
         self._allow = tuple(allow)
-        self._imports: dict[str, Folders] = {}  # of documents that `load` gave to zeep: where they may come from
+        self._imports: dict[str, Folders] = {}  # for each import of a loaded document, the folders that are allowed
 
     def load(self, url: str) -> bytes:
-        """Return a document that zeep reads. Each is looked at alone here; `soapjms.zeep.Client` bounds all together.
+        """Return a document for zeep. Limits apply to each document; `soapjms.zeep.Client` also limits their total.
 
-        What none of the documents before imports is a WSDL of the caller's, from wherever it is.
+        A document that none of the previous ones imports is taken as a WSDL of the caller, and may be anywhere.
 
         Raises:
-            InvalidWsdlError: it cannot be read, or is no WSDL 1.1 or schema, or has a document type.
+            InvalidWsdlError: the document cannot be read, is not a WSDL 1.1 or schema, or has a document type.
         """
         loading = DocumentLoader(self.binding_classes, self.loader, self._allow, self._imports.get(url))
         octets = loading.load(url)
@@ -67,12 +67,12 @@ class JmsTransport(ClientEndpoints):
         return octets
 
     def loading(self) -> DocumentLoader:
-        """Make what loads the documents of one WSDL."""
+        """Make the loader for the documents of one WSDL."""
         return DocumentLoader(self.binding_classes, self.loader, self._allow)
 
 
 class _Named:
-    """Says which operations there are when one is asked for that is not."""
+    """Lists the operations when a missing one is asked for."""
 
     def __getitem__(self, key: str) -> Any:
         try:
@@ -87,23 +87,23 @@ class _Service(_Named, ServiceProxy):
 
 
 class _AsyncService(_Named, AsyncServiceProxy):
-    """The same for asyncio."""
+    """The operations of a port, for asyncio."""
 
 
 class Client(zeep.Client):
-    """A `zeep.Client` over JMS. Usable in a `with` statement, which closes its transport.
+    """A `zeep.Client` over JMS. A `with` statement closes its transport.
 
     Args:
-        wsdl: a path, an open binary file, a `zeep.wsdl.Document`, or a URL if there is a `loader`.
+        wsdl: a path, an open binary file, a `zeep.wsdl.Document`, or with a `loader` a URL.
         wsse, plugins, settings: see zeep.
-        transport: in the place of `connection`, for several clients that share one.
-        service_name, port_name: which port `client.service` is; else the first with a SOAP/JMS transport.
-        connection: to the broker; stays the caller's to close.
+        transport: a transport to share between several clients, instead of `connection`.
+        service_name, port_name: the port of `client.service`; without them the first with a SOAP/JMS transport.
+        connection: the connection to the broker; the caller closes it.
         options: see `JmsTransport`.
 
     Raises:
         InvalidWsdlError: the WSDL cannot be read.
-        UsageError: an argument is not as it must be.
+        UsageError: an argument is invalid.
     """
 
     _service_class: type = _Service
@@ -128,38 +128,38 @@ class Client(zeep.Client):
         super().__init__(document, wsse, transport, service_name, port_name, plugins, settings)  # type: ignore[no-untyped-call]
 
     def bind(self, service_name: str | None = None, port_name: str | None = None) -> Any:
-        """Return a port's operations; of the first with a SOAP/JMS transport if none is named.
+        """Return the operations of a port; without names those of the first with a SOAP/JMS transport.
 
         Raises:
-            UsageError: there is no such port; the message lists those there are.
+            UsageError: there is no such port; the message lists the known ones.
             InvalidWsdlError, InvalidPropertyError, NameNotFoundError: the port cannot be called.
         """
         port = self._jms_port(service_name, port_name)
         return self._proxy(port.binding, port.binding_options)
 
     def create_service(self, binding_name: str, address: str) -> Any:
-        """Return the operations of a binding at an address of the caller's, with the properties of the binding.
+        """Return the operations of a binding at a given address, with the properties of the binding.
 
         Args:
-            binding_name: in Clark notation, `{namespace}local`; it may be one that the WSDL has for HTTP.
-            address: a `jms:` URI, whose parameters count over the properties.
+            binding_name: the name in Clark notation, `{namespace}local`; a binding for HTTP is accepted too.
+            address: a `jms:` URI, whose parameters override the properties.
 
         Raises:
-            UsageError: there is no such binding; the message lists those there are.
-            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: it cannot be called.
+            UsageError: there is no such binding; the message lists the known ones.
+            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: the address cannot be called.
         """
         binding = self.wsdl.bindings.get(binding_name)
         if binding is None:
             known = ", ".join(self.wsdl.bindings) or "none"
-            raise UsageError(f"no binding {binding_name!r}; there are: {known}")
+            raise UsageError(f"there is no binding {binding_name!r}; there are: {known}")
         return self._proxy(binding, {"address": address})
 
     def close(self) -> None:
-        """Close the transport: calls under way fail. The connection stays open."""
+        """Close the transport; calls under way fail. The connection stays open."""
         self.transport.close()
 
     def _proxy(self, binding: Any, options: dict[str, Any]) -> Any:
-        self.transport.client_of(binding.place_of(options))  # what is wrong with it is said now
+        self.transport.client_of(binding.place_of(options))  # so that its errors are raised now
         return self._service_class(self, binding, **options)
 
     def _jms_port(self, service_name: str | None, port_name: str | None) -> Any:
@@ -184,7 +184,7 @@ class Client(zeep.Client):
         return without_login(str(self.wsdl.location))
 
     def _choice(self) -> str:
-        """Say what can be called."""
+        """Say which ports or bindings can be called."""
         ports = [f"{service}/{port.name}" for service, port in self._ports() if port.binding.standing.is_jms]
         if ports:
             return f"there are: {', '.join(ports)}"
@@ -192,7 +192,7 @@ class Client(zeep.Client):
         if not bindings:
             return f"{self._place} has no SOAP binding at all"
         return (
-            f"{self._place} has none with a SOAP/JMS transport; call a binding at an address of your own, as in "
+            f"{self._place} has no binding with a SOAP/JMS transport; call another at an address of your own, as in "
             f"create_service(BINDING, 'jms:queue:NAME'), with one of: {bindings}"
         )
 
@@ -200,8 +200,8 @@ class Client(zeep.Client):
 class AsyncClient(Client):
     """A `zeep.AsyncClient` over JMS, for asyncio: `await client.service.greetMe("World")`. It needs no httpx.
 
-    Usable in an `async with` statement. The WSDL is read at once, before the loop goes on, as zeep does. A call that is
-    cancelled leaves nothing behind.
+    `async with` closes its transport. As in zeep, the WSDL is read synchronously, which blocks the event loop. A
+    cancelled call leaves nothing behind.
     """
 
     _service_class = _AsyncService
@@ -217,13 +217,13 @@ def _transport(transport: JmsTransport | None, connection: Connection | None, op
     """Return the transport that was given, or make one."""
     if transport is None:
         if connection is None:
-            raise UsageError("give a connection=, as soapjms.connect(URL) returns, or a transport=")
+            raise UsageError("connection or transport must be given; soapjms.connect(URL) returns a connection")
         return JmsTransport(connection, **options)
     if connection is not None or options:
         given = ", ".join(["connection"] * (connection is not None) + list(options))
-        raise UsageError(f"{given} beside transport: that has a connection and options of its own")
+        raise UsageError(f"transport has its own connection and options; it must be given alone, got {given} too")
     if not isinstance(transport, JmsTransport):
-        raise UsageError(f"transport is a {type(transport).__name__}; it is a soapjms.zeep.JmsTransport")
+        raise UsageError(f"transport must be a soapjms.zeep.JmsTransport, got a {type(transport).__name__}")
     return transport
 
 
@@ -231,22 +231,22 @@ def read_document(wsdl: Any, loading: DocumentLoader, settings: zeep.Settings) -
     """Let zeep read a WSDL.
 
     Raises:
-        InvalidWsdlError: it cannot be read; zeep's own errors, such as a type that is missing, stay zeep's.
+        InvalidWsdlError: the WSDL cannot be read; zeep's own errors, such as for a missing type, are passed on.
     """
     if not wsdl:
-        raise InvalidWsdlError("no WSDL was given; it is a path or an open binary file")
+        raise InvalidWsdlError("wsdl must be a path or an open binary file, got nothing")
     location, name = str(wsdl) if isinstance(wsdl, Path) else wsdl, without_login(str(getattr(wsdl, "name", wsdl)))
     if hasattr(location, "read"):
         loading.begin(name if isinstance(getattr(wsdl, "name", None), str) else None)
         location = BytesIO(loading.checked(octets_of(location), str(name)))
     try:
-        return Document(location, loading, settings=settings)  # type: ignore[arg-type]  # it only loads
+        return Document(location, loading, settings=settings)  # type: ignore[arg-type]  # zeep only calls its `load`
     except (zeep.exceptions.Error, UsageError):
         raise
     except RecursionError as error:
-        why = "imports or types lead back to themselves, or through far too many others"
+        why = "imports or types refer to themselves, or are nested too deep"
         raise InvalidWsdlError(f"{name} cannot be read: {why}") from error
-    except Exception as error:  # zeep goes by what well-formed WSDLs have, and stumbles over others in many ways
+    except Exception as error:  # zeep assumes a valid WSDL, and fails on others in many ways
         raise InvalidWsdlError(
             f"{name} cannot be read: {type(error).__name__}: {without_logins(str(error))}"
         ) from error

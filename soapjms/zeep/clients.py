@@ -1,8 +1,8 @@
-"""Where a transport's calls go: a `soapjms.Client` per port and address, with time-outs, waiting and asyncio.
+"""The clients behind a transport: a `soapjms.Client` for each port and address, with timeouts, waiting and asyncio.
 
-From asyncio a call is sent on a thread, as a broker may hold up a sender, and within the time that the call has. The
-threads are the transport's own: those of the loop are everybody's, and others look up host names with them. No WSDL
-and no XML in here: what is sent is an envelope, what comes back a `Response`.
+From asyncio a call is sent on a thread, as a broker may block a sender, and within the call's timeout. The threads are
+the transport's own, as those of the event loop are shared, for example with host name lookups. This module knows no
+WSDL and no XML: it sends an envelope and returns a `Response`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from soapjms.zeep.errors import failure
 T = TypeVar("T")
 
 MAX_SENDING_THREADS: Final = 32
-"""How many messages of one transport are being sent at a time; others wait for their turn."""
+"""Maximum number of messages that one transport sends concurrently; others wait for their turn."""
 
 GIVE_UP_SECONDS: Final = 0.5
-"""Seconds after which who sends and should have given up by itself is not waited for any more."""
+"""Extra seconds to wait for a sender that should have given up at its timeout."""
 
 
 class SendingThreads:
-    """Threads of one transport, begun when they are needed. Thread-safe."""
+    """The threads of one transport, started when needed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -60,16 +60,16 @@ class SendingThreads:
     async def run(
         self, send: Callable[[float], T], seconds: float, forget: Callable[[T], object] = lambda _: None
     ) -> T:
-        """Send something without holding up the loop, and return what `send` returns.
+        """Run `send` without blocking the event loop, and return its result.
 
         Args:
-            send: gets the seconds that are left when its turn comes, and lasts no longer unless the broker holds it up.
-            seconds: for the turn and the sending together.
-            forget: gets what `send` returns where nobody waits for it any more.
+            send: called with the remaining seconds when its turn comes; takes no longer unless the broker blocks it.
+            seconds: maximum time for waiting and sending together.
+            forget: called with the result of `send` if it comes too late.
 
         Raises:
-            CallTimeoutError: nothing was sent in time, or the broker holds up who sends.
-            CallFailedError: the transport was closed before.
+            CallTimeoutError: nothing was sent in time, or the broker blocks the sender.
+            CallFailedError: the transport was closed before its turn came.
             UsageError: the transport is closed.
         """
         promised: Future[T] = Future()
@@ -78,16 +78,16 @@ class SendingThreads:
             async with asyncio.timeout(seconds + GIVE_UP_SECONDS) as limit:
                 return await asyncio.wrap_future(promised)
         except BaseException as error:
-            promised.add_done_callback(lambda done: _forget(done, forget))  # a thread may be at it
+            promised.add_done_callback(lambda done: _forget(done, forget))  # a thread may still send
             if isinstance(error, TimeoutError) and limit.expired():
                 raise CallTimeoutError(
-                    f"the broker took nothing within {seconds:g} s; whether it has the message is not known",
+                    f"the broker confirmed nothing within {seconds:g} s; whether it has the message is not known",
                     FailureReason.RECEPTION_FAILURE,
                 ) from None
             raise
 
     def close(self) -> None:
-        """Send nothing more: what waits for its turn fails. Idempotent."""
+        """Send nothing more; calls that wait for their turn fail. Idempotent."""
         with self._lock:
             self._closed = True
             if self._executor is not None:
@@ -107,7 +107,7 @@ class SendingThreads:
         try:
             left = due - monotonic()
             if self._closed or left <= 0:
-                why = "the transport was closed" if self._closed else "those before it took all the time"
+                why = "the transport was closed" if self._closed else "earlier messages took all the time"
                 kind = CallFailedError if self._closed else CallTimeoutError
                 raise kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
             result = send(left)
@@ -124,16 +124,16 @@ def _forget(done: Future[T], forget: Callable[[T], object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """One request or one-way message, ready to be sent.
+    """A request or one-way message that is ready to be sent.
 
     Attributes:
-        client: of the place that it goes to.
-        envelope: what is sent.
-        soap_action: SOAPJMS_soapAction, None for what the properties give.
-        attachments: what goes along.
-        one_way: nobody answers.
-        operation: its name.
-        retry_of: how the try before this failed; None for the first.
+        client: the client of its port or address.
+        envelope: the SOAP envelope.
+        soap_action: the value of SOAPJMS_soapAction, or None for that of the properties.
+        attachments: the attachments.
+        one_way: whether there is no response.
+        operation: the name of the operation.
+        retry_of: the error of the previous try, or None.
     """
 
     client: Client
@@ -146,17 +146,17 @@ class OutgoingRequest:
 
 
 class ClientEndpoints:
-    """The places that calls go to, each with a client that is made when it is first needed. Thread-safe.
+    """The ports and addresses that calls go to, each with a client made when first needed. Thread-safe.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        operation_timeout: seconds that a call waits for its response; always finite.
-        profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
+        connection: the connection to the broker; the caller closes it.
+        operation_timeout: seconds that a call waits for its response; must be finite.
+        profile: the edition to write; "auto" for that of the WSDL's port, or else the default.
         middleware: functions around each call, the outermost first: plain ones, or `async def` for an AsyncClient.
         properties, message_type, replies, names, addressing, recorder, observer, limits: see `soapjms.Client`.
 
     Raises:
-        UsageError: an argument is not as it must be.
+        UsageError: an argument is invalid.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class ClientEndpoints:
             "observer": observers_given(observer),
             "limits": limits,
         }
-        self.check_middleware(is_async=self._is_async)  # so all of it is of one kind
+        self.check_middleware(is_async=self._is_async)  # all functions must be of the same kind
         self._lock = Lock()
         self._threads = SendingThreads()
         self._clients: dict[str | Port, Client] = {}
@@ -200,10 +200,10 @@ class ClientEndpoints:
         self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
 
     def client_of(self, place: str | Port) -> Client:
-        """Return the client of a `jms:` URI or a port, made when it is first asked for, and kept until `close`.
+        """Return the client of a `jms:` URI or a port; it is made at the first request and kept until `close`.
 
         Raises:
-            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: it cannot be called.
+            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: the place cannot be called.
             UsageError: the transport is closed.
         """
         with self._lock:
@@ -216,13 +216,13 @@ class ClientEndpoints:
 
     @contextmanager
     def settings(self, timeout: float | None = None) -> Iterator[None]:
-        """Change the time-out of the calls inside a `with`: of this thread, or this asyncio task, alone.
+        """Change the timeout of calls inside a `with`, for the current thread or asyncio task only.
 
         Args:
             timeout: seconds; None for `operation_timeout`.
 
         Raises:
-            UsageError: it is no positive, finite number.
+            UsageError: `timeout` is not a positive, finite number.
         """
         token = self._timeout.set(self.operation_timeout if timeout is None else finite(timeout))
         try:
@@ -235,24 +235,24 @@ class ClientEndpoints:
         return self._timeout.get(self.operation_timeout)
 
     def check_middleware(self, *, is_async: bool) -> None:
-        """See that the middleware goes with how calls are made.
+        """Check that the middleware fits the way calls are made.
 
         Raises:
-            UsageError: plain functions for asyncio, which they would hold up, or `async def` without it.
+            UsageError: there are plain functions with asyncio, whose loop they would block, or `async def` without it.
         """
         for each in self._middleware:
             if is_coroutine(each) is not is_async:
                 wanted = "async def functions" if is_async else "plain functions; async def is for an AsyncClient"
-                raise UsageError(f"the middleware {each!r} does not fit: around such calls are {wanted}")
+                raise UsageError(f"middleware must be {wanted}; got {each!r}")
 
     # Calling
 
     def call(self, outgoing: OutgoingRequest) -> Response | None:
-        """Send something, and wait for its response; None for a one-way message, which the broker has then.
+        """Send a message and return its response, or None for a one-way message once the broker has it.
 
         Raises:
             JmsTimeoutError: no correlated response came in time.
-            JmsTransportError: it could not be sent, or what came back is no SOAP envelope.
+            JmsTransportError: sending failed, or the response is not a SOAP envelope.
         """
         self.check_middleware(is_async=False)
         try:
@@ -272,7 +272,7 @@ class ClientEndpoints:
             raise failure(error) from error
 
     async def call_async(self, outgoing: OutgoingRequest) -> Response | None:
-        """Do the same without holding up the loop. A task that is cancelled meanwhile leaves nothing behind.
+        """Do the same without blocking the event loop. A cancelled task leaves nothing behind.
 
         Raises:
             JmsTimeoutError, JmsTransportError: see `call`.
@@ -291,7 +291,7 @@ class ClientEndpoints:
             raise failure(error) from error
 
     def _outgoing_call(self, outgoing: OutgoingRequest) -> OutgoingCall:
-        """Make what middleware gets."""
+        """Make the call object for the middleware."""
         return outgoing.client.outgoing(
             outgoing.envelope,
             soap_action=outgoing.soap_action,
@@ -303,7 +303,7 @@ class ClientEndpoints:
         )
 
     async def _last(self, client: Client, given: OutgoingCall) -> Response | None:
-        """Do what is inside of all middleware."""
+        """Send the call that the innermost middleware passes on, and return its response."""
         call = checked_call(given)
         if call.one_way:
             await self._threads.run(lambda left: client.post(replace(call, timeout=left)), call.timeout)
@@ -311,7 +311,7 @@ class ClientEndpoints:
         return await self._awaited(lambda left: client.begin(replace(call, timeout=left)), call.timeout)
 
     async def _awaited(self, begin: Callable[[float], Future[Response]], seconds: float) -> Response:
-        """Send a request, and wait for its response, for so many seconds in all."""
+        """Send a request and return its response; sending takes at most `seconds`."""
         submitted = await self._threads.run(begin, seconds, forget=lambda left: left.cancel())
         return await asyncio.wrap_future(submitted)
 
@@ -332,7 +332,7 @@ class ClientEndpoints:
             client.close(max(0.0, until - monotonic()))
 
     async def aclose(self) -> None:
-        """Do the same without holding up the loop."""
+        """Do the same without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:

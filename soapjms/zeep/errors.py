@@ -1,4 +1,4 @@
-"""What goes wrong in a call through zeep: errors that are caught by soapjms's names and by zeep's."""
+"""The errors of calls through zeep, which can be caught as errors of soapjms or of zeep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from soapjms.protocol.names import SoapVersion
 
 
 class JmsTransportError(CallFailedError, zeep.exceptions.TransportError):
-    """A call ended without a response that can be used; `reason` and `outcome` are as `CallFailedError` has them."""
+    """A call ended without a usable response; for `reason` and `outcome` see `CallFailedError`."""
 
 
 class JmsTimeoutError(JmsTransportError, CallTimeoutError):
@@ -27,22 +27,22 @@ class ArgumentsError(UsageError, TypeError):
 
 
 def failure(error: CallFailedError) -> JmsTransportError:
-    """Return the error of a call as one that zeep's users catch as well."""
+    """Return the error of a call as one that is also an error of zeep."""
     kind = JmsTimeoutError if isinstance(error, CallTimeoutError) else JmsTransportError
     return kind(str(error), error.reason, error.outcome, error.retry)
 
 
 class JmsFaultError(zeep.exceptions.Fault):
-    """A SOAP fault came back. Everything that zeep's Fault has, filled for both SOAP versions, and more.
+    """The response is a SOAP fault. It has all attributes of zeep's Fault, for both SOAP versions, and more.
 
     Attributes:
         message: the text for people.
         code: the fault code as it is written, with its prefix.
-        actor: faultactor, or the Role of SOAP 1.2.
+        actor: the faultactor, or the Role of SOAP 1.2.
         detail: the detail element; `client.wsdl.types.deserialize(detail[0])` makes an object of a declared fault.
-        subcodes: qualified names: the Subcodes of SOAP 1.2, or the binding's one in a fault of SOAP 1.1.
+        subcodes: qualified names: the Subcodes of SOAP 1.2, or in SOAP 1.1 the subcode of the binding.
         subcode: the local name of the subcode of SOAP over JMS, such as `missingContentType`; None for other faults.
-        response: the message that it came in.
+        response: the response with the fault.
     """
 
     def __init__(self, fault: Fault, response: Response) -> None:
@@ -59,7 +59,7 @@ class JmsFaultError(zeep.exceptions.Fault):
 
 
 class _Paths:
-    """Where the parts of a fault stand in one SOAP version."""
+    """The paths of the parts of a fault in one SOAP version."""
 
     def __init__(self, code: str, actor: str) -> None:
         self.code = code
@@ -79,7 +79,10 @@ def _text(fault: Fault, path: str) -> str | None:
 
 
 def _subcodes(fault: Fault) -> Iterator[etree.QName]:
-    """Spec: SOAP 1.2 Part 1 5.4.1.3; SOAP/JMS 2.8."""
+    """Yield the subcodes of a fault, the outermost first.
+
+    Spec: SOAP 1.2 Part 1 5.4.1.3; SOAP/JMS 2.8.
+    """
     if fault.version is SoapVersion.SOAP_11:
         if fault.subcode is not None:
             yield etree.QName(fault.namespace, fault.subcode)
@@ -88,5 +91,5 @@ def _subcodes(fault: Fault) -> Iterator[etree.QName]:
         prefix, colon, local = (value.text or "").strip().rpartition(":")
         try:
             yield etree.QName(value.nsmap.get(prefix if colon else None), local)
-        except ValueError:  # a peer may write anything there; what is no name is no subcode
+        except ValueError:  # a peer may write anything there; an invalid name is not a subcode
             continue

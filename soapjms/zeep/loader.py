@@ -1,8 +1,8 @@
-"""What zeep may load while it reads a WSDL: local files, WSDL or schema, so many and so large, no document types.
+"""Limits what zeep may load while it reads a WSDL: local WSDL and schema files, limited in number and size, no DTDs.
 
-zeep asks its transport for every document. What it gets here was looked at first, also at how much the groups of its
-schemas come to: zeep writes them out wherever they are referred to. A few lines in which each group refers twice to
-the next are more than any machine holds, and a group that refers to itself is without end.
+zeep asks its transport for every document. Each is checked here first, including the size of its schemas' groups once
+they are expanded: zeep copies a group wherever it is referred to. A few lines in which each group refers twice to the
+next would exceed the memory of any machine, and a group that refers to itself would never end.
 
 Spec: XML Schema 1.0 Part 1 3.6.6, 3.7.6.
 """
@@ -29,16 +29,16 @@ from soapjms.wsdl import Folders, local_path, read_file, real_path
 XS: Final = "http://www.w3.org/2001/XMLSchema"
 KINDS: Final[Mapping[str, str]] = {f"{{{XS}}}group": "group", f"{{{XS}}}attributeGroup": "attributeGroup"}
 LEAVES: Final = frozenset(f"{{{XS}}}{each}" for each in ("element", "attribute", "any", "anyAttribute"))
-"""What groups consist of. The type of an element is another place, where its own group may be referred to."""
+"""The members of groups. The type of an element is not part of the group; it may even refer to the same group."""
 
 MAX_MEMBERS: Final = 1_000_000
-"""Elements and attributes of all groups of a WSDL together, counted wherever they are referred to."""
+"""Maximum number of elements and attributes in all groups of a WSDL, counted at every reference."""
 
 MAX_REFERENCES: Final = 100_000
 
 
 class Name(NamedTuple):
-    """A group, and which of the two kinds it is of."""
+    """The name of a group or an attribute group."""
 
     kind: str
     namespace: str
@@ -50,7 +50,7 @@ class Name(NamedTuple):
 
 class _Reference(NamedTuple):
     name: Name
-    to_own: bool  # in the namespace of the schema that it stands in
+    to_own: bool  # to the target namespace of its schema
 
 
 class _Members(NamedTuple):
@@ -59,18 +59,18 @@ class _Members(NamedTuple):
 
 
 class Groups:
-    """The groups of a WSDL, as far as its documents were seen."""
+    """The groups in the documents of a WSDL that have been loaded so far."""
 
     def __init__(self) -> None:
-        self._defined: dict[Name, set[_Members]] = {}  # a document may be there under several addresses
+        self._defined: dict[Name, set[_Members]] = {}  # a document may be loaded from several addresses
         self._used: dict[str, Counter[_Reference]] = {}
         self._references = 0
 
     def add(self, root: etree._Element, name: str) -> None:
-        """Look at a document and at all before it.
+        """Add a document, and check its groups together with those of all documents before it.
 
         Raises:
-            InvalidWsdlError: a group refers to itself, or there is more in all of them than in any real WSDL.
+            InvalidWsdlError: a group refers to itself, or the groups are larger than in any real WSDL.
         """
         used = self._used[name] = Counter()
         for schema in root.iter(SCHEMA):
@@ -105,24 +105,24 @@ class Groups:
                 sizes[each] = min(MAX_MEMBERS + 1, own + sum(sizes[one] for one in graph.get(each, ())))
         except CycleError as error:
             way = " in ".join(str(each) for each in error.args[1][:5])
-            raise InvalidWsdlError(f"{name}: a group consists of itself: {way}") from None
+            raise InvalidWsdlError(f"{name}: a group contains itself: {way}") from None
         total = sum(sizes.values())
         for used in self._used.values():
             total += sum(sizes.get(self._found(each), 0) * count for each, count in used.items())
         if total > MAX_MEMBERS:
             raise InvalidWsdlError(
-                f"{name}: the groups of the schemas come to more than {MAX_MEMBERS:,} elements and attributes, counted "
-                "wherever they are referred to"
+                f"{name}: the groups of the schemas have more than {MAX_MEMBERS:,} elements and attributes, counted at "
+                "every reference"
             )
 
     def _found(self, reference: _Reference) -> Name:
-        """Return what a reference leads to: a schema without namespace may be included in one that has it."""
+        """Return the group of a reference; a schema without a namespace may be included in one that has one."""
         name, to_own = reference
         return name._replace(namespace="") if to_own and name not in self._defined else name
 
 
 def _within(element: etree._Element) -> Iterator[etree._Element]:
-    """Yield what is in a definition, but not what is in the types of its elements."""
+    """Yield the contents of a definition, but not those of the types of its elements."""
     waiting = list(element)
     while waiting:
         each = waiting.pop()
@@ -138,27 +138,27 @@ def _reference(element: etree._Element, target: str) -> _Reference:
 
 
 MAX_DOCUMENTS_OCTETS: Final = 64 << 20
-"""Of a WSDL with all its imports and schemas."""
+"""Maximum size of a WSDL with all its imports and schemas."""
 
 ROOTS: Final = (f"{{{WSDL11}}}definitions", "{http://www.w3.org/2001/XMLSchema}schema")
 _COUNTED: Final = tuple(f"{{{WSDL11}}}{each}" for each in ("binding", "service"))
 
 
 class Loader(Protocol):
-    """What fetches documents that are no local files; a `zeep.Transport` is one."""
+    """Fetches documents that are not local files; a `zeep.Transport` is one."""
 
     def load(self, url: str) -> bytes:
         """Return the octets of a document."""
 
 
 class DocumentLoader:
-    """Loads the documents of one WSDL for zeep, which takes it for a transport while it reads.
+    """Loads the documents of one WSDL for zeep, which uses it as a transport while it reads.
 
     Args:
-        binding_classes: the bindings that zeep is to know.
-        loader: fetches what is no local file; without one it is refused.
-        allow: folders that imports may be read from, beside that of the WSDL.
-        folders: where the document comes from if it is an import of another; None if the first is the WSDL.
+        binding_classes: the binding classes for zeep.
+        loader: fetches documents that are not local files; without a loader they are refused.
+        allow: folders that imports may be read from, in addition to the WSDL's folder.
+        folders: the folders allowed for a document that another imports; None if the first document is the WSDL.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class DocumentLoader:
         """Return a document.
 
         Raises:
-            InvalidWsdlError: it cannot be read, is no WSDL 1.1 or schema, or has a document type; or there is more of
-                it than any real WSDL has.
+            InvalidWsdlError: the document cannot be read, is not a WSDL 1.1 or schema, or has a document type, or the
+                WSDL exceeds a limit.
         """
         self._documents += 1
         if self._documents > MAX_IMPORTS:
@@ -191,14 +191,14 @@ class DocumentLoader:
         return self.checked(self._read(url), without_login(url))
 
     def begin(self, path: str | Path | None) -> None:
-        """Note where the WSDL is whose documents are loaded: its folder is theirs. None if it is no local file."""
+        """Set the path of the WSDL, whose folder its imports must be in; None if it is not a local file."""
         self.folders = Folders(None if path is None else real_path(Path(path)), self._allow)
 
     def _read(self, url: str) -> bytes:
         try:
             is_local = urlsplit(url).scheme in ("", "file")
-        except ValueError:  # its text repeats what is before the host
-            raise InvalidWsdlError(f"{without_login(url)} is no URL: look at its host") from None
+        except ValueError:  # its text may repeat a password before the host
+            raise InvalidWsdlError(f"{without_login(url)} is not a URL: check its host") from None
         path = Path(local_path(url) if url.startswith("file:") else url) if is_local else None
         if self.folders is None:
             self.begin(path)
@@ -214,7 +214,7 @@ class DocumentLoader:
         return self._loader.load(url)
 
     def checked(self, octets: bytes, name: str) -> bytes:
-        """Return the octets of a document, having looked at them.
+        """Check the octets of a document, and return them.
 
         Raises:
             InvalidWsdlError: see `load`.
@@ -222,7 +222,7 @@ class DocumentLoader:
         self._octets += len(octets)
         for size, limit, what in (
             (len(octets), documents.MAX_DOCUMENTS_OCTETS, "the document"),
-            (self._octets, MAX_DOCUMENTS_OCTETS, "the WSDL with all that it imports"),
+            (self._octets, MAX_DOCUMENTS_OCTETS, "the WSDL with all its imports"),
         ):
             if size > limit:
                 raise InvalidWsdlError(f"{name}: {what} has more than {limit >> 20} MiB")
@@ -236,7 +236,7 @@ class DocumentLoader:
 
 
 def imports_of(octets: bytes, url: str) -> Iterator[str]:
-    """Yield the addresses at which zeep will ask for what a document imports, which was loaded from `url`."""
+    """Yield the addresses under which zeep will load the imports of a document that was loaded from `url`."""
     for element in xml.parse(octets).iter(etree.Element):
         for name in ("location", "schemaLocation"):
             if (location := element.get(name)) is not None:
@@ -248,22 +248,22 @@ def _check_root(root: etree._Element, name: str) -> None:
         hint = ""
         if etree.QName(root).namespace == WSDL20:
             hint = "; zeep does not read WSDL 2.0, call its endpoints with soapjms.Client.from_wsdl"
-        raise InvalidWsdlError(f"{name}: the root element is {root.tag!s}; accepted is {' or '.join(ROOTS)}{hint}")
+        raise InvalidWsdlError(f"{name}: the root element must be {' or '.join(ROOTS)}, got {root.tag!s}{hint}")
     for tag in _COUNTED:
         count = sum(1 for _ in root.iterchildren(tag))
         if count > MAX_CHILDREN:
             raise InvalidWsdlError(
-                f"{name}: {count} elements such as {etree.QName(tag).localname} in one; accepted are {MAX_CHILDREN}"
+                f"{name}: an element has {count} children {etree.QName(tag).localname}; accepted are {MAX_CHILDREN}"
             )
 
 
 def octets_of(file: BinaryIO | Any) -> bytes:
-    """Read an open file, as far as a WSDL may go.
+    """Read an open file, up to one octet more than the maximum size of a document.
 
     Raises:
-        InvalidWsdlError: it was opened for text.
+        InvalidWsdlError: the file was opened in text mode.
     """
     octets = file.read(documents.MAX_DOCUMENTS_OCTETS + 1)
     if not isinstance(octets, bytes):
-        raise InvalidWsdlError("the WSDL is a file that was opened for text; open it in binary mode, as 'rb'")
+        raise InvalidWsdlError("the WSDL must be a file opened in binary mode ('rb'), got one in text mode")
     return octets

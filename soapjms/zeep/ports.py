@@ -1,4 +1,4 @@
-"""What zeep keeps of a WSDL, as a `Port` of ours: with the elements of port, service and binding, and their precedence.
+"""Makes a `Port` from the parts of a WSDL that zeep keeps: the elements of port, service and binding, by precedence.
 
 Spec: SOAP/JMS 3.4; WSDLUsage-3001 to 3003.
 """
@@ -19,19 +19,19 @@ from soapjms.protocol.wsdl.documents import Document
 from soapjms.protocol.wsdl.wsdl11 import read_bindings, read_ports, read_services, soap_element
 
 PORT: Final = "jms_port"
-"""The binding option that holds a port's element, beside zeep's own `address`."""
+"""The binding option that holds a port's element, in addition to zeep's own `address`."""
 
 CREATED: Final = "(create_service)"
-"""What a port is called that no WSDL has."""
+"""The name of a port that is not in a WSDL."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindingPlace:
-    """Where a binding stands in a WSDL.
+    """The place of a binding in a WSDL.
 
     Attributes:
         file: the name of its document.
-        element: the wsdl:binding.
+        element: the wsdl:binding element.
     """
 
     file: str
@@ -39,46 +39,46 @@ class BindingPlace:
 
     @property
     def is_jms(self) -> bool:
-        """Its transport is SOAP over JMS."""
+        """Whether its transport is SOAP over JMS."""
         return transport_of(self.element) in EDITION_OF_NAMESPACE
 
     def described(self) -> Binding:
-        """Read it, with its soapjms elements."""
+        """Read the binding with its soapjms elements."""
         document = Document(self.file, self.element.getroottree().getroot())
         name = document.name_of(self.element)
         return next(binding for binding, _ in read_bindings([document]) if binding.name == name)
 
 
 def transport_of(binding: etree._Element) -> str:
-    """Return the transport that a wsdl:binding names, empty if it names none."""
+    """Return the transport of a wsdl:binding, empty if it has none."""
     soap, _ = soap_element(binding, "binding")
     return "" if soap is None else soap.get("transport", "").strip()
 
 
 def address_of(port: etree._Element) -> str | None:
-    """Return the address in a wsdl:port, None if it has none."""
+    """Return the address of a wsdl:port, or None."""
     address, _ = soap_element(port, "address")
     location = None if address is None else address.get("location")
     return None if location is None else location.strip()
 
 
 def place_of(standing: BindingPlace, options: Mapping[str, Any]) -> str | Port:
-    """Return what a call goes to: a port of the WSDL, or an address of the caller's with the properties of the binding.
+    """Return where a call goes: a port of the WSDL, or the caller's address with the properties of the binding.
 
     Args:
-        standing: of the binding that is called.
-        options: zeep's binding options: the address, which wins over that of the port, and the port, if there is one.
+        standing: the place of the binding.
+        options: zeep's binding options: the address, which overrides that of the port, and the port, if there is one.
 
     Raises:
-        InvalidUriError: the address of the caller's is no `jms:` URI.
+        InvalidUriError: the caller's address is not a `jms:` URI.
     """
     address, element = options.get("address"), options.get(PORT)
     if element is not None:
         return replace(_port_of(standing, element), address=address)
     if not isinstance(address, str):
-        raise InvalidUriError(f"the address is {address!r}; it is a jms: URI as text")
+        raise InvalidUriError(f"address must be a jms: URI as text, got {address!r}")
     checked(address)
-    if not standing.is_jms:  # what a binding of another transport says is about that one
+    if not standing.is_jms:  # a binding of another transport has no properties for JMS
         return address
     binding = standing.described()
     return Port(

@@ -1,7 +1,7 @@
-"""Types of a schema in which zeep takes an empty text, 0 and False for nothing: choices and unions, repaired in place.
+"""Schema types in which zeep takes an empty text, 0 or False as missing: choices and unions, repaired in place.
 
-Of an element in an `xs:choice` zeep forgets each of these, when it writes and when it reads: a price of 0 is no price.
-Of an empty element whose type is a union it makes nothing, or the word None.
+zeep drops these values of elements in an `xs:choice` when it writes and when it reads: a price of 0 is lost. An empty
+element whose type is a union becomes None, or the word None.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from zeep.xsd.types.collection import UnionType
 
 
 class WholeChoice(Choice):
-    """A choice in which all that is given is said: None and an empty list are not."""
+    """A choice that keeps all values but None and an empty list."""
 
     def parse_kwargs(self, kwargs: Any, name: Any, available_kwargs: set[str]) -> dict[str, Any]:
-        """Return the values of the first alternative that has any, None for the others; and take their names away."""
+        """Return the values of the first alternative that has any, None for the others, and remove their names."""
         if self.accepts_multiple:
             found: dict[str, Any] = super().parse_kwargs(kwargs, name, available_kwargs)  # type: ignore[no-untyped-call]
             return found
@@ -36,7 +36,7 @@ class WholeChoice(Choice):
         return {each: None for each, _ in self.elements} | values if chosen else {}
 
     def accept(self, values: Any) -> int:
-        """Return how many values the best alternative has, 0 for none."""
+        """Return the number of values of the best alternative, 0 if none fits."""
         items = values if self.accepts_multiple else [values]
         return max((_score(element, name, items, values) for name, element in self.elements_nested), default=0)
 
@@ -48,22 +48,22 @@ def _score(element: Any, name: str, items: Any, values: Any) -> int:
 
 
 def _is_said(value: Any, element: Any) -> bool:
-    """Say whether a value was given; of a group zeep makes `{}` where none was, of an element it is a value."""
+    """Say whether a value was given; `{}` is a value of an element, but zeep's default for a group."""
     return value is not None and value != [] and (value != {} or isinstance(element, Element))
 
 
 class WholeUnion(UnionType):
-    """A union whose text is what stands there."""
+    """A union that keeps its text."""
 
     def parse_xmlelement(self, xmlelement: etree._Element, *context: Any, **options: Any) -> Any:
-        """Return the text of an element, None where `soapjms.zeep.checks.keep_empty` left none."""
+        """Return the value of an element; None without text, which `soapjms.zeep.checks.keep_empty` may have set."""
         if xmlelement.text is None or self.item_class is None:
             return xmlelement.text
         return super().parse_xmlelement(xmlelement, *context, **options)
 
 
 def repair(schema: Any) -> None:
-    """Repair all choices and unions of the types of a WSDL, which zeep has resolved; once more does nothing."""
+    """Repair all choices and unions in the types of a WSDL, which zeep has resolved. Idempotent."""
     seen: set[int] = set()
     waiting = [*schema.types, *(type_ for each in schema.elements for type_ in _types_in(each))]
     while waiting:
@@ -78,7 +78,7 @@ def repair(schema: Any) -> None:
 
 
 def _types_in(member: Any) -> Iterator[Any]:
-    """Yield the types of the elements in a member of a type, and repair the choices that it is made of."""
+    """Yield the types of the elements in a member of a type, and repair the choices in it."""
     if isinstance(member, Element):
         yield member.type
     elif isinstance(member, Indicator):

@@ -1,4 +1,4 @@
-"""A `wsse` for zeep that signs what goes out together with the time, and asks nothing of what comes."""
+"""A `wsse` for zeep that signs requests with a Timestamp, and does not check responses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})
 
 
 class Signing:
-    """A Timestamp before one of zeep's signatures, which signs both: what `soapjms.signatures.Signatures` looks for.
+    """Adds a Timestamp, and then one of zeep's signatures over it, as `soapjms.signatures.Signatures` requires.
 
-    Body and Timestamp are all that zeep signs; the header blocks of `headers` are added to its signature.
-    zeep's signatures alone want answers that are signed too, with the client's own key, and add no Timestamp.
+    zeep signs only Body and Timestamp; the header blocks of `headers` are added to its signature. Without this class
+    zeep's signatures add no Timestamp, and require responses that are signed too, with the client's own key.
 
     Args:
-        signature: `zeep.wsse.Signature`, `BinarySignature`, `MemorySignature`, or what has their `apply`.
-        headers: names of header blocks to be signed, those that a message has: an `lxml.etree.QName`, or text in Clark
+        signature: `zeep.wsse.Signature`, `BinarySignature`, `MemorySignature`, or an object with the same `apply`.
+        headers: names of header blocks to sign if a message has them: an `lxml.etree.QName`, or text in Clark
             notation; `{namespace}*` is any of a namespace. WS-Addressing (`addressing=True`) is written before.
-        lifetime: seconds after which the message has expired.
-        clock: tells the time in epoch seconds.
+        lifetime: seconds after which the message expires.
+        clock: returns the time in epoch seconds.
 
     Raises:
-        UsageError: `headers` is no list of such names, names the Security header, or the signature is none of zeep's.
+        UsageError: `headers` is not a list of such names, or has the Security header, or needs a signature of zeep's.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Signing:
         self._names = _names(headers)
         if self._names and not hasattr(signature, "key_data"):
             raise UsageError(
-                f"headers are signed with the key of zeep's Signature, BinarySignature or MemorySignature, which"
-                f" {type(signature).__name__} is not"
+                f"signature must be zeep's Signature, BinarySignature or MemorySignature if headers are signed, got"
+                f" {type(signature).__name__}"
             )
         self._lifetime = lifetime
         self._clock = clock
@@ -68,12 +68,12 @@ class Signing:
         return envelope, headers
 
     def verify(self, envelope: etree._Element) -> etree._Element:
-        """Take what comes as it is."""
+        """Return the response unchecked."""
         return envelope
 
     def _sign_again(self, envelope: etree._Element, security: etree._Element, blocks: list[etree._Element]) -> None:
-        """Add references to zeep's signature, and make its digests and value anew."""
-        import xmlsec  # zeep has it by now
+        """Add references to zeep's signature, and compute its digests and value again."""
+        import xmlsec  # zeep has imported it by now
 
         zeeps = self._signature
         signature = security.find(f"{{{ns.DS}}}Signature")
@@ -93,8 +93,8 @@ class Signing:
 
 def _names(headers: Collection[str | etree.QName]) -> frozenset[str]:
     if isinstance(headers, str | etree.QName) or not all(isinstance(each, str | etree.QName) for each in headers):
-        raise UsageError(f"headers is {headers!r}; it is a list of names, as ['{{{ns.WSA}}}*']")
+        raise UsageError(f"headers must be a list of names, as in ['{{{ns.WSA}}}*'], got {headers!r}")
     names = frozenset(each.text if isinstance(each, etree.QName) else each for each in headers)
     if names & SECURITY:
-        raise UsageError("headers names the wsse:Security header, which holds the signature and cannot be signed by it")
+        raise UsageError("headers must not have the wsse:Security header, which holds the signature itself")
     return names

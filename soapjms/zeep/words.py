@@ -1,6 +1,6 @@
-"""Arguments of an operation as people type them: `item.article=A1 item.pieces=2`, made into values by the WSDL's types.
+"""Turns operation arguments as people type them, `item.article=A1 item.pieces=2`, into values of the WSDL's types.
 
-For the command line, and for any program that has texts where a call wants values.
+It serves the command line, and any program that has texts instead of the values that a call needs.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from soapjms.zeep.bare import LISTS
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
 MAX_DEPTH: Final = 100
-"""Levels of lists and objects in what is given; XML that a parser takes has some 250 levels of elements."""
+"""Maximum levels of lists and objects in a value; an XML parser accepts some 250 levels of elements."""
 
 CONTENT: Final = "_value_1"
-"""What zeep calls the text of an element that has attributes."""
+"""zeep's name for the text of an element with attributes."""
 
 
 def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Put words together to nested values.
+    """Combine words into nested values.
 
-    A path that comes again makes a list, and so does a number in it. `=@FILE` is an attachment, read when it is sent.
+    A repeated path makes a list, and so does a number in it. `=@FILE` is an attachment, read when it is sent.
 
     Args:
-        words: as `FORMS` says.
-        given: values that are there already, of which a word replaces none; they stay as they are.
+        words: the words, in the forms of `FORMS`.
+        given: values to add to; they are not changed, and words do not replace them.
 
     Raises:
-        UsageError: a word is of none of the forms, or contradicts another; values are nested too deep.
+        UsageError: a word has none of the forms, or contradicts another, or values are nested too deep.
     """
-    found: dict[str, Any] = _copied(_shallow(given or {}, "what is given", MAX_DEPTH + 1))
+    found: dict[str, Any] = _copied(_shallow(given or {}, "the given value", MAX_DEPTH + 1))
     for word in words:
         path, value = _read(word)
         try:
             _put(found, path.split("."), value)
         except (TypeError, AttributeError):
-            raise UsageError(f"{word!r} contradicts what was given before it: there {path} has another shape") from None
-    return {name: _listed(value) for name, value in _shallow(found, "what the words say", MAX_DEPTH + 1).items()}
+            raise UsageError(f"{word!r} contradicts an earlier argument: there {path} has another shape") from None
+    return {name: _listed(value) for name, value in _shallow(found, "the value of the words", MAX_DEPTH + 1).items()}
 
 
 def _copied(value: Any) -> Any:
-    """Copy what words are put into: dicts and lists, and what is in them."""
+    """Copy the dicts and lists that words are put into."""
     if isinstance(value, Mapping):
         return {name: _copied(each) for name, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value
@@ -62,38 +62,36 @@ def _read(word: str) -> tuple[str, Any]:
     is_json = path.endswith(":")
     path = path.removesuffix(":")
     if not equals or not all(path.split(".")):
-        raise UsageError(f"{word!r} is no argument; accepted are {FORMS}")
+        raise UsageError(f"an argument must be {FORMS}; got {word!r}")
     if is_json:
-        return path, read_json(text, f"what {path} is given")
+        return path, read_json(text, f"the value of {path}")
     if text.startswith("@"):
         file = Path(text[1:])
         if not file.is_file():
-            raise UsageError(
-                f"{path}: there is no file {text[1:]!r}; a text that begins with @ is written {path}:='...'"
-            )
+            raise UsageError(f"{path}: there is no file {text[1:]!r}; write a text that begins with @ as {path}:='...'")
         return path, Attachment(file, mimetypes.guess_type(file)[0] or "application/octet-stream")
     return path, text
 
 
 def read_json(text: str | bytes, what: str) -> Any:
-    """Read JSON, numbers as they are written.
+    """Read JSON, with numbers exactly as they are written.
 
     Raises:
-        UsageError: it is none, or nested too deep.
+        UsageError: the text is not JSON, or is nested too deep.
     """
     try:
         return _shallow(json.loads(text, parse_float=Decimal), f"{what} is JSON that")
     except RecursionError:
         raise UsageError(_too_deep(f"{what} is JSON that")) from None
     except ValueError as error:
-        raise UsageError(f"{what} is no JSON: {error}") from None
+        raise UsageError(f"{what} is not JSON: {error}") from None
 
 
 def _shallow(value: Any, what: str, levels: int = MAX_DEPTH) -> Any:
-    """Return a value that is not nested too deep for what walks through it.
+    """Return the value, after checking that it is not nested too deep for recursive functions.
 
     Raises:
-        UsageError: it is.
+        UsageError: the value is nested too deep.
     """
     level = [value]
     for _ in range(levels + 1):
@@ -128,7 +126,7 @@ def _put(holder: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _listed(value: Any) -> Any:
-    """Make lists of what has numbers for names, in their order."""
+    """Turn dicts whose names are all numbers into lists, in the order of the numbers."""
     if isinstance(value, list):
         return [_listed(each) for each in value]
     if not isinstance(value, dict):
@@ -143,14 +141,14 @@ def _listed(value: Any) -> Any:
 
 
 def arguments_of(operation: Any, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional and the keyword arguments of a call through zeep; texts become what the WSDL says.
+    """Return the positional and keyword arguments of a call through zeep; texts become values of the WSDL's types.
 
     Args:
-        operation: zeep's, of a binding.
-        values: by name; those that begin with an underscore are zeep's and stay as they are.
+        operation: an operation of a binding in zeep.
+        values: values by name; names that begin with an underscore are zeep's, and their values stay as they are.
 
     Raises:
-        UsageError: a name that is not there, or a text that is none of its type; the message has the signature.
+        UsageError: a name is unknown, or a text does not fit its type; the message has the signature.
     """
     body = None if operation.input is None else operation.input.body
     own = {name: value for name, value in values.items() if name.startswith("_")}
@@ -160,7 +158,7 @@ def arguments_of(operation: Any, values: Mapping[str, Any]) -> tuple[list[Any], 
             return [], {**(_typed(None if body is None else body.type, rest, "") or {}), **own}
         (name, value), *more = rest.items() or [("", None)]
         if more or name != body.name:
-            raise UsageError(f"it takes {body.name}=VALUE alone")
+            raise UsageError(f"the only argument must be {body.name}=VALUE")
         return [_typed(body.type, value, name)], own
     except UsageError as error:
         takes = "nothing" if operation.input is None else operation.input.signature() or "nothing"
@@ -174,19 +172,19 @@ def _typed(type_: Any, value: Any, path: str) -> Any:
         members = [name for name, _ in (*type_.elements, *type_.attributes) if name]
         if CONTENT not in members:
             names = ", ".join(f"{path}.{each}" for each in members) or "nothing"
-            raise UsageError(f"{path} is {value!r}, and consists of: {names}")
+            raise UsageError(f"{path} must have the members {names}, got {value!r}")
         return {CONTENT: _member(type_, CONTENT, value, path)}
     if type_ is None and value:
         raise UsageError(f"there is no {next(iter(value))!r}")
     if isinstance(type_, LISTS) and isinstance(value, list):
         return value
     if isinstance(type_, AnySimpleType) and isinstance(value, dict | list):
-        raise UsageError(f"{path} is {value!r}, and holds one value")
+        raise UsageError(f"{path} must be a single value, got {value!r}")
     return _simple(type_, value, path) if isinstance(type_, AnySimpleType) and isinstance(value, str) else value
 
 
 def _member(type_: ComplexType, name: str, value: Any, path: str) -> Any:
-    """Return the value for an element or attribute of a type."""
+    """Return the value of an element or attribute of a type."""
     members = {known: each for known, each in (*type_.elements, *type_.attributes) if known}
     member = members.get(name)
     if member is None:
@@ -207,6 +205,6 @@ def _simple(type_: Any, text: str, path: str) -> Any:
         if isinstance(type_, Base64Binary):
             return type_.pythonvalue("".join(text.split()))
         return type_.pythonvalue(text)
-    except Exception:  # zeep's types raise whatever Python does with a text of another type
+    except Exception:  # zeep's types raise any error of Python for a text of another type
         name = str(type_.name or type(type_).__name__)
-        raise UsageError(f"{path} is {text!r}, which is no {name}") from None
+        raise UsageError(f"{path} must be of type {name}, got {text!r}") from None

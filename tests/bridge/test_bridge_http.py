@@ -454,14 +454,14 @@ BOMB = gzip.compress(b"<a>" + b" " * (40 << 20) + b"</a>")
 @pytest.mark.parametrize(
     ("body", "content_type", "headers", "status", "text"),
     [
-        (envelope(), "application/json", {}, 415, "not one of SOAP: 'application/json'"),
+        (envelope(), "application/json", {}, 415, "not a SOAP media type: 'application/json'"),
         (envelope(), None, {}, 415, "no type/subtype"),
         (envelope(), "text/xml; =", {}, 415, "no parameter"),
-        (envelope(), "text/xml", {"Content_Encoding": "br"}, 415, "accepted are gzip and identity"),
-        (envelope(version=SOAP_12), "text/xml", {}, 415, "envelope is of SOAP 1.2"),
-        (envelope(), "application/soap+xml", {}, 415, "envelope is of SOAP 1.1"),
-        (b"", "text/xml", {}, 400, "no SOAP envelope"),
-        (b"<html/>", "text/xml", {}, 400, "no SOAP envelope"),
+        (envelope(), "text/xml", {"Content_Encoding": "br"}, 415, "must be gzip or identity, got 'br'"),
+        (envelope(version=SOAP_12), "text/xml", {}, 415, "envelope is SOAP 1.2"),
+        (envelope(), "application/soap+xml", {}, 415, "envelope is SOAP 1.1"),
+        (b"", "text/xml", {}, 400, "not a SOAP envelope"),
+        (b"<html/>", "text/xml", {}, 400, "not a SOAP envelope"),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]>" + envelope(), "text/xml", {}, 400, "DOCTYPE"),
         (envelope(), "text/xml; charset=martian", {}, 400, "martian"),
         (b"no gzip", "text/xml", {"Content_Encoding": "gzip"}, 400, "no gzip"),
@@ -626,7 +626,7 @@ def test_an_import_that_is_no_uri(connection: Connection, tmp_path: Path) -> Non
         opened = text.index(">", text.index("<xs:schema")) + 1
         importing = f'<xs:import namespace="urn:other" schemaLocation="{location}"/>'
         (tmp_path / "echo.wsdl").write_text(text[:opened] + importing + text[opened:], encoding="utf-8")
-        with pytest.raises(InvalidWsdlError, match="look at its host"):
+        with pytest.raises(InvalidWsdlError, match="check its host"):
             HttpBridge(connection, Behind(URI, tmp_path / "echo.wsdl"))
 
 
@@ -661,13 +661,13 @@ def test_mounted_in_another_application(connection: Connection, served: Dispatch
     ("behind", "options", "text"),
     [
         ("queue:a", {}, "jms"),
-        (Behind(), {}, "nothing says where the service is"),
-        ({"bank": URI}, {}, "begins with a slash"),
+        (Behind(), {}, "the address of the service is missing"),
+        ({"bank": URI}, {}, "the path of a service must begin with a slash, as in /bank, got 'bank'"),
         (URI, {"timeout": 0}, "positive"),
         (URI, {"max_body": 0}, "max_body"),
-        (URI, {"one_way": "urn:greeter:ping"}, "one_way is 'urn:greeter:ping'; it is a list"),
-        (URI, {"public_url": "soap.example.org"}, "public_url is 'soap.example.org'; it is a URL such as https://"),
-        (URI, {"public_url": "https://soap.example.org/?a"}, "it is a URL such as https://"),
+        (URI, {"one_way": "urn:greeter:ping"}, "one_way must be a list of SOAP actions and elements"),
+        (URI, {"public_url": "soap.example.org"}, "public_url must be a URL such as https://"),
+        (URI, {"public_url": "https://soap.example.org/?a"}, "with or without a path, but no query"),
         (Behind(wsdl="none.wsdl"), {}, "none.wsdl"),
         (Behind(URI, ECHO[SOAP_11], "none"), {}, "no port 'none'"),
     ],

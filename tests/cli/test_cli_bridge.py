@@ -187,7 +187,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
         (["http", *AT, "--wsdl", PROPERTIES], f"; --wsdl {PROPERTIES}#PORT says which"),
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
-        (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "give its certificate too"),
+        (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "key must come with its certificate"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
         (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "is not HOST:PORT"),
         (["http", *LISTEN, "--connection", "stomp://me:secret@127.0.0.1:1", "--to", "jms:queue:a"], "no connection"),
@@ -197,7 +197,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
             ["wsgi", "wsgi_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
             "it has: application",
         ),
-        (["wsgi", "wsgi_greeter:NS", "--connection", "embedded:", "--uri", "jms:queue:a"], "it is a WSGI application"),
+        (["wsgi", "wsgi_greeter:NS", "--connection", "embedded:", "--uri", "jms:queue:a"], "must be a WSGI app"),
         (["wsgi", "wsgi_greeter:application", "--connection", "embedded:"], "give either --uri or --wsdl"),
     ],
 )

@@ -168,15 +168,15 @@ def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("color = 1", "knows accounts"),
+        ("color = 1", "must be accounts"),
         ("accounts = 1", r"\[accounts.NAME\]"),
         ("[accounts.a]", "password"),
         ("[accounts.a]\npassword = 's3cret'\npassword_file = 'x'", "password"),
         ("[accounts.a]\npassword_file = 'none'", "cannot be read"),
         ("[accounts.a]\npassword = 's3cret'\nrights = { '/' = ['fly'] }", "publish, subscribe"),
         ("[accounts.a]\npassword = 's3cret'\nrights = ['publish']", "table of topics"),
-        ("[accounts.a]\npassword = 's3cret'\nsize = 1", "knows admin"),
-        ("[topics.'/a']\ncolor = 1", "knows keywords"),
+        ("[accounts.a]\npassword = 's3cret'\nsize = 1", "must be admin"),
+        ("[topics.'/a']\ncolor = 1", "must be keywords"),
         ("[links.b]\npassword = 's3cret'", "host and an account"),
         ("[", "cannot be read"),
     ],

@@ -215,19 +215,19 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
         ([*at, wsdl, "none"], "has no operation 'none'; there are: order("),
         (
             [*at, wsdl, "price", "nothing"],
-            "'nothing' is no argument; accepted are NAME=VALUE, NAME:=JSON or NAME=@FILE",
+            "an argument must be NAME=VALUE, NAME:=JSON or NAME=@FILE",
         ),
-        ([*at, wsdl, "price", "name=A1"], "it takes price=VALUE alone"),
+        ([*at, wsdl, "price", "name=A1"], "the only argument must be price=VALUE"),
         ([*at, wsdl, "order", "item.articel=A1"], "there is no 'item.0.articel'; there are: article, pieces, price"),
-        ([*at, wsdl, "order", "item.pieces=two"], "item.0.pieces is 'two', which is no int; it takes: "),
-        ([*at, wsdl, "order", "urgent=yes"], "urgent is 'yes', which is no boolean"),
+        ([*at, wsdl, "order", "item.pieces=two"], "item.0.pieces must be of type int, got 'two'; it takes: "),
+        ([*at, wsdl, "order", "urgent=yes"], "urgent must be of type boolean, got 'yes'"),
         ([*at, wsdl, "order", "item.article=A1"], "Missing element pieces"),
-        ([*at, wsdl, "order", "item=A1", "item.pieces=2"], "contradicts what was given before it"),
-        ([*at, wsdl, "order", "from=a", "from=b"], "holds one value"),
-        ([*at, wsdl, "order", "item:={"], "what item is given is no JSON"),
+        ([*at, wsdl, "order", "item=A1", "item.pieces=2"], "contradicts an earlier argument"),
+        ([*at, wsdl, "order", "from=a", "from=b"], "from must be a single value"),
+        ([*at, wsdl, "order", "item:={"], "the value of item is not JSON"),
         ([*at, wsdl, "order", "item.article=@none.png"], "there is no file 'none.png'"),
         ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "it is a JSON object"),
-        ([*at, wsdl, "order", "--input", tmp_path / "no.json"], "--input is no JSON"),
+        ([*at, wsdl, "order", "--input", tmp_path / "no.json"], "--input is not JSON"),
         ([*at, wsdl, "stock", "a=1"], "there is no 'a'; it takes: nothing"),
         ([*at, wsdl, "price", "price=A1", "--one-way"], "--one-way is for an envelope"),
         ([*at, "--port", "none", wsdl, "price", "price=A1"], "no port 'none'"),
@@ -273,4 +273,4 @@ def test_one_value_for_what_consists_of_several(word: str, tmp_path: Path) -> No
     """It says what that consists of, before anything is sent."""
     done = run("call", "--connection", "embedded:", written(tmp_path, gallery_wsdl()), "hang", word)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "and consists of: work.year, work.sold, work.scan, work.by; it takes: work: " in done.stderr
+    assert "work must have the members work.year, work.sold, work.scan, work.by, got " in done.stderr

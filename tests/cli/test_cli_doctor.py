@@ -254,7 +254,7 @@ def test_replies_that_nobody_takes(broker: str, request: pytest.FixtureRequest) 
     with soapjms.connect(real.stomp_url) as connection:
         leave(20)
         few = found(*arguments)["reply queue"]
-        assert (few["outcome"], few["text"]) == ("ok", f"a message to queue:{name} reached who selects it")
+        assert (few["outcome"], few["text"]) == ("ok", f"a message to queue:{name} reached its selector")
         for each in range(5 if broker == "activemq" else 1):  # one that is busy looks further at times
             leave(600)
             number = 20 + 600 * (each + 1)

@@ -464,11 +464,11 @@ class TestZeep:
     def test_of_the_wrong_kind(self, connection: Connection) -> None:
         async def coroutine(call: Any, call_next: Any) -> Any: ...
 
-        with pytest.raises(UsageError, match="around such calls are plain functions; async def is for an AsyncClient"):
+        with pytest.raises(UsageError, match="middleware must be plain functions; async def is for an AsyncClient"):
             self.client(soapjms.zeep.Client, connection, [coroutine])
-        with pytest.raises(UsageError, match="around such calls are async def functions"):
+        with pytest.raises(UsageError, match="middleware must be async def functions"):
             self.client(soapjms.zeep.AsyncClient, connection, [noting("a", [])])
-        with pytest.raises(UsageError, match="around such calls"):
+        with pytest.raises(UsageError, match="middleware must be async def functions"):
             soapjms.zeep.JmsTransport(connection, middleware=[coroutine, noting("a", [])])
 
 

@@ -64,7 +64,7 @@ def test_amqp(host: str) -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
 def test_the_bridge(address: str) -> None:
     """Not without the word for it."""
-    with pytest.raises(UsageError, match=r"cannot listen at .*:0: other machines reach .* \(--open, is_open=True\)"):
+    with pytest.raises(UsageError, match=r"cannot listen at .*:0: other machines reach .* --open \(is_open=True\)"):
         Listener(None, address)
     with Listener(None, address, is_open=True):
         pass

@@ -377,7 +377,7 @@ def test_the_server_tries_few_ports_of_a_client(caplog: pytest.LogCaptureFixture
         with ExitStack() as stack:
             free = [stack.enter_context(nobody()) for _ in range(5)]
             assert [client.code(f"SET NOTIFY PORT {port}") for port in free] == [200, 200, 200, 403, 403]
-            eventually(lambda: f"alice is not notified at port {free[2]} of 127.0.0.1" in caplog.text)
+            eventually(lambda: f"alice is unreachable at port {free[2]} of 127.0.0.1" in caplog.text)
         server.client("alice").close()
 
 

@@ -164,8 +164,8 @@ class TestTaken:
         [
             (f"{{{WSA}}}To", None, "a list of names"),
             ([None], None, "a list of names"),
-            ([f"{{{WSSE}}}*"], None, "names the wsse:Security header"),
-            ([f"{{{WSA}}}*"], object(), "which object is not"),
+            ([f"{{{WSSE}}}*"], None, "must not have the wsse:Security header"),
+            ([f"{{{WSA}}}*"], object(), "got object"),
         ],
     )
     def test_headers_that_cannot_be_signed(self, headers: Any, signature: Any, why: str) -> None:

@@ -90,11 +90,13 @@ def test_it(soapjms_stubs, soapjms_client):
 """)
     result.assert_outcomes(failed=1)
     told = lines_of(result)
-    assert re.search(r"the stub at queue:soapjms-test\.test-it\.stub\.[0-9a-f]{32} did not get what was expected", told)
+    assert re.search(
+        r"the stub at queue:soapjms-test\.test-it\.stub\.[0-9a-f]{32} did not receive what was expected", told
+    )
     assert "  {urn:greeter}greetMe (expected twice, came once)" in told
-    assert told.partition("short test summary")[0].count("did not get what was expected") == 1
+    assert told.partition("short test summary")[0].count("did not receive what was expected") == 1
     assert "broker: the embedded broker" in told
-    assert re.search(r"\nmessages that passed: 2, see .*soapjms-capture\.jsonl", told)
+    assert re.search(r"\ncaptured messages: 2, see .*soapjms-capture\.jsonl", told)
     assert re.search(r"  \d\d:\d\d:\d\d\.\d{6} request to queue:soapjms-test\.\S+ <e:Envelope .*World", told)
     assert "Traceback" not in told
 
@@ -111,7 +113,7 @@ def test_it(soapjms_stubs, soapjms_client):
     told = lines_of(result)
     assert "  {urn:greeter}greetMe: nothing is expected" in told
     assert 'greetMe xmlns="urn:greeter">World</greetMe>' in told
-    assert "the stub at queue:named did not get what was expected" in told
+    assert "the stub at queue:named did not receive what was expected" in told
 
 
 def test_another_failure_is_not_hidden(run: Run) -> None:
@@ -125,7 +127,7 @@ def test_it(soapjms_stub):
     told = lines_of(result)
     assert "assert 1 == 2" in told
     assert "  {urn:greeter}greetMe (expected once, came never)" in told
-    assert "no message passed that was captured" in told
+    assert "no message was captured" in told
 
 
 def test_a_capture_that_was_taken_away(run: Run) -> None:
@@ -136,7 +138,7 @@ def test_it(soapjms_capture):
     assert 0
 """)
     result.assert_outcomes(failed=1)
-    assert "what passed cannot be shown: " in lines_of(result)
+    assert "the captured messages cannot be shown: " in lines_of(result)
 
 
 def test_a_service(run: Run) -> None:
@@ -217,7 +219,8 @@ def test_a_mistaken_choice(run: Run) -> None:
     result = run("def test_it(): pass", "--soapjms-broker=rabbit://me:secret@host")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     told = result.stderr.str()
-    assert "--soapjms-broker: the broker for tests begins with 'rabbit'; accepted are embedded, container" in told
+    assert "--soapjms-broker: the broker for tests must be embedded, container" in told
+    assert "got a text that begins with 'rabbit'" in told
     assert "secret" not in told
 
 
@@ -226,7 +229,7 @@ def test_nobody_answers(run: Run) -> None:
     result = run("def test_it(soapjms_stub): pass", "--soapjms-broker=stomp://me:secret@127.0.0.1:9")
     result.assert_outcomes(errors=1)
     told = lines_of(result)
-    assert "the tests are to use the broker at stomp://***@127.0.0.1:9: " in told
+    assert "the tests cannot use the broker at stomp://***@127.0.0.1:9: " in told
     assert "secret" not in told
 
 
@@ -236,8 +239,8 @@ def test_no_docker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("def test_it(soapjms_real_broker): pass")
     result.assert_outcomes(errors=1)
     told = lines_of(result)
-    assert re.search(r"need ActiveMQ in a container, and (no Docker engine answers|a library is missing) \(", told)
-    assert "name the folder of an ActiveMQ that was unpacked, --soapjms-broker=process:FOLDER" in told
+    assert re.search(r"need ActiveMQ in a container, but (no Docker engine answers|a library is missing) \(", told)
+    assert "name the folder of an unpacked ActiveMQ, --soapjms-broker=process:FOLDER" in told
     assert "give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:61613" in told
     tests = """
 def test_it(soapjms_broker, soapjms_session_broker):
@@ -299,7 +302,7 @@ def test_it(soapjms_stub, soapjms_client, soapjms_capture, soapjms_real_broker, 
 @pytest.mark.parametrize(
     ("files", "home", "told"),
     [
-        ([], None, "neither there nor in its lib/ is an activemq-broker-*.jar; name the folder of an ActiveMQ Classic"),
+        ([], None, "neither it nor its lib/ has an activemq-broker-*.jar; name the folder in which ActiveMQ"),
         (["lib/activemq-broker-6.1.8.jar"], "{folder}/none", "JAVA_HOME is {folder}/none, which has no bin/java"),
         (["activemq-broker-6.1.8.jar"], "{folder}", "ended before it was ready\nno such class"),
     ],

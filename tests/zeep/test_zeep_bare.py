@@ -143,14 +143,14 @@ def test_there_and_back(kind: str, value: Any, arrives: Any, text: str, tmp_path
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("gYear", (-26, None), "price is '-026', which is no gYear"),
+        ("gYear", (-26, None), "price must be of type gYear, got '-026'"),
         ("gYear", 2026, "cannot unpack"),
         ("gYear", (2026, ZoneInfo("Europe/Berlin")), "the time zone Europe/Berlin has no fixed offset"),
-        ("gMonth", "3", "price is '3', which is no gMonth"),
-        ("gDay", "---1", "price is '---1', which is no gDay"),
-        ("numbers", ["a"], "price is 'a', which is no"),
+        ("gMonth", "3", "price must be of type gMonth, got '3'"),
+        ("gDay", "---1", "price must be of type gDay, got '---1'"),
+        ("numbers", ["a"], "price must be of type"),
         ("numbers", 7, "not iterable"),
-        ("int", "x", "price is 'x', which is no int"),
+        ("int", "x", "price must be of type int, got 'x'"),
     ],
 )
 def test_what_is_no_value(kind: str, value: Any, said: str, tmp_path: Path) -> None:

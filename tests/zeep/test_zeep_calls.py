@@ -456,7 +456,7 @@ class TestErrors(Gallery):
         with (
             responder(connection, queue("gallery"), in_version(other)),
             Client(path, connection=connection, settings=zeep.Settings(strict=strict)) as client,
-            pytest.raises(JmsTransportError, match=f"its envelope is SOAP {other}, .* SOAP {version}") as caught,
+            pytest.raises(JmsTransportError, match=f"the envelope is SOAP {other}, .* SOAP {version}") as caught,
         ):
             client.service.frame("Dusk")
         assert caught.value.reason == FailureReason.RECEPTION_FAILURE
@@ -475,7 +475,7 @@ class TestErrors(Gallery):
 
         with (
             responder(connection, queue("gallery"), in_version(other)),
-            pytest.raises(JmsTransportError, match=f"its envelope is SOAP {other}, .* SOAP {version}") as caught,
+            pytest.raises(JmsTransportError, match=f"the envelope is SOAP {other}, .* SOAP {version}") as caught,
         ):
             asyncio.run(call())
         assert caught.value.reason == FailureReason.RECEPTION_FAILURE
@@ -499,18 +499,18 @@ class TestErrors(Gallery):
         """A zeep client that has our document and another's transport says what it lacks."""
         with Client(path, connection=connection) as client:
             other = zeep.Client(client.wsdl, transport=object())
-            with pytest.raises(UsageError, match=r"the transport is a object; .* are called through a JmsTransport"):
+            with pytest.raises(UsageError, match=r"transport must be a JmsTransport, .* got a object"):
                 other.service.frame("Dusk")
 
     def test_what_a_client_is_made_with(self, connection: Connection, path: Path) -> None:
         """A connection or a transport, not both, and no other's."""
         with JmsTransport(connection) as transport:
             for arguments, message in (
-                ({}, "give a connection=, as soapjms.connect"),
+                ({}, "connection or transport must be given; soapjms.connect"),
                 ({"connection": "stomp://ann:secret@host"}, "connection is of type str; it is what soapjms.connect"),
-                ({"connection": connection, "transport": transport}, "connection beside transport"),
-                ({"transport": transport, "names": None}, "names beside transport"),
-                ({"transport": zeep.Transport()}, r"transport is a Transport; it is a soapjms\.zeep\.JmsTransport"),
+                ({"connection": connection, "transport": transport}, "must be given alone, got connection too"),
+                ({"transport": transport, "names": None}, "must be given alone, got names too"),
+                ({"transport": zeep.Transport()}, r"must be a soapjms\.zeep\.JmsTransport, got a Transport"),
                 ({"connection": connection, "profile": "rec"}, "profile is 'rec'"),
                 ({"connection": connection, "message_type": "map"}, "message_type is 'map'"),
             ):
@@ -566,7 +566,7 @@ def test_an_operation_without_input(connection: Connection, tmp_path: Path) -> N
     text = text[:begin] + re.sub(r"<wsdl:input>.*?</wsdl:input>", "", text[begin:], count=1)
     with (
         Client(written(tmp_path, text), connection=connection) as client,
-        pytest.raises(UsageError, match="the operation 'note' has no input"),
+        pytest.raises(UsageError, match="the operation 'note' cannot be called, as it has no input"),
     ):
         client.service.note("x")
 

@@ -107,7 +107,7 @@ def test_a_wsdl_without_jms_port(connection: Connection, tmp_path: Path) -> None
     text = gallery_wsdl("http://localhost/", bindings=binding("Jms", "soap", HTTP))
     with Client(written(tmp_path, text), connection=connection) as client:
         with pytest.raises(
-            UsageError, match=r"no SOAP/JMS port; .* has none with a SOAP/JMS transport; call a binding at"
+            UsageError, match=r"no SOAP/JMS port; .* has no binding with a SOAP/JMS transport; call another at"
         ):
             _ = client.service
         with pytest.raises(InvalidWsdlError, match=f"port 'Jms' is not SOAP over JMS: its transport is '{HTTP}'"):
@@ -199,7 +199,7 @@ def test_create_service(connection: Connection, tmp_path: Path) -> None:
             client.create_service("Old", "jms:queue:other")
         for address, said in (
             ("http://other/", "'http://other/'"),
-            (5, "the address is 5"),
+            (5, "address must be a jms: URI as text, got 5"),
             ("jms:other", "no second colon"),
         ):
             with pytest.raises(UsageError, match=said):

@@ -44,5 +44,5 @@ def test_json_that_is_nested_too_deep_is_refused() -> None:
     """It is a mistake of who gives it, and said as one."""
     with pytest.raises(UsageError, match="--input is JSON that is nested too deep"):
         read_json("[" * 100_000, "--input")
-    with pytest.raises(UsageError, match="what item is given is JSON that is nested too deep"):
+    with pytest.raises(UsageError, match="the value of item is JSON that is nested too deep"):
         read_words(["item:=" + "[" * 100_000])

@@ -1,6 +1,6 @@
 """SMQP servers as brokers, at `smqp://ACCOUNT:PASSWORD@HOST:PORT`, or `smqps://` for TLS.
 
-The server has to be prepared for it, as `soapjms broker --smqp` does: see `docs/smqp.md`.
+The server must be prepared for this, as `soapjms broker --smqp` does: see `docs/smqp.md`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def connect(
     """Connect to an SMQP server.
 
     Args:
-        url: `smqp://ACCOUNT:PASSWORD@HOST:PORT`, or `smqps://` for TLS; the port is 720 unless given. Credentials, and
-            what is trusted, may come from the environment and from parameters, as in `brokers.url`.
-        timeout: seconds that connecting, and each answer, may take.
-        credentials: account and password, in place of those in the URL.
-        tls: whom to trust, or a context of one's own.
-        options: how the sessions are set up otherwise; its `timeout` and `tls` do not count.
+        url: `smqp://ACCOUNT:PASSWORD@HOST:PORT`, or `smqps://` for TLS; the default port is 720. Credentials and trust
+            settings may come from the environment and from parameters, as in `brokers.url`.
+        timeout: maximum time for connecting, and for each answer, in seconds.
+        credentials: account and password, instead of those in the URL.
+        tls: trust settings, or an SSL context.
+        options: other options of the sessions; its `timeout` and `tls` are ignored.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or the login was refused.
-        ValueError: a URL that cannot be.
+        ConnectionFailedError: the server does not answer, or refused the login.
+        ValueError: the URL is invalid, or lacks an account or a password.
     """
     parts = split(url, FORM)
     found = options_of(parts, FORM)
@@ -58,7 +58,7 @@ def connect(
     host = parts.hostname or ""
     address = Address(host, port_of(parts, FORM), None if safe is None else _secure(safe, host))
     if not who.user or who.password is None:
-        raise ValueError(f"an SMQP server wants an account and a password; {FORM.example}")
+        raise ValueError(f"an SMQP URL must have an account and a password; {FORM.example}")
     settled = replace(options or ClientOptions(), timeout=timeout, tls=None)
     connection = SmqpConnection(address, who.user, who.password, settled)
     connection.is_local = are_local([url])

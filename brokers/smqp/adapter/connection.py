@@ -1,4 +1,4 @@
-"""SMQP as a `brokers.Connection`: one session to send by, and one for each consumer."""
+"""SMQP as a `brokers.Connection`: one session for sending, and one for each consumer."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ CAPABILITIES: Final = Capabilities(
     durable_topics=False,
 )
 NAME_OCTETS: Final = 16
-"""Octets of the name of a temporary destination: who is told it may send there."""
+"""Random octets in the name of a temporary destination; anyone who knows the name may send there."""
 MAX_DELIVERIES: Final = 5
-"""How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
+"""Deliveries after which a message becomes a dead letter; one fewer than the server tries by default."""
 
 
 class SmqpConnection(Connection):
-    """One program's way to an SMQP server.
+    """A connection to an SMQP server.
 
     Args:
-        address: of the server.
-        account: to log in to, once for sending and once for each consumer.
-        password: of the account.
-        options: how each session is set up.
+        address: the address of the server.
+        account: the account to log in to, once for sending and once for each consumer.
+        password: the password of the account.
+        options: the options of each session.
     """
 
     def __init__(self, address: Address, account: str, password: str, options: ClientOptions) -> None:
@@ -95,10 +95,10 @@ class SmqpConnection(Connection):
         self._sender.watch(self._changed)
 
     def session(self, hearer: Hearer | None) -> KeptConnection:
-        """Log in once more.
+        """Open a further session.
 
         Raises:
-            ConnectionFailedError: nobody is there, or the login was refused.
+            ConnectionFailedError: the server does not answer, or refused the login.
         """
         return KeptConnection(
             self._address, self._account, self._password, self._options, hearer, takes_login_topic=False
@@ -106,26 +106,26 @@ class SmqpConnection(Connection):
 
     @property
     def dialect(self) -> SmqpDialect:
-        """How the server reads and writes."""
+        """The dialect of the server."""
         return self._options.dialect
 
     @property
     def capabilities(self) -> Capabilities:
-        """No transactions, selectors and durable topics; messages are text or bytes."""
+        """The capabilities: no transactions, selectors or durable topics; messages are text or bytes."""
         return CAPABILITIES
 
     @property
     def generation(self) -> int:
-        """Counts logins of the session that sends."""
+        """The number of logins of the sending session."""
         return self._sender.generation
 
     @property
     def state(self) -> ConnectionState:
-        """Where it is in its life."""
+        """The state of the connection."""
         return self._life.state
 
     def watch(self, on_state: OnState) -> None:
-        """Call `on_state` when the connection was lost, made again, or closed."""
+        """Call `on_state` when the connection is lost, re-established, or closed."""
         self._life.watch(on_state)
 
     def unwatch(self, on_state: OnState) -> None:
@@ -144,19 +144,19 @@ class SmqpConnection(Connection):
     def send(
         self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
     ) -> Completion[SendResult]:
-        """Send; the future is done when this returns, with the message id. A queue that is not there is made.
+        """Send a message; the future is done when this returns, with the message id. A missing queue is created.
 
-        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for what the
-        server refuses, NotSentError if others kept the session busy for `timeout` seconds, ConnectionLostError if it is
-        not known whether the server has the message: also where it did not answer in that time, as nothing else can be
-        asked then, and the session is made anew.
+        The future raises DestinationGoneError for a temporary destination that has ended, SendFailedError if the server
+        refuses the message, NotSentError if other commands kept the session busy for `timeout` seconds, and
+        ConnectionLostError if it is not known whether the server has the message. That includes an answer that did not
+        come in time: then the session cannot be used any more, and is re-established.
         """
         until = inf if timeout is None else monotonic() + timeout
         self._require_open()
         if transaction is not None:
             raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
         if message.destination is None:
-            raise ValueError("a message needs a destination")
+            raise ValueError("message must have a destination, got None")
         topic = topic_of(message.destination)
         content = to_content(message, time(), self.dialect).written() + b"\r\n"
         future: Completion[SendResult] = Completion(self._callbacks.executor)
@@ -177,16 +177,16 @@ class SmqpConnection(Connection):
         except RefusedError as error:
             if error.code is ReplyCode.NOT_FOUND and destination.kind.is_temporary:
                 raise DestinationGoneError(f"{destination} does not exist any more") from error
-            raise SendFailedError(f"the server does not take a message for {destination}: {error}") from error
+            raise SendFailedError(f"the server refused a message for {destination}: {error}") from error
 
     def _taken(self, command: Command, content: bytes, until: float) -> int:
         return number_in(self._sender.ask(command, content, until), place=1)
 
     def created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
-        """Do something with a topic; if it is not there and may be made, make it and do so again.
+        """Call `do`, which uses a topic; if the topic is missing and may be created, create it and call `do` again.
 
         Raises:
-            RefusedError: that was refused, or it may not be made.
+            RefusedError: the server refused `do` or the creation of the topic.
         """
         try:
             return do()
@@ -200,22 +200,22 @@ class SmqpConnection(Connection):
         try:
             self._sender.ask(Command(kind=CommandKind.CREATE_TOPIC, topic=topic), until=until)
         except RefusedError as error:
-            if error.code is not ReplyCode.CONFLICT:  # somebody else was quicker
+            if error.code is not ReplyCode.CONFLICT:  # a conflict: another client has just created it
                 raise
 
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
-        """Subscribe, by a session of its own. A consumer holds one message at a time, whatever the prefetch.
+        """Subscribe, in a separate session. A consumer holds one message at a time, whatever the prefetch.
 
-        No message is above a limit here: the server takes none that is.
+        Limits of messages are not checked here: the server accepts no message that exceeds them.
 
         Raises:
-            StaleDestinationError: a temporary destination that is not this connection's, or of an earlier login.
+            StaleDestinationError: the temporary destination belongs to another connection or an earlier login.
         """
         self._require_open()
         destination = options.destination
         topic = topic_of(destination)
         if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
-            raise StaleDestinationError(f"{destination} is not of this connection, or ended with an earlier login")
+            raise StaleDestinationError(f"{destination} belongs to another connection, or ended with an earlier login")
         consumer = SmqpConsumer(self, options, on_delivery)
         try:
             consumer.begin()
@@ -227,23 +227,23 @@ class SmqpConnection(Connection):
         return consumer
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
-        """Raise: there are no named durable subscriptions."""
+        """Raise UnsupportedError: there are no named durable subscriptions."""
         self._require_open()
         SubscribeOptions(destination=topic, durable_name=durable_name).check(CAPABILITIES)
 
     def begin(self) -> Transaction:
-        """Raise: there are no transactions."""
+        """Raise UnsupportedError: there are no transactions."""
         self._require_open()
         raise UnsupportedError("SMQP has no transactions (capability `transactions`); ActiveMQ has")
 
     def temporary(
         self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
     ) -> Destination:
-        """Make a temporary destination, always a fresh one; the server removes it when this login ends.
+        """Create a temporary destination, always a fresh one; the server removes it when this login ends.
 
         Raises:
-            ValueError: a kind that is not temporary.
-            BrokerError: the server does not make one.
+            ValueError: `kind` is not temporary.
+            BrokerError: the server refused to create it.
         """
         self._require_open()
         destination = Destination(temporary_kind(kind), token_hex(NAME_OCTETS))
@@ -254,10 +254,10 @@ class SmqpConnection(Connection):
         return destination
 
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination; what is sent there is refused from now on."""
+        """End a temporary destination; messages to it are refused from now on."""
         topic = topic_of(destination)
         if self._temporaries.pop(topic, None) == self.generation and self.state is ConnectionState.CONNECTED:
-            with suppress(BrokerError):  # then it has ended, or does with the login
+            with suppress(BrokerError):  # then it has ended already, or will end with the login
                 self._sender.ask(Command(kind=CommandKind.REMOVE_TOPIC, topic=topic))
 
     def close(self, deadline: float = 5.0) -> None:
@@ -285,7 +285,7 @@ class SmqpConnection(Connection):
         self._callbacks.call(function)
 
     def bury(self, message: Message, reason: str) -> bool:
-        """Send a copy of a message to its dead letters; say whether that worked."""
+        """Send a copy of a message to its dead letter queue; say whether that worked."""
         assert message.destination is not None
         letter = replace(
             message,
@@ -298,12 +298,12 @@ class SmqpConnection(Connection):
             content = to_content(letter, time(), self.dialect).written() + b"\r\n"
             self._publish(topic_of(letter.destination), content, letter.destination)
         except (BrokerError, ValueError):
-            log.exception("message %s could not be sent to its dead letters", message.message_id)
+            log.exception("message %s could not be sent to its dead letter queue", message.message_id)
             return False
         return True
 
     def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
-        """A consumer ends: it is sent nothing more, and no subscription is left behind that would outlive it."""
+        """Forget a consumer that has ended, and remove its subscription, which could outlive it."""
         with self._lock:
             self._consumers.discard(consumer)
         with suppress(BrokerError):
@@ -313,6 +313,6 @@ class SmqpConnection(Connection):
 
     def _require_open(self) -> None:
         if self._is_closing:
-            raise ClosedError("the connection is being closed, or was")
+            raise ClosedError("the connection is closed, or is being closed")
         if self.state is not ConnectionState.CONNECTED:
             raise self._life.failure()

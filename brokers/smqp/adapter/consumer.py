@@ -1,6 +1,6 @@
-"""One consumer: a session of its own, whose acknowledgement of a message waits for the program's.
+"""A consumer: a separate session that acknowledges a message only when the program has done so.
 
-A session has one message at a time on its way, so a consumer holds one at a time, whatever its prefetch.
+A session has one message at a time under way, so a consumer holds one message at a time, whatever its prefetch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from brokers.threads.thread import Thread
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS: Final = 5.0
-"""Seconds that closing waits for the server's part of an acknowledgement."""
+"""Maximum time, in seconds, that closing waits for the server's part of an acknowledgement."""
 
 
 class SmqpConsumerOwner(Protocol):
-    """What a consumer needs of its connection."""
+    """The part of the connection that a consumer needs."""
 
     max_deliveries: int
 
@@ -45,26 +45,26 @@ class SmqpConsumerOwner(Protocol):
 
     @property
     def generation(self) -> int:
-        """How often the connection was made."""
+        """The number of times that the connection was established."""
 
     def session(self, hearer: Hearer | None) -> KeptConnection:
-        """Make a session of the consumer's own."""
+        """Open a session for the consumer."""
 
     def created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
-        """Do what needs a topic, which is made if it is not there."""
+        """Call `do`, which uses a topic; create the topic if it is missing."""
 
     def tell(self, function: Callable[[], object]) -> None:
         """Run a callback on the connection's executor."""
 
     def bury(self, message: Message, reason: str) -> bool:
-        """Send a message to the dead letters; say whether they took it."""
+        """Send a copy of a message to its dead letter queue; say whether that worked."""
 
     def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
-        """The consumer has ended."""
+        """Forget a consumer that has ended."""
 
 
 class SmqpDelivery(Delivery):
-    """One message, on its way until it is settled."""
+    """A message that is under way until it is settled."""
 
     __slots__ = ("_decided", "_owner", "taken")
 
@@ -75,31 +75,31 @@ class SmqpDelivery(Delivery):
         self.taken = False
 
     def accept(self) -> None:
-        """Acknowledge. Does nothing if it was settled before, or went back with its consumer."""
+        """Acknowledge the message. Does nothing if it was settled before, or given back with its consumer."""
         self._settle(taken=True)
 
     def release(self) -> None:
-        """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
+        """Give the message back, or reject it if this was its last delivery. Otherwise as `accept`."""
         if not self._decided.is_set():
             if (self.delivery_count or 1) >= self._owner.max_deliveries:
-                self.reject(f"it was delivered {self.delivery_count} times, and released each time")
+                self.reject(f"the message was delivered {self.delivery_count} times, and released each time")
             else:
                 self._settle(taken=False)
 
     def reject(self, reason: str) -> None:
-        """Send a copy to the queue `DLQ.NAME`, the reason in its property `dead_letter_reason`, and acknowledge.
+        """Send a copy to the queue `DLQ.NAME`, with the reason in its property `dead_letter_reason`, and acknowledge.
 
-        If the copy cannot be sent, the message is given back. Else as `accept`.
+        If the copy cannot be sent, the message is given back. Otherwise as `accept`.
         """
         if not self._decided.is_set():
             self._settle(taken=self._owner.bury(self.message, reason))
 
     def void(self) -> None:
-        """Its consumer or connection ended, so it is given back, whatever is said of it later."""
+        """Give the message back because its consumer or connection has ended; later decisions are ignored."""
         self._settle(taken=False)
 
     def wait(self) -> bool:
-        """Wait until it is settled; say whether it was taken."""
+        """Wait until the message is settled; return whether it was taken."""
         self._decided.wait()
         return self.taken
 
@@ -110,7 +110,7 @@ class SmqpDelivery(Delivery):
 
 
 class ConsumerHearer:
-    """What a consumer's session hears: a `Hearer`."""
+    """The `Hearer` of a consumer's session."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class ConsumerHearer:
         self._is_settling = False
 
     def take(self, heard: ReceivedCommand) -> bool:
-        """Hand a message over, and wait for what the program says of it."""
+        """Hand over a message, and wait until the program has settled it."""
         delivery = self._make(heard)
         with self._changed:
             if self._is_stopped:
@@ -148,32 +148,32 @@ class ConsumerHearer:
         return taken
 
     def confirmed(self, heard: ReceivedCommand) -> None:
-        """The server knows."""
+        """Note that the server has confirmed the acknowledgement."""
         with self._changed:
             self._settled()
 
     def doubted(self, heard: ReceivedCommand) -> None:
-        """The server may know; if not, the message comes again."""
+        """Note that it is not known whether the server got the acknowledgement; if not, it sends the message again."""
         with self._changed:
             self._settled()
 
     def notice(self, heard: ReceivedCommand) -> None:
-        """Nothing else was asked for."""
+        """Ignore the notice: none was subscribed to."""
 
     def ended(self) -> None:
-        """What is held is void: it comes again by another connection."""
+        """Void the held message: it comes again on another connection."""
         with self._changed:
             current = self._current
         if current is not None:
             current.void()
 
     def stop(self) -> None:
-        """Take nothing more."""
+        """Refuse further messages."""
         with self._changed:
             self._is_stopped = True
 
     def leave(self, until: float) -> None:
-        """Give back what is held, and wait until the server knows what was settled."""
+        """Give back the held message, and wait until the server knows what was settled."""
         self.ended()
         with self._changed:
             self._changed.wait_for(lambda: not self._is_settling, max(0.0, until - monotonic()))
@@ -184,7 +184,7 @@ class ConsumerHearer:
 
 
 class SmqpConsumer(Consumer):
-    """A subscription: a session, and the thread that calls `on_delivery`."""
+    """A subscription, with its session and the thread that calls `on_delivery`."""
 
     def __init__(self, owner: SmqpConsumerOwner, options: SubscribeOptions, on_delivery: OnDelivery) -> None:
         self._owner = owner
@@ -203,11 +203,11 @@ class SmqpConsumer(Consumer):
 
     @property
     def problem(self) -> str:
-        """Why nothing comes from the server; empty while all is well."""
+        """The reason why no messages come from the server; empty if there is no problem."""
         return self._problem
 
     def begin(self) -> None:
-        """Subscribe, and look every so often whether that is so still: the server tells nobody that it ended.
+        """Subscribe, and check regularly that the subscription still exists: the server does not report its end.
 
         Raises:
             BrokerError: the server refused.
@@ -220,7 +220,7 @@ class SmqpConsumer(Consumer):
         return len(self.session.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=self._topic)))
 
     def _look(self) -> None:
-        """Subscribe once more, which changes nothing unless it has ended. For the thread that keeps the session."""
+        """Subscribe again, which changes nothing unless the subscription has ended. For the session's thread."""
         with self.session.lock:
             if self._is_closed:
                 return
@@ -239,10 +239,10 @@ class SmqpConsumer(Consumer):
 
     def _note_session(self, is_connected: bool) -> None:
         if not is_connected:
-            self._have("the session by which it is notified was lost")
+            self._have("the session that notifies it was lost")
 
     def _have(self, problem: str) -> None:
-        """Note a problem and tell of it, or that there is none any more."""
+        """Note and report a problem, or that it is over."""
         if self._is_closed or bool(problem) == bool(self._problem):
             return
         self._problem = problem
@@ -251,29 +251,29 @@ class SmqpConsumer(Consumer):
         elif self._destination.kind.is_temporary:
             log.error("the consumer of %s has ended: %s", self._destination, problem)
         else:
-            log.error("the consumer of %s has ended, and is made again: %s", self._destination, problem)
+            log.error("the consumer of %s has ended, and will be created again: %s", self._destination, problem)
         if self._news is not None:
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._news.put(problem)
 
     def close(self) -> None:
-        """End the subscription; what was not accepted goes back."""
+        """End the subscription; messages that were not accepted are given back."""
         self.stop()
         self.join(monotonic() + SETTLE_SECONDS)
         self.leave(monotonic() + SETTLE_SECONDS)
 
     def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
+        """Start no further `on_delivery`; the held message may still be settled."""
         self._holding.stop()
         self._deliveries.put(None)
 
     def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way; not for one's own."""
+        """Wait for the running `on_delivery`, unless called by it."""
         if self._thread is not current_thread():
             self._thread.join(max(0.0, until - monotonic()))
 
     def leave(self, until: float) -> None:
-        """Give back what is held, and end the session."""
+        """Give back the held message, and end the session."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -294,10 +294,10 @@ class SmqpConsumer(Consumer):
         while (delivery := self._deliveries.get()) is not None:
             try:
                 self._on_delivery(delivery)
-            except BaseException:  # SystemExit too: it must not end the thread and leave the message held
+            except BaseException:  # including SystemExit: it must not end the thread and leave the message held
                 try:
-                    delivery.release()  # first, as there may not be the memory to tell of it
+                    delivery.release()  # before logging, for which there may not be enough memory
                 except BrokerError:
                     log.exception("message %s could not be released", delivery.message.message_id)
                 with suppress(MemoryError):
-                    log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+                    log.exception("on_delivery failed; message %s was released", delivery.message.message_id)

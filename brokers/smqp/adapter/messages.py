@@ -1,8 +1,8 @@
-"""JMS messages as SMQP messages and back, and destinations as topics. Pure.
+"""Converts JMS messages to SMQP messages and back, and destinations to topics. Pure functions.
 
-A queue `orders` is the topic `/queue/orders`, a topic `news` is `/topic/news`; a name that begins with a slash is a
-topic of SMQP as it stands. What JMS knows and SMQP does not goes as attributes `X-JMS-…`, each property as one
-`X-JMS-Property-NAME: TYPE VALUE`, so that a subscriber without JMS has the body alone.
+A queue `orders` is the topic `/queue/orders`, a topic `news` is `/topic/news`; a name that begins with a slash is
+itself a topic of SMQP. Headers that only JMS has become attributes `X-JMS-…`, and each property becomes an attribute
+`X-JMS-Property-NAME: TYPE VALUE`, so that a subscriber without JMS gets just the body.
 """
 
 from __future__ import annotations
@@ -58,33 +58,33 @@ NOT_IN_NAMES: Final = re.compile(r"[\s\x00-\x1f\x7f%:]")
 
 
 def topic_of(destination: Destination) -> str:
-    """Name the topic that a destination is.
+    """Return the topic of a destination.
 
     Raises:
-        ValueError: it has no name.
+        ValueError: the destination has no name.
     """
     if not destination.name:
-        raise ValueError(f"a destination of SMQP has a name: {destination}")
+        raise ValueError(f"a destination of SMQP must have a name, got {destination}")
     if destination.name.startswith("/"):
         return destination.name
     return PREFIXES[destination.kind] + segment_for(destination.name)
 
 
 def is_raw(destination: Destination) -> bool:
-    """Say whether a destination is a topic of SMQP as it stands, which is not created by sending to it."""
+    """Say whether a destination's name is itself a topic of SMQP, which is not created by sending to it."""
     return (destination.name or "").startswith("/")
 
 
 def to_content(message: Message, now: float, dialect: SmqpDialect) -> SmqpMessage:
-    """Write a message.
+    """Convert a JMS message to an SMQP message.
 
     Args:
-        message: to a destination.
-        now: seconds since 1970.
-        dialect: of the server.
+        message: the message; it must have a destination.
+        now: the current time, in seconds since 1970.
+        dialect: the dialect of the server.
 
     Raises:
-        ValueError: a message of a type, or a value, that cannot be carried.
+        ValueError: SMQP cannot carry the message type or a value.
     """
     return SmqpMessage(Attributes(_attributes(message, now, dialect)), (_section(message),))
 
@@ -97,7 +97,7 @@ def _section(message: Message) -> SmqpSection:
         return SmqpSection(BYTES, bytes(body or b""))
     kind = type(body).__name__
     raise ValueError(
-        f"SMQP cannot carry a {message.message_type} message with a body of type {kind}, only text with str and bytes"
+        f"SMQP cannot carry a {message.message_type} message with a body of type {kind}, only str text or bytes"
     )
 
 
@@ -126,7 +126,7 @@ def _attributes(message: Message, now: float, dialect: SmqpDialect) -> Iterator[
 
 
 def _timeout(message: Message, now: float) -> float | None:
-    """A message of a queue stays until it is taken or expires; of a topic, no longer than it is handed out."""
+    """Return the timeout: messages of a queue stay until they are taken or expire; those of a topic are not kept."""
     assert message.destination is not None
     if message.destination.kind.is_topic and not is_raw(message.destination):
         return 0.0
@@ -134,7 +134,7 @@ def _timeout(message: Message, now: float) -> float | None:
 
 
 def to_message(received: Received, destination: Destination, dialect: SmqpDialect) -> Message:
-    """Read a message; what cannot be understood of it is as if it were not there."""
+    """Convert an SMQP message to a JMS message; attributes that cannot be understood are ignored."""
     attributes = received.attributes
     body, kind = _body(received)
     count = attributes.text(COUNT)
@@ -185,7 +185,7 @@ def _properties(attributes: Attributes) -> Iterator[Property]:
 
 
 def _is_forged(each: Property, cmuid: str) -> bool:
-    """Say whether a property names another user than the server, which writes the Cmuid."""
+    """Say whether a property names another user than the Cmuid, which the server writes."""
     return each.name == USER and each.value != cmuid.partition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""An SMQP client: synchronous, thread-safe, notified by callbacks.
+"""An SMQP client: synchronous and thread-safe, with callbacks for notifications.
 
 ```python
 with Client("mq.example", account="bob", password="s3cret", inbox="bob.inbox") as client:
@@ -7,9 +7,9 @@ with Client("mq.example", account="bob", password="s3cret", inbox="bob.inbox") a
     published.receipt.result(timeout=10)  # a subscriber has it
 ```
 
-Where to read: `client.py` is what programs use, with `commands.py`; `connection.py` is the command connection and
-renews it, `listener.py` the notify connection; `notifications.py` and `inbox.py` are the way of a message to its
-callback.
+Where to read: `client.py` and `commands.py` are the API for programs; `connection.py` has the command connection and
+renews it, `listener.py` has the notify connection; `notifications.py` and `inbox.py` take messages to their
+callbacks.
 """
 
 from brokers.smqp.client.client import Client, Published

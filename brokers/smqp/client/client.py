@@ -1,4 +1,4 @@
-"""The client: commands by any thread, notifications by callbacks, and a new connection where one is lost.
+"""The client: commands from any thread, callbacks for notifications, and a new connection if one is lost.
 
 Spec: SMQP 4.1; 5.2 (one thread for commands, one for notifications).
 """
@@ -28,18 +28,18 @@ log = logging.getLogger(__name__)
 
 SERVER_PORT: Final = 720
 DEFAULT_TIMEOUT: Final = 86_400.0
-"""Seconds that messages stay, where neither they nor the server say so (SM-071)."""
+"""Seconds that messages stay if neither they nor the server state a timeout (SM-071)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The server has the message.
+    """A message that the server has taken.
 
     Attributes:
-        cmuid: one's own name for it, with account and session.
+        cmuid: the client's name for it, with account and session.
         smuid: the server's number for it.
-        receipt: done once a subscriber has it, with the receipt; None if none was asked for.
-        reply: done with the first reply to it; None if none was asked for.
+        receipt: the future of its receipt, done once a subscriber has it; None if no receipt was asked for.
+        reply: the future of the first reply to it; None if no reply was asked for.
     """
 
     cmuid: str
@@ -49,18 +49,19 @@ class Published:
 
 
 class Client(KeptConnection):
-    """A client that is logged in. Thread-safe; usable in a `with` statement.
+    """A client that is logged in. Thread-safe. A `with` statement closes it.
 
     Args:
-        host: of the server.
-        port: 720 by default.
-        account: to log in to.
-        password: of the account; it goes over the wire as it is, so use TLS.
-        inbox: a file, for this client alone, that keeps messages until they were handed over; `:memory:` forgets.
-        options: how it is set up.
+        host: the host of the server.
+        port: the port of the server, 720 by default.
+        account: the account to log in to.
+        password: the password of the account; it is sent in plain text, so use TLS.
+        inbox: a file, for this client alone, that keeps messages until they are handed over; `:memory:` for none.
+        options: the options of the client.
 
     Raises:
-        ConnectionFailedError: nobody is there, or the login was refused.
+        ConnectionFailedError: the server does not answer, or refused the login.
+        SmqpStoreError: the inbox cannot be used.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class Client(KeptConnection):
     def close(self) -> None:
         """Log out; subscriptions stay (SM-181). Idempotent.
 
-        Waits for the callbacks of what came before, unless a callback calls it; a server that does not answer is not
-        waited for long.
+        It waits for the callbacks of notifications already received, unless a callback calls it, but not long for a
+        server that does not answer.
         """
         super().close()
         self._hearing.close()
@@ -114,21 +115,22 @@ class Client(KeptConnection):
         """Publish a message; return once the server has it.
 
         Args:
-            topic: where to.
-            data: one section, with `content_type`; or sections; or none.
-            content_type: of data that is no section.
+            topic: the topic.
+            data: the data of one section, with `content_type`; or sections; or nothing.
+            content_type: the media type of data that is not given as sections.
             name: the subject, up to 128 characters.
-            priority: a lower number is sent first.
-            receipt: the server is to say when a subscriber has it; see `Published.receipt`.
-            reply: subscribers are to reply; see `Published.reply`.
-            timeout: seconds it stays after all subscribers were informed; None for ever.
-            depth: how many servers further it may go; -1 for all there are.
+            priority: the priority; lower numbers are sent first.
+            receipt: whether to ask for a receipt once a subscriber has it; see `Published.receipt`.
+            reply: whether to ask subscribers for a reply; see `Published.reply`.
+            timeout: seconds that it stays after all subscribers were informed; None for no limit.
+            depth: how many servers further it may be passed on; -1 for no limit.
             sequence: its number, or True for one more than the last of this client and topic (SM-197).
-            attributes: others, whose names begin with `X-`.
+            attributes: further attributes, whose names begin with `X-`.
 
         Raises:
-            RefusedError: the server did not take it.
-            ConnectionLostError: whether it did is not known; the publisher has to take it for not published (SM-132).
+            RefusedError: the server refused the message.
+            ConnectionLostError: it is not known whether the server has the message; the publisher must assume that it
+                was not published (SM-132).
         """
         with self.lock:
             number = sequence if not isinstance(sequence, bool) else self._sequences.get(topic, 0) + 1
@@ -149,14 +151,14 @@ class Client(KeptConnection):
         *,
         content_type: str = "text/plain; charset=utf-8",
     ) -> Published:
-        """Reply to a message; only its publisher gets that."""
+        """Reply to a message; only its publisher gets the reply."""
         header = Attributes(
             (*self._header(None, None, False, False, "default", 0, None), *_named(Smuid=to.smuid, Cmuid=to.cmuid))
         )
         return self._send(CommandKind.PUBLISH_REPLY, to.topic, SmqpMessage(header, _sections(data, content_type)))
 
     def forward(self, topic: str, content: SmqpMessage) -> int:
-        """Publish a message as it is, as a server does for another; return the server's number for it."""
+        """Publish a message unchanged, as a server does for another server; return the server's number for it."""
         return self._send(CommandKind.PUBLISH_MESSAGE, topic, content).smuid
 
     def _header(
@@ -203,9 +205,9 @@ class Client(KeptConnection):
         """Subscribe to a topic or wildcard; return the topics that it covers now.
 
         Args:
-            topic: or wildcard, as `/news/*`, which covers what is to come too.
-            on_message: called with each message, one at a time, on a thread of the client's; it may use the client.
-            since: only what the server received from then on.
+            topic: a topic, or a wildcard such as `/news/*`, which covers future topics too.
+            on_message: called with each message, one at a time, on a thread of the client; it may use the client.
+            since: only messages that the server received from then on.
 
         Raises:
             RefusedError: there is no such topic, the right is missing, or there are too many.
@@ -214,12 +216,12 @@ class Client(KeptConnection):
         return self.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=topic, since=since))
 
     def unsubscribe(self, topic: str) -> list[str]:
-        """End the subscription to a topic or to what a wildcard covers; return the topics that it was."""
+        """End the subscription to a topic, or to all that a wildcard covers; return these topics."""
         self._hearing.unregister(topic)
         return self.unsubscribed(CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic)
 
     def watch_topics(self, topic: str, on_change: Callable[[TopicChange], None]) -> list[str]:
-        """Be told when a topic, or one that a wildcard covers, is added, renamed, removed or gets other keywords."""
+        """Call `on_change` when a topic, or one that a wildcard covers, is added, renamed, removed or gets keywords."""
         self._hearing.on(TopicChange, on_change)
         return self.subscribed(Command(kind=CommandKind.SUBSCRIBE_TOPIC, topic=topic))
 
@@ -228,7 +230,7 @@ class Client(KeptConnection):
         return self.unsubscribed(CommandKind.UNSUBSCRIBE_TOPIC, CommandKind.SUBSCRIBE_TOPIC, topic)
 
     def watch_subscribers(self, topic: str, on_count: Callable[[SubscriberCount], None]) -> int:
-        """Be told when the number of subscribers changes; return what it is now."""
+        """Call `on_count` when the number of subscribers changes; return the current number."""
         self._hearing.on(SubscriberCount, on_count)
         self.subscribed(Command(kind=CommandKind.SUBSCRIBE_SUBSCRIBER, topic=topic))
         return self.count_subscribers(topic)
@@ -238,19 +240,19 @@ class Client(KeptConnection):
         return self.unsubscribed(CommandKind.UNSUBSCRIBE_SUBSCRIBER, CommandKind.SUBSCRIBE_SUBSCRIBER, topic)
 
     def watch_timeout(self, on_change: Callable[[DefaultTimeout], None]) -> None:
-        """Be told when the server's default timeout changes."""
+        """Call `on_change` when the server's default timeout changes."""
         self._hearing.on(DefaultTimeout, on_change)
         self.subscribed(Command(kind=CommandKind.SUBSCRIBE_SERVER_TIMEOUT))
 
     def on_goodbye(self, on_goodbye: Callable[[Goodbye], None]) -> None:
-        """Be told when the server announces its end; nobody needs to subscribe to that."""
+        """Call `on_goodbye` when the server announces its end; this needs no subscription."""
         self._hearing.on(Goodbye, on_goodbye)
 
     def set_password(self, new: str) -> None:
         """Change the account's password.
 
         Raises:
-            RefusedError: the server did not take it.
+            RefusedError: the server refused the change.
         """
         with self.lock:
             self.ask(Command(kind=CommandKind.SET_LOGIN_PASSWORD, method="CLEAR", version="1.0"))

@@ -1,4 +1,4 @@
-"""What a client can ask and arrange with one command each.
+"""The client's methods that consist of a single command.
 
 Spec: SMQP 4.1.2 to 4.1.7, 4.1.9, 4.1.13, 4.1.15.
 """
@@ -16,35 +16,35 @@ from brokers.smqp.protocol.words import parse_keywords
 
 
 class TopicListing(NamedTuple):
-    """A topic, and what it leads to if it is virtual."""
+    """A topic, and the target of a virtual one."""
 
     topic: str
     target: str | None
 
 
 class TopicKeywords(NamedTuple):
-    """A topic, and its keywords."""
+    """A topic and its keywords."""
 
     topic: str
     keywords: tuple[str, ...]
 
 
 def number_in(reply: SmqpReply, place: int = 0) -> int:
-    """Return a number that the data of a reply begin with; `place` is how many words stand before it.
+    """Return a number from the first data line of a reply; `place` is the number of words before it.
 
     Raises:
-        ProtocolError: there is none.
+        ProtocolError: there is no number at that place.
     """
     words = " ".join(reply.data[:1]).split()[place : place + 1]
     try:
         return int(words[0])
     except (IndexError, ValueError):
         said = " ".join(reply.lines)[:80]
-        raise ProtocolError(f"the server's answer has no number where one is expected; seen: {said!r}") from None
+        raise ProtocolError(f"the server's answer has no number where one must be, got {said!r}") from None
 
 
 class Questions(ABC):
-    """The commands that have nothing but an answer. Each raises RefusedError for any other code than 200."""
+    """The commands whose only result is the reply. Each raises RefusedError for any code other than 200."""
 
     @abstractmethod
     def ask(self, command: Command, content: bytes = b"") -> SmqpReply:
@@ -55,7 +55,7 @@ class Questions(ABC):
         """Send a GET MESSAGE and return the messages."""
 
     def noop(self) -> None:
-        """See that the server answers."""
+        """Check that the server answers."""
         self.ask(Command(kind=CommandKind.NOOP))
 
     # Counting and listing
@@ -65,15 +65,15 @@ class Questions(ABC):
         return self._number(CommandKind.COUNT_TOPIC, topic)
 
     def count_messages(self, topic: str) -> int:
-        """Count the messages that a topic, or its Trash, holds now."""
+        """Count the messages in a topic, or in its Trash."""
         return self._number(CommandKind.COUNT_MESSAGE, topic)
 
     def count_subscribers(self, topic: str) -> int:
-        """Count who is subscribed to the messages of a topic."""
+        """Count the subscribers to the messages of a topic."""
         return self._number(CommandKind.COUNT_SUBSCRIBERS, topic)
 
     def list_topics(self, topic: str = "/") -> list[TopicListing]:
-        """List the topics directly below one."""
+        """List the topics directly below a topic."""
         lines = self.ask(Command(kind=CommandKind.LIST_TOPIC, topic=topic)).data
         return [
             TopicListing(name.strip(), target.strip() or None)
@@ -81,12 +81,12 @@ class Questions(ABC):
         ]
 
     def list_messages(self, topic: str) -> Ranges:
-        """List the numbers of the messages that a topic, or its Trash, holds now."""
+        """List the numbers of the messages in a topic, or in its Trash."""
         data = self.ask(Command(kind=CommandKind.LIST_MESSAGE, topic=topic)).data
         return parse_ranges(",".join(data)) if data else ()
 
     def find_topics(self, topic: str, *keywords: str) -> list[TopicKeywords]:
-        """Find topics that have any of the keywords, in whole or in part; without keywords the topic itself."""
+        """Find topics with any of the keywords, which may match in part; without keywords the topic itself."""
         lines = self.ask(Command(kind=CommandKind.FIND_TOPIC, topic=topic, keywords=keywords or None)).data
         split = (line.partition(" (") for line in lines)
         return [TopicKeywords(name, parse_keywords(words.rstrip(")"))) for name, _, words in split]
@@ -96,14 +96,14 @@ class Questions(ABC):
         return parse_keywords(",".join(self.ask(Command(kind=CommandKind.GET_TOPIC_KEYWORDS, topic=topic)).data))
 
     def messages(self, topic: str, numbers: Ranges = EVERY) -> list[SmqpMessage]:
-        """Return messages that a topic, or its Trash, holds, whoever had them before."""
+        """Return messages in a topic, or in its Trash, even if they were delivered before."""
         return self.fetch(Command(kind=CommandKind.GET_MESSAGE, topic=topic, messages=numbers))
 
     def message(self, topic: str, smuid: int) -> SmqpMessage:
-        """Return one message that a topic, or its Trash, holds."""
+        """Return one message in a topic, or in its Trash."""
         found = self.messages(topic, ((smuid, smuid),))
         if not found:
-            raise ProtocolError(f"one message is the answer for one that was asked for, {smuid}; seen: none")
+            raise ProtocolError(f"the server's answer must have the message {smuid}, got none")
         return found[0]
 
     def _number(self, kind: CommandKind, topic: str) -> int:
@@ -112,11 +112,11 @@ class Questions(ABC):
     # Topics
 
     def create_topic(self, topic: str, *, keywords: tuple[str, ...] = (), target: str | None = None) -> None:
-        """Create a topic; with a target a virtual one that leads to it."""
+        """Create a topic; with a target, a virtual topic that leads to it."""
         self.ask(Command(kind=CommandKind.CREATE_TOPIC, topic=topic, keywords=keywords or None, target=target))
 
     def remove_topic(self, topic: str) -> int:
-        """Remove a topic, once its messages were delivered; return how many still are to be."""
+        """Remove a topic, once its messages are delivered; return the number of those that are not."""
         return number_in(self.ask(Command(kind=CommandKind.REMOVE_TOPIC, topic=topic)))
 
     def rename_topic(self, topic: str, new: str) -> None:
@@ -128,14 +128,14 @@ class Questions(ABC):
         self.ask(Command(kind=CommandKind.SET_TOPIC_KEYWORD, topic=topic, keywords=keywords))
 
     def republish(self, topic: str, smuid: int) -> None:
-        """Have a message sent again that is in Trash, to all who are subscribed now."""
+        """Send a message from Trash again, to all current subscribers."""
         self.ask(Command(kind=CommandKind.REPUBLISH_MESSAGE, topic=topic, smuid=smuid))
 
     def remove_message(self, topic: str, smuid: int) -> None:
-        """Remove a message; only servers have the command whose dialect does."""
+        """Remove a message; the server's dialect must have this command."""
         self.ask(Command(kind=CommandKind.REMOVE_MESSAGE, topic=topic, smuid=smuid))
 
-    # One's own account
+    # The client's own account
 
     def set_name(self, name: str) -> None:
         """Set the name of the account's owner."""
@@ -154,9 +154,9 @@ class Questions(ABC):
         self.ask(Command(kind=CommandKind.SET_LOGIN_PHONE, value=phone))
 
     def suspend(self) -> None:
-        """Ask for no messages until `resume`."""
+        """Ask the server to send no messages until `resume`."""
         self.ask(Command(kind=CommandKind.SET_NOTIFY_SUSPEND))
 
     def resume(self) -> None:
-        """Ask for messages again."""
+        """Ask the server to send messages again."""
         self.ask(Command(kind=CommandKind.SET_NOTIFY_RESUME))

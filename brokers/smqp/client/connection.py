@@ -1,7 +1,7 @@
-"""The command connection of a client: a command out, its reply in; made anew when lost, tried when silent.
+"""The command connection of a client: it sends commands, reads replies, checks a silent server, and reconnects.
 
-A single connection is for one thread at a time; the one that a client keeps is thread-safe. Notifications come over
-a connection of their own, see `listener.py`.
+A `CommandLine` is for one thread at a time; a `KeptConnection` is thread-safe. Notifications come over a separate
+connection, see `listener.py`.
 
 Spec: SMQP 4, 4.1, 4.1.1; 4.1.6.5.1 (the client listens before it says where).
 """
@@ -44,17 +44,17 @@ from brokers.threads.thread import Thread
 RECEIVE_OCTETS: Final = 64 * 1024
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
-"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
+"""Minimum timeout of a socket, in seconds: with 0 it would not wait at all."""
 
 T = TypeVar("T")
 
 
 Secure: TypeAlias = Callable[[socket.socket], socket.socket]
-"""Makes TLS on a connected socket, as its client, and returns what to speak over."""
+"""Starts TLS as the client on a connected socket, and returns the secure socket."""
 
 
 class Address(NamedTuple):
-    """Where a server is, and how to reach it; `secure` is None for SMQP without TLS."""
+    """The address of a server; `secure` starts TLS, or is None for SMQP without TLS."""
 
     host: str
     port: int
@@ -62,19 +62,19 @@ class Address(NamedTuple):
 
 
 def secured_by(tls: ssl.SSLContext, host: str) -> Secure:
-    """Make TLS with a context, for a server of that name."""
+    """Return a function that starts TLS with a context, for the server `host`."""
     return partial(tls.wrap_socket, server_hostname=host)
 
 
 class Welcome(NamedTuple):
-    """What the answer to a login tells.
+    """The data in the reply to a login.
 
     Attributes:
         topic: the account's login topic.
-        guid: of this login.
-        context: the server's own name, empty where it does not tell it.
-        timeout: how long messages stay that do not say so; `has_timeout` says whether the server told it.
-        has_timeout: see `timeout`.
+        guid: the guid of this login.
+        context: the server's own name, empty if it does not state it.
+        timeout: how long messages without a timeout of their own stay, in seconds; None for no limit, or if unknown.
+        has_timeout: whether the server stated `timeout`.
     """
 
     topic: str
@@ -88,13 +88,13 @@ class CommandLine:
     """One connection to a server.
 
     Args:
-        address: of the server.
-        timeout: seconds that connecting, and each reply, may take.
-        dialect: how to read and write.
-        limits: what a line and a message may have.
+        address: the address of the server.
+        timeout: maximum time for connecting, and for each reply, in seconds.
+        dialect: the dialect to read and write.
+        limits: the limits of lines and messages.
 
     Raises:
-        ConnectionFailedError: nobody is there, or no server of SMQP 1, or it is not available.
+        ConnectionFailedError: the server does not answer, does not speak SMQP 1, or is not available.
     """
 
     def __init__(self, address: Address, timeout: float, dialect: SmqpDialect, limits: SmqpLimits) -> None:
@@ -104,14 +104,14 @@ class CommandLine:
         self._socket = _connected(address, timeout)
         try:
             self.own_address: str = self._socket.getsockname()[0]
-            self.server_address: str = self._socket.getpeername()[0]  # there is none where it has ended already
+            self.server_address: str = self._socket.getpeername()[0]  # raises if the connection has ended already
             banner = parse_banner(self._until(self._reader.line))
         except (ProtocolError, ConnectionLostError, OSError) as error:
             self.close()
             raise ConnectionFailedError(f"{address.host}:{address.port}: {error}") from error
         if not banner.is_available:
             self.close()
-            raise ConnectionFailedError(f"{address.host}:{address.port} says that it is not available")
+            raise ConnectionFailedError(f"{address.host}:{address.port} reports that it is not available")
 
     def login(self, account: str, password: str) -> Welcome:
         """Log in with the method CLEAR.
@@ -129,7 +129,7 @@ class CommandLine:
     def _welcome(self, reply: SmqpReply) -> Welcome:
         attributes = Attributes(parse_line(line) for line in reply.data if ":" in line)
         if not (attributes.text("Topic") and attributes.text("Guid")) and not self._dialect.bare_login:
-            raise ConnectionFailedError("the server answers a login without Topic and Guid")
+            raise ConnectionFailedError("the server's answer to the login must have Topic and Guid")
         timeout = attributes.value("Timeout")
         words = reply.lines[0].split()
         context = words[words.index("SMQP/1.0") + 1] if "SMQP/1.0" in words[:-1] else ""
@@ -144,11 +144,11 @@ class CommandLine:
     def ask(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
         """Send a command, with its message if it has one; return the reply, which is 200.
 
-        Each of both gets what time is left until the monotonic clock shows `until`, and no more than it ever does.
+        Sending and reading each take at most the connection's timeout, and end when the monotonic clock shows `until`.
 
         Raises:
-            RefusedError: another code was the answer.
-            ConnectionLostError: whether the server carried it out is not known; the connection is of no more use.
+            RefusedError: the reply has another code.
+            ConnectionLostError: it is not known whether the server executed the command; the connection is closed.
         """
         reply = self.exchange(command, content, until)
         if not reply.is_success:
@@ -156,7 +156,7 @@ class CommandLine:
         return reply
 
     def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
-        """Send a command; return the reply, whatever it is."""
+        """Send a command; return the reply, whatever its code."""
         octets = format_command(command, self._dialect) + content
         try:
             self._limit(until)
@@ -174,21 +174,21 @@ class CommandLine:
             self._socket.settimeout(min(self._timeout, max(MIN_TIMEOUT_SECONDS, until - monotonic())))
 
     def content(self) -> SmqpMessage:
-        """Return a message that follows a reply."""
+        """Return the next message that follows a reply."""
         return self._until(self._reader.content)
 
     def quit(self, within: float) -> None:
-        """Log out; wait up to `within` seconds for the answer.
+        """Log out; wait up to `within` seconds for the reply.
 
         Raises:
-            ConnectionLostError: there was none.
+            ConnectionLostError: no reply came.
         """
         with suppress(OSError):
             self._socket.settimeout(within)
         self.exchange(Command(kind=CommandKind.QUIT))
 
     def close(self) -> None:
-        """Close the connection, also one that another thread waits on. Idempotent."""
+        """Close the connection, even while another thread waits for a reply. Idempotent."""
         with suppress(OSError, ValueError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -229,31 +229,31 @@ def _connected(address: Address, timeout: float) -> socket.socket:
         except BaseException:
             plain.close()
             raise
-    except OSError as error:  # ssl.SSLError is one
-        raise ConnectionFailedError(f"no server of SMQP at {address.host}:{address.port}: {error}") from error
+    except OSError as error:  # including ssl.SSLError
+        raise ConnectionFailedError(f"no SMQP server at {address.host}:{address.port}: {error}") from error
 
 
 log = logging.getLogger(__name__)
 
 END_POLL_SECONDS: Final = 0.5
-"""Seconds between two looks whether the connection has ended."""
+"""Interval between checks whether the connection has ended, in seconds."""
 CLOSE_GRACE_SECONDS: Final = 2.0
-"""Seconds for which closing waits for each that may be busy with a server that does not answer."""
+"""Maximum time, in seconds, that each step of closing waits for a server that does not answer."""
 
 
 class KeptConnection(Questions):
-    """A login that is renewed, and where the server notifies. Thread-safe.
+    """A session that is renewed when it is lost, with its listener for notifications. Thread-safe.
 
     Args:
-        address: of the server.
-        account: to log in to.
-        password: of the account.
-        options: how it is set up.
-        hearer: takes the notifications; without one there is no listener, and nothing can be subscribed to.
-        takes_login_topic: subscribe to the account's login topic (SM-077).
+        address: the address of the server.
+        account: the account to log in to.
+        password: the password of the account.
+        options: the options of the client.
+        hearer: takes the notifications; without it there is no listener, and no subscription is possible.
+        takes_login_topic: whether to subscribe to the account's login topic (SM-077).
 
     Raises:
-        ConnectionFailedError: nobody is there, or the login was refused.
+        ConnectionFailedError: the server does not answer, or refused the login.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class KeptConnection(Questions):
         self._keeper.start()
 
     def _connect(self) -> tuple[CommandLine, Welcome]:
-        """Connect, log in, say where to notify, and subscribe again."""
+        """Connect, log in, state the notify port, and subscribe again."""
         options = self.options
         line = CommandLine(self._address, options.timeout, options.dialect, options.limits)
         try:
@@ -300,7 +300,7 @@ class KeptConnection(Questions):
                 self._listener.is_connected.clear()
                 line.ask(Command(kind=CommandKind.SET_NOTIFY_PORT, port=self._listener.port))
                 if not self._listener.is_connected.wait(options.timeout):
-                    why = f"it has not connected to port {self._listener.port} within {options.timeout:g} s"
+                    why = f"it did not connect to port {self._listener.port} within {options.timeout:g} s"
                     raise ConnectionFailedError(f"the server cannot notify this client: {why}")
             if self._takes_login_topic and welcome.topic:
                 line.ask(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
@@ -325,7 +325,7 @@ class KeptConnection(Questions):
             dialect=options.dialect,
             limits=options.limits,
             ack_timeout=options.ack_timeout,
-            on_end=self._wake.set,  # where one connection ended, the other may have too
+            on_end=self._wake.set,  # if one connection has ended, the other may have ended too
         )
 
     def _secured(self, connection: socket.socket) -> socket.socket:
@@ -335,15 +335,15 @@ class KeptConnection(Questions):
         """Send a command; return the reply, which is 200.
 
         Raises:
-            NotSentError: others were busy here until the monotonic clock showed `until`.
-            RefusedError: another code was the answer.
+            NotSentError: other commands kept the connection busy until the monotonic clock showed `until`.
+            RefusedError: the reply has another code.
             UnsentError: the connection is lost; nothing was sent.
-            ConnectionLostError: it was lost meanwhile; whether the command was carried out is not known. So it is where
-                the answer did not come before `until`.
-            ClosedError: after `close`.
+            ConnectionLostError: the connection was lost meanwhile, or no reply came before `until`; it is not known
+                whether the command was executed.
+            ClosedError: the connection was closed by `close`.
         """
         if not self.lock.acquire(timeout=min(TIMEOUT_MAX, max(0.0, until - monotonic()))):
-            raise NotSentError("the server has not answered what was asked before, so this was not sent in time")
+            raise NotSentError("the command was not sent in time: the server has not answered earlier commands")
         try:
             line = self._usable()
             try:
@@ -364,16 +364,16 @@ class KeptConnection(Questions):
             except ConnectionLostError:
                 self._lose()
                 raise
-            except ProtocolError as error:  # where the next reply begins is not known
+            except ProtocolError as error:  # it is not known where the next reply begins
                 line.close()
                 self._lose()
-                raise ConnectionLostError(f"the connection to the server was given up: {error}") from error
+                raise ConnectionLostError(f"the connection to the server was closed: {error}") from error
 
     def _usable(self) -> CommandLine:
         if self._closing.is_set():
             raise ClosedError("the client was closed")
         if self._is_lost.is_set():
-            raise UnsentError("the connection is lost, and not made anew yet")
+            raise UnsentError("the connection is lost, and not yet re-established")
         return self._line
 
     def _lose(self) -> None:
@@ -383,7 +383,7 @@ class KeptConnection(Questions):
             self._tell_watchers(False)
 
     def _keep(self) -> None:
-        """Look whether the connection is there, and make it anew when it was lost, until the client is closed."""
+        """Check the connection, and re-establish it when it is lost, until the client is closed."""
         tried = checked = monotonic()
         while not self._closing.is_set():
             self._wake.wait(min(END_POLL_SECONDS, self.options.keepalive, self.options.check))
@@ -401,11 +401,11 @@ class KeptConnection(Questions):
                     self.noop()
             except BrokerError as error:
                 log.info("the server does not answer: %s", error)
-            except Exception:  # this thread is the only one that renews
-                log.exception("the connection to the server could not be looked after")
+            except Exception:  # the thread must go on: only this one re-establishes the connection
+                log.exception("the connection to the server could not be checked or re-established")
 
     def _has_ended(self) -> bool:
-        """Say whether something comes that nobody asked for, which is the end of the connection."""
+        """Say whether there is unrequested data to read, which means that the connection has ended."""
         if not self.lock.acquire(blocking=False):
             return False  # it is in use
         try:
@@ -435,11 +435,11 @@ class KeptConnection(Questions):
             return
 
     def watch(self, on_state: Callable[[bool], None]) -> None:
-        """Call `on_state` when the connection was lost, with False, and when it was made anew, with True."""
+        """Call `on_state` with False when the connection is lost, and with True when it is re-established."""
         self._watchers.append(on_state)
 
     def check_with(self, check: Callable[[], None]) -> None:
-        """Have `check` called every so often, and after the connection was made anew; it may ask, and raise."""
+        """Call `check` regularly, and after the connection is re-established; it may send commands, and raise."""
         self._check = check
 
     def _tell_watchers(self, is_connected: bool) -> None:
@@ -450,7 +450,7 @@ class KeptConnection(Questions):
                 log.exception("a watcher of the connection failed")
 
     def close(self) -> None:
-        """Log out; subscriptions stay (SM-181). Idempotent; a server that does not answer is not waited for long."""
+        """Log out; subscriptions stay (SM-181). It does not wait long for a server that does not answer. Idempotent."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -458,14 +458,12 @@ class KeptConnection(Questions):
         self._quit()
         self._line.close()  # a command that another thread waits with fails now
         if self._keeper is not current_thread():
-            self._keeper.join(
-                CLOSE_GRACE_SECONDS
-            )  # where it connects anew just now, it sees soon that nobody wants that
+            self._keeper.join(CLOSE_GRACE_SECONDS)  # if it is just reconnecting, it soon sees that the client is closed
         self._close_listener()
 
     def _quit(self) -> None:
         if not self.lock.acquire(timeout=CLOSE_GRACE_SECONDS):
-            return  # a server that leaves a command unanswered does not answer QUIT either
+            return  # a server that has not answered a command would not answer QUIT either
         try:
             if not self._is_lost.is_set():
                 self._line.quit(min(CLOSE_GRACE_SECONDS, self.options.timeout))
@@ -486,31 +484,31 @@ class KeptConnection(Questions):
     ) -> None:
         self.close()
 
-    # Subscriptions, which a new connection has again
+    # Subscriptions, which are renewed with each new connection
 
     def subscribed(self, command: Command) -> list[str]:
-        """Subscribe, now and with each new connection; return the topics of the answer."""
+        """Subscribe, now and with each new connection; return the topics in the reply."""
         topics = [line.rpartition(" ")[2] for line in self.ask(command).data]
         self._subscriptions[f"{command.kind} {command.topic}"] = command
         return topics
 
     def unsubscribed(self, kind: CommandKind, subscribed: CommandKind, topic: str) -> list[str]:
-        """End a subscription; return the topics of the answer."""
+        """End a subscription; return the topics in the reply."""
         gone, itself = fold(topic), subscribed is CommandKind.SUBSCRIBE_TOPIC
         self._forget(subscribed, lambda own: covers_all_of(gone, own, itself=itself))
         topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
-        # A wildcard that has lost a part belongs to the account; to subscribe to it again would bring the part back.
+        # The account keeps a wildcard that has lost a part; to subscribe to it again would bring the part back.
         self._forget(subscribed, lambda own: covers_all_of(own, gone, itself=itself))
         return topics
 
     def _forget(self, kind: CommandKind, is_meant: Callable[[str], bool]) -> None:
-        """Subscribe no more to some with a new connection."""
+        """Stop renewing some subscriptions with new connections."""
         for key, each in list(self._subscriptions.items()):
             if each.kind is kind and is_meant(fold(each.topic)):
                 self._subscriptions.pop(key, None)
 
     def unsubscribe_all(self) -> list[str]:
-        """End all subscriptions of the account, of every kind; return what they were."""
+        """End all subscriptions of the account, of every kind; return the lines of the reply, one for each."""
         self._subscriptions.clear()
         return list(self.ask(Command(kind=CommandKind.UNSUBSCRIBE_ALL)).data)
 

@@ -1,9 +1,8 @@
-"""The messages that a client has taken and not yet handed over, and the types of all that it hands over.
+"""The messages that a client has taken but not yet handed over, and the types that it hands over to callbacks.
 
-A message is kept before it is acknowledged, so that none is lost, and its Smuid is remembered, so that none is
-handed over twice. A Smuid is forgotten once the server has confirmed that it never sends the message again and the
-message was handed over: the server may publish it anew later. Where no confirmation came, it is remembered for a
-while.
+A message is stored before it is acknowledged, so that none is lost, and its Smuid is remembered, so that none is
+handed over twice. A Smuid is forgotten once the message was handed over and the server has confirmed that it will not
+send it again: the server may publish it again later. Without a confirmation it is remembered for a while.
 
 Spec: SMQP 4.1.12.1 (two-phase commit); 2.1 (once only).
 """
@@ -29,11 +28,11 @@ CREATE TABLE IF NOT EXISTS inbox (
     confirmed INTEGER NOT NULL, at REAL NOT NULL)
 """
 MEMORY_SECONDS: Final = 86_400.0
-"""Seconds for which a message is remembered that was handed over without the server's confirmation."""
+"""Time, in seconds, for which messages handed over without the server's confirmation are remembered."""
 
 
 class InboxState(IntEnum):
-    """HELD: acknowledged, the server has not confirmed. READY: to be handed over. GIVEN: was handed over."""
+    """HELD: acknowledged, but not confirmed by the server. READY: to be handed over. GIVEN: handed over."""
 
     HELD = 0
     READY = 1
@@ -41,14 +40,14 @@ class InboxState(IntEnum):
 
 
 class Inbox:
-    """What a client has taken. Thread-safe.
+    """The messages that a client has taken. Thread-safe.
 
     Args:
-        path: a file, for one client at a time; `:memory:` forgets all when the program ends.
-        clock: seconds since 1970.
+        path: a file, for one client at a time; `:memory:` keeps nothing when the program ends.
+        clock: returns the time in seconds since 1970.
 
     Raises:
-        StoreError: the file cannot be used.
+        SmqpStoreError: the file cannot be used.
     """
 
     def __init__(self, path: str | Path = ":memory:", *, clock: Callable[[], float] = time.time) -> None:
@@ -67,7 +66,7 @@ class Inbox:
             raise SmqpStoreError(f"{path} cannot be used as the inbox of a client: {error}") from error
 
     def hold(self, smuid: str, topic: str, octets: bytes) -> None:
-        """Keep a message before it is acknowledged; one that is kept, or was handed over, stays as it is."""
+        """Store a message before it is acknowledged; one that is stored already, or was handed over, is not changed."""
         with self._lock:
             self._database.execute(
                 "INSERT OR IGNORE INTO inbox"
@@ -76,7 +75,7 @@ class Inbox:
             )
 
     def confirm(self, smuid: str) -> bool:
-        """The server never sends it again; True if it is to be handed over now, False if it was, or waits for that."""
+        """Note that the server will not send a message again; return whether it must be handed over now."""
         with self._lock:
             state = self._state(smuid)
             if state is InboxState.GIVEN:
@@ -88,7 +87,7 @@ class Inbox:
             return state is InboxState.HELD
 
     def doubtful(self, topic: str, smuid: str) -> list[str]:
-        """List what was taken of a topic before a message, and not confirmed, in the order in which it came."""
+        """List the other messages of a topic that are not confirmed, in the order of arrival."""
         with self._lock:
             rows = self._database.execute(
                 "SELECT smuid FROM inbox WHERE state = ? AND topic = ? AND smuid != ? ORDER BY place",
@@ -97,7 +96,7 @@ class Inbox:
             return [each for (each,) in rows]
 
     def trust(self, smuid: str) -> bool:
-        """Time is up for a confirmation: hand it over all the same; True if that is to be done now."""
+        """Stop waiting for the confirmation of a message; return whether it must be handed over now."""
         with self._lock:
             done = self._database.execute(
                 "UPDATE inbox SET state = ? WHERE smuid = ? AND state = ?", (InboxState.READY, smuid, InboxState.HELD)
@@ -105,7 +104,7 @@ class Inbox:
             return done.rowcount > 0
 
     def given(self, smuid: str) -> None:
-        """It was handed over."""
+        """Note that a message was handed over."""
         with self._lock:
             self._database.execute("DELETE FROM inbox WHERE smuid = ? AND confirmed", (smuid,))
             self._database.execute(
@@ -114,7 +113,7 @@ class Inbox:
             )
 
     def read(self, smuid: str) -> tuple[str, bytes] | None:
-        """Return topic and octets of a message that is to be handed over."""
+        """Return topic and octets of a message that is ready to be handed over, or None."""
         with self._lock:
             found: tuple[str, bytes] | None = self._database.execute(
                 "SELECT topic, octets FROM inbox WHERE smuid = ? AND state = ?", (smuid, InboxState.READY)
@@ -122,7 +121,7 @@ class Inbox:
             return found
 
     def waiting(self, state: InboxState) -> list[str]:
-        """List what is in a state, in the order in which it came."""
+        """List the messages in a state, in the order of arrival."""
         with self._lock:
             rows = self._database.execute("SELECT smuid FROM inbox WHERE state = ? ORDER BY place", (state,))
             return [smuid for (smuid,) in rows]
@@ -139,10 +138,10 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message.
+    """A received message.
 
     Attributes:
-        topic: that it came by: the name that was subscribed to; the name of another server may stand before it.
+        topic: the topic, by the name that was subscribed to; another server's name may precede it.
         content: its attributes and data.
     """
 
@@ -171,18 +170,18 @@ class Received:
 
     @property
     def sections(self) -> tuple[SmqpSection, ...]:
-        """Its data; there may be none."""
+        """Its sections of data, possibly none."""
         return self.content.sections
 
     @property
     def data(self) -> bytes:
-        """The octets of its first section, none if there is none."""
+        """The octets of its first section, empty if it has no sections."""
         return self.content.sections[0].data if self.content.sections else b""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """Something was done to a topic: ADDED, RENAME, DELETED or KEYWORDS, with the new name or keywords."""
+    """A change of a topic: ADDED, RENAME, DELETED or KEYWORDS, with the new name or keywords."""
 
     topic: str
     action: str
@@ -191,7 +190,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberCount:
-    """So many subscribe to a topic now. With none, a publisher may save itself the trouble."""
+    """The current number of subscribers to a topic. With 0 there is no need to publish."""
 
     topic: str
     count: int
@@ -206,10 +205,10 @@ class DefaultTimeout:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The server will not be there after so many seconds; 0 is now."""
+    """The announcement that the server will end after `seconds`; 0 is now."""
 
     seconds: Timeout
 
 
 Told = TopicChange | SubscriberCount | DefaultTimeout | Goodbye
-"""A notification that is no message."""
+"""A notification other than a message."""

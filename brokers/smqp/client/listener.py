@@ -1,6 +1,6 @@
-"""Where a client is notified: it listens, the server connects, one connection at a time.
+"""The listener for notifications: the client listens, and the server connects, with one connection at a time.
 
-Spec: SMQP 4.1.12: the client takes a message, says `310 ACK`, and acts on it once the server said so too.
+Spec: SMQP 4.1.12: the client takes a message, sends `310 ACK`, and acts on it once the server has sent that too.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ log = logging.getLogger(__name__)
 RECEIVE_OCTETS: Final = 64 * 1024
 
 ACCEPT_PAUSE_SECONDS: Final = 0.1
-"""Seconds until it is tried again, where a connection could not be taken."""
+"""Pause after a connection could not be accepted, in seconds."""
 
 ACK: Final = format_reply(plain(ReplyCode.ACKNOWLEDGED))
 REFUSED: Final = format_reply(plain(ReplyCode.UNAVAILABLE))
 
 
 class Hearer(Protocol):
-    """What is done with notifications. Called on the listener's thread, one after the other."""
+    """Takes notifications. Called on the listener's thread, one after the other."""
 
     def take(self, heard: ReceivedCommand) -> bool:
-        """Take charge of a message; False if that is not possible now, so that it comes again."""
+        """Take a message; return False if that is not possible now, so that it comes again."""
 
     def confirmed(self, heard: ReceivedCommand) -> None:
-        """The server knows that the message was taken, and never sends it again."""
+        """Note that the server knows that the message was taken, and will not send it again."""
 
     def doubted(self, heard: ReceivedCommand) -> None:
-        """The connection ended before the server said so: it may send the message again, or not."""
+        """Note that the connection ended before the server confirmed: it may send the message again, or not."""
 
     def notice(self, heard: ReceivedCommand) -> None:
-        """Something that is no message was told."""
+        """Take a notification other than a message."""
 
     def ended(self) -> None:
-        """The connection by which messages came ended, or another takes its place: do not wait in `take`."""
+        """Note that the notify connection has ended, or another takes its place: `take` must not wait any longer."""
 
 
 class NotifyListener:
-    """Listens at a port of its own.
+    """Listens for the notify connections of a server.
 
     Attributes:
-        port: where it listens.
+        port: the port at which it listens.
         is_connected: set when the server has connected.
 
     Args:
         host: the address to listen at.
-        port: 0 for any that is free.
-        server_address: the only one that connections are taken from.
-        hearer: gets the notifications.
-        secure: makes the TLS of a connection, if there is any.
-        dialect: how to read.
-        limits: what a line and a message may have.
-        ack_timeout: seconds to wait for the server's acknowledgement.
-        on_end: called when a connection ended.
+        port: the port to listen at, 0 for any free port.
+        server_address: the only address from which connections are accepted.
+        hearer: takes the notifications.
+        secure: starts TLS on a connection, if TLS is used.
+        dialect: the dialect to read.
+        limits: the limits of lines and messages.
+        ack_timeout: maximum time to wait for the server's acknowledgement, in seconds.
+        on_end: called when a connection has ended.
 
     Raises:
         OSError: the port cannot be listened at.
@@ -103,7 +103,7 @@ class NotifyListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more, and end the connection that there is."""
+        """Stop listening, and end the current connection."""
         with self._lock:
             self._is_closed.set()
             current, self._current = self._current, None
@@ -120,22 +120,22 @@ class NotifyListener:
         while not self._is_closed.is_set():
             try:
                 connection, (host, *_) = self._socket.accept()
-            except OSError as error:  # closed, a server that left at once, or there are no more files to be had
+            except OSError as error:  # the listener was closed, the server left at once, or no more files can be opened
                 if not self._is_closed.wait(ACCEPT_PAUSE_SECONDS):
-                    log.warning("a notify connection could not be taken: %s", error)
+                    log.warning("a notify connection could not be accepted: %s", error)
                 continue
             if host != self._server_address:
-                log.warning("%s is not the server, and may not notify", host)
+                log.warning("%s is not the server, so its notify connection was refused", host)
                 connection.close()
                 continue
             try:
                 self._begin(connection)
-            except RuntimeError as error:  # there are no more threads to be had
-                log.warning("a notify connection could not be taken: %s", error)
+            except RuntimeError as error:  # no more threads can be started
+                log.warning("a notify connection could not be accepted: %s", error)
                 self._let_go(connection)
 
     def _begin(self, connection: socket.socket) -> None:
-        """Let the newest connection be the one that counts; that before it has ended, or is about to."""
+        """Make the newest connection the current one; the one before it has ended, or is about to."""
         with self._lock:
             if self._is_closed.is_set():
                 connection.close()
@@ -172,20 +172,20 @@ class NotifyListener:
         self._on_end()
 
     def _secured(self, connection: socket.socket) -> socket.socket:
-        """Make the TLS of a connection; what comes out of it takes its place, to be ended by others."""
+        """Start TLS on a connection; the secure socket takes its place, so that others can end it."""
         connection.settimeout(self._ack_timeout)
         secured = self._secure(connection)
         secured.settimeout(None)
         with self._lock:
             if self._current is not connection:
                 secured.close()
-                raise ConnectionAbortedError("another took its place, or nobody listens any more")
+                raise ConnectionAbortedError("another connection took its place, or the listener was closed")
             self._current = secured
         return secured
 
 
 class _Conversation:
-    """What is said on one notify connection."""
+    """The dialogue on one notify connection."""
 
     def __init__(
         self, connection: socket.socket, hearer: Hearer, dialect: SmqpDialect, limits: SmqpLimits, ack_timeout: float
@@ -196,7 +196,7 @@ class _Conversation:
         self._ack_timeout = ack_timeout
 
     def run(self) -> None:
-        """Hear notifications until the connection ends."""
+        """Read notifications until the connection ends."""
         while True:
             heard = self._reader.next()
             if heard is None:
@@ -215,7 +215,7 @@ class _Conversation:
                 self._hearer.notice(heard)
 
     def _message(self, heard: ReceivedCommand) -> bool:
-        """Take a message in two phases; False if the connection ended within."""
+        """Take a message in two phases; return False if the connection ended meanwhile."""
         if not self._hearer.take(heard):
             self._connection.sendall(REFUSED)
             return True
@@ -250,7 +250,7 @@ class _Conversation:
 
 
 def _is_identified(heard: ReceivedCommand) -> bool:
-    """Say whether a message has what tells it from others (SM-167)."""
+    """Say whether a message has a Smuid, which identifies it (SM-167)."""
     return heard.content is not None and bool(heard.content.attributes.text("Smuid"))
 
 

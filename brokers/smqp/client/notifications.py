@@ -1,8 +1,8 @@
-"""What a client does with notifications: keeps messages, and hands messages and news over to callbacks.
+"""The client's part of notifications: it stores messages, and hands messages and other notifications to callbacks.
 
-Callbacks run on a thread of their own, one at a time and in order. Receipts and replies are told apart from other
-messages. What nobody in this program has subscribed to yet waits: a subscription of an earlier run delivers at once
-after login.
+Callbacks run on a separate thread, one at a time and in order. Receipts and replies are separated from other messages.
+Messages without a callback wait until this program subscribes: subscriptions of an earlier run deliver right after
+login.
 
 Spec: SMQP 4.1.8 (receipts and replies come by the login topic), 4.1.12.
 """
@@ -43,16 +43,16 @@ log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Received], None]
 PAUSE_SECONDS: Final = 1.0
-"""Before what the inbox could not do is tried again."""
+"""Seconds until an operation that failed in the inbox is tried again."""
 
 CALLBACK_FAILED: Final = "a callback failed for %s"
 
 
 class InboxHandover:
-    """The way from the inbox to callbacks.
+    """Hands over messages from the inbox to callbacks.
 
-    A message is taken out of the inbox when its callback returned, or raised, which is logged. If the program ends
-    within a callback, the message is handed over again by the next program with the same inbox.
+    A message is removed from the inbox when its callback has returned or raised; exceptions are logged. If the program
+    ends during a callback, the next program with the same inbox hands over the message again.
     """
 
     def __init__(self, inbox: Inbox, dialect: SmqpDialect, limits: SmqpLimits) -> None:
@@ -61,7 +61,7 @@ class InboxHandover:
         self._limits = limits
         self._lock = Lock()
         self._registered: dict[str, OnMessage] = {}
-        self._callbacks: dict[str, OnMessage] = {}  # of them, those whose turn has come
+        self._callbacks: dict[str, OnMessage] = {}  # the registered ones whose turn has come
         self._unclaimed: list[str] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._deadlines = Deadlines("smqp inbox")
@@ -71,28 +71,28 @@ class InboxHandover:
         self._thread.start()
 
     def register(self, pattern: str, on_message: OnMessage) -> None:
-        """Hand over what a pattern covers, also what has waited for that, and that first."""
+        """Hand over the messages that a pattern covers, those already waiting first."""
         with self._lock:
             self._registered[fold(pattern)] = on_message
         self._tasks.put(partial(self._begin, fold(pattern), on_message))
 
     def unregister(self, pattern: str) -> None:
-        """Hand over no more of what a pattern covers."""
+        """Stop handing over the messages that a pattern covers."""
         with self._lock:
             for known in (self._registered, self._callbacks):
                 for each in [each for each in known if covers(fold(pattern), each)]:
                     del known[each]
 
     def message(self, smuid: str) -> None:
-        """Hand over a message of the inbox soon."""
+        """Queue a message of the inbox to be handed over."""
         self._tasks.put(partial(self._give, smuid))
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call a function soon, in its turn."""
+        """Queue a function to be called."""
         self._tasks.put(function)
 
     def close(self) -> None:
-        """Hand over what came before, then nothing more, and close the inbox; a callback does not wait for that."""
+        """Hand over everything queued so far, then close the inbox; do not wait for that if a callback calls this."""
         self._deadlines.close()
         self._tasks.put(None)
         if current_thread() is not self._thread:
@@ -104,10 +104,10 @@ class InboxHandover:
                 task()
             except Exception:
                 log.exception(CALLBACK_FAILED, "a notification")
-        self._inbox.close()  # not before: a callback that closes the client has taken its message
+        self._inbox.close()  # only now: the message of a callback that closes the client must still be noted as given
 
     def _begin(self, pattern: str, on_message: OnMessage) -> None:
-        """Hand over what has waited, in order: what came before this has had its turn, what came later has it next."""
+        """Hand over the waiting messages, in order; later ones come after them."""
         with self._lock:
             if self._registered.get(pattern) is on_message:
                 self._callbacks[pattern] = on_message
@@ -118,7 +118,7 @@ class InboxHandover:
     def _give(self, smuid: str) -> None:
         try:
             found = self._inbox.read(smuid)
-        except sqlite3.Error as error:  # as on a disk that is full or fails
+        except sqlite3.Error as error:  # such as a disk that is full or fails
             self._try_later(partial(self._give, smuid), error)
             return
         if found is None:
@@ -136,20 +136,20 @@ class InboxHandover:
     def _note_given(self, smuid: str) -> None:
         try:
             self._inbox.given(smuid)
-        except sqlite3.Error as error:  # until it is noted, another program would hand the message over again
+        except sqlite3.Error as error:  # unless this is noted, the next program would hand over the message again
             self._try_later(partial(self._note_given, smuid), error)
 
     def _try_later(self, task: Callable[[], None], error: sqlite3.Error) -> None:
-        log.warning("the inbox cannot be used, which is tried again in %g s: %s", PAUSE_SECONDS, error)
+        log.warning("the inbox cannot be used, trying again in %g s: %s", PAUSE_SECONDS, error)
         self._deadlines.call_at(monotonic() + PAUSE_SECONDS, partial(self._tasks.put, task))
 
     def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
-        """Find the callback of the most exact pattern; without one the message waits."""
+        """Return the callback of the most exact pattern; without one the message waits."""
         folded = fold(topic[topic.find("/") :])
         with self._lock:
             matching = [each for each in self._callbacks if covers(each, folded)]
             if not matching:
-                # The context of another server may itself have slashes.
+                # The context of another server may have slashes itself.
                 matching = [each for each in self._callbacks if fold(topic).endswith(each)]
             if matching:
                 return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
@@ -158,7 +158,7 @@ class InboxHandover:
 
 
 def read_content(octets: bytes, dialect: SmqpDialect, limits: SmqpLimits) -> SmqpMessage:
-    """Read a message as it was kept."""
+    """Read a stored message."""
     reader = CommandReader(limits, dialect)
     assert reader.begin(str(CommandKind.PUBLISH_MESSAGE) + " /kept 1") is None
     reader.feed(octets)
@@ -171,11 +171,11 @@ def read_content(octets: bytes, dialect: SmqpDialect, limits: SmqpLimits) -> Smq
 T = TypeVar("T", bound=Told)
 
 MAX_EXPECTED_RECEIPTS: Final = 100_000
-"""Receipts and replies that may be waited for; the oldest is given up for one more."""
+"""Maximum numbers of expected receipts and of expected replies; beyond it the oldest is dropped."""
 
 
 class ClientHearer:
-    """Takes notifications for a client: a `Hearer`."""
+    """The `Hearer` of a client."""
 
     def __init__(self, inbox: Inbox, options: ClientOptions) -> None:
         self._inbox = inbox
@@ -191,7 +191,7 @@ class ClientHearer:
         for smuid in inbox.waiting(InboxState.HELD):
             self._doubt(smuid)
 
-    # What the client asks for
+    # For the client
 
     def own_topic(self, topic: str) -> None:
         """Take receipts and replies from the login topic."""
@@ -199,24 +199,24 @@ class ClientHearer:
         self._handing.register(topic, self._on_login_topic)
 
     def register(self, pattern: str, on_message: OnMessage) -> None:
-        """Hand over what a pattern covers; of the login topic, what is no receipt or reply that was asked for."""
+        """Hand over the messages that a pattern covers; of the login topic, all but expected receipts and replies."""
         if fold(pattern) == fold(self._own_topic):
             self._on_own = on_message
         else:
             self._handing.register(pattern, on_message)
 
     def unregister(self, pattern: str) -> None:
-        """Hand over no more of what a pattern covers."""
+        """Stop handing over the messages that a pattern covers."""
         self._handing.unregister(pattern)
 
     def on(self, what: type[T], callback: Callable[[T], None]) -> None:
-        """Call back with each notification of a type."""
+        """Call `callback` with each notification of a type."""
         self._callbacks[what] = callback
 
     def expect(
         self, cmuid: str, *, receipt: bool, reply: bool
     ) -> tuple[Future[Received] | None, Future[Received] | None]:
-        """Make the futures of a message that asks for a receipt or a reply."""
+        """Return the futures of the receipt and the reply of a message, None for one that is not asked for."""
         with self._lock:
             return (
                 _expect(self._receipts, cmuid) if receipt else None,
@@ -224,13 +224,13 @@ class ClientHearer:
             )
 
     def forget(self, cmuid: str) -> None:
-        """Expect nothing for a message that was not published."""
+        """Stop expecting a receipt and a reply for a message that was not published."""
         with self._lock:
             self._receipts.pop(cmuid, None)
             self._replies.pop(cmuid, None)
 
     def close(self) -> None:
-        """End, once what came before was handed over; what nobody took stays in the inbox."""
+        """Close, once all queued messages are handed over; those without a callback stay in the inbox."""
         self._deadlines.close()
         self._handing.close()
         with self._lock:
@@ -238,20 +238,20 @@ class ClientHearer:
         for future in left:
             future.cancel()
 
-    # What the listener hears
+    # For the listener
 
     def take(self, heard: ReceivedCommand) -> bool:
-        """Keep a message, before it is acknowledged."""
+        """Store a message before it is acknowledged."""
         assert heard.command is not None
         assert heard.content is not None
         self._inbox.hold(_smuid(heard), heard.command.topic, heard.content.written())
         return True
 
     def confirmed(self, heard: ReceivedCommand) -> None:
-        """Hand a message over, if that was not done before.
+        """Hand over a message, unless that was done before.
 
-        What is in doubt of the same topic goes first: the server sends a topic's messages in their order, so it knows
-        that those were taken. If it does not, as a message with priority overtook them, they are known when they come.
+        Messages of the same topic that are in doubt go first: the server sends the messages of a topic in order, so it
+        knows that those were taken. If a message with priority overtook them and they come again, they are recognized.
         """
         assert heard.command is not None
         for smuid in self._inbox.doubtful(heard.command.topic, _smuid(heard)):
@@ -260,7 +260,7 @@ class ClientHearer:
             self._handing.message(_smuid(heard))
 
     def doubted(self, heard: ReceivedCommand) -> None:
-        """Wait whether a message comes again; if not, hand it over."""
+        """Wait for a message to come again; hand it over if it does not."""
         self._doubt(_smuid(heard))
 
     def _doubt(self, smuid: str) -> None:
@@ -271,14 +271,14 @@ class ClientHearer:
             self._handing.message(smuid)
 
     def notice(self, heard: ReceivedCommand) -> None:
-        """Call back with what was told, if somebody wants to know."""
+        """Pass a notification to its callback, if there is one."""
         told = told_of(heard)
         callback = None if told is None else self._callbacks.get(type(told))
         if callback is not None:
             self._handing.call(partial(callback, told))
 
     def ended(self) -> None:
-        """Nothing waits."""
+        """Do nothing: `take` never waits."""
 
     def _on_login_topic(self, received: Received) -> None:
         attributes = received.attributes
@@ -292,11 +292,11 @@ class ClientHearer:
         if self._on_own is not None:
             self._on_own(received)
         else:
-            log.info("nobody expected %s on the login topic", received.smuid)
+            log.info("message %s on the login topic was not expected", received.smuid)
 
 
 def told_of(heard: ReceivedCommand) -> Told | None:
-    """Say what a notification that is no message tells; None for what it should not be."""
+    """Return the event of a notification other than a message, or None if it is malformed."""
     command: Command | None = heard.command
     assert command is not None
     if command.kind is Notice.TOPIC:

@@ -1,4 +1,4 @@
-"""How a client is set up."""
+"""The options of a client."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from brokers.smqp.protocol.messages import SmqpLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client is set up; times are seconds.
+    """The options of a client; times are in seconds.
 
     Attributes:
-        tls: makes it SMQPS.
-        notify_host: where to listen; by default at the address that the server is reached from.
-        notify_port: the port to listen at; 0 for any, 721 where the server is never told.
-        timeout: that connecting, and each reply, may take.
-        ack_timeout: to wait for the server's part of an acknowledgement.
-        in_doubt: after which a message is handed over whose acknowledgement the server did not confirm (SM-164).
-        keepalive: of silence after which the connection is tried.
-        check: between two looks whether what a consumer of `brokers` subscribed to is there still.
-        renew: shortest and longest time between attempts to make a lost connection anew; None does not.
-        dialect: how to read and write.
-        limits: what a line and a message may have.
+        tls: the SSL context for SMQPS; None for SMQP without TLS.
+        notify_host: the address to listen at; by default the client's address on the command connection.
+        notify_port: the port to listen at; 0 for any free port, 721 if the server is not told the port.
+        timeout: maximum time for connecting, and for each reply.
+        ack_timeout: maximum time to wait for the server's part of an acknowledgement.
+        in_doubt: time after which a message is handed over even if the server has not confirmed its acknowledgement
+            (SM-164).
+        keepalive: time of silence after which the connection is checked.
+        check: interval of the checks whether the subscription of a consumer of `brokers` still exists.
+        renew: shortest and longest time between attempts to re-establish a lost connection; None for no attempts.
+        dialect: the dialect to read and write.
+        limits: the limits of lines and messages.
     """
 
     tls: ssl.SSLContext | None = None

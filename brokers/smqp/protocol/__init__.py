@@ -1,4 +1,4 @@
-"""The SMQP protocol itself: words, identifiers, topics, commands, replies and messages, read and written. No I/O.
+"""The SMQP protocol: reads and writes words, identifiers, topics, commands, replies and messages. No I/O.
 
-Client and server both build on it. Nothing here opens a socket, reads a clock or keeps a message.
+Client and server build on it. Nothing here opens a socket, reads a clock or stores a message.
 """

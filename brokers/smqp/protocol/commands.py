@@ -1,6 +1,6 @@
-"""The commands: one table of their words and arguments, from which they are read and written. No I/O.
+"""The commands: one table of their words and arguments, by which they are read and written. No I/O.
 
-Each argument has a function that reads it from a line and one that writes it. What commands do belongs in the
+Each argument has a function that reads it from a line and one that writes it. The effects of commands belong in the
 server.
 
 Spec: SMQP 4.1 (commands, abbreviations), 4.1.1 to 4.1.16, 4.1.12 (NOTIFY, which the server sends); SMQP 7.
@@ -36,7 +36,7 @@ Fields = Mapping[str, Any]
 
 
 class Argument(NamedTuple):
-    """One argument: `read` takes it from a line as fields of a `Command`, `write` gives its text, or '' for none."""
+    """An argument: `read` takes it from a line as fields of a `Command`, `write` returns its text, '' if absent."""
 
     read: Callable[[Scanner, SmqpDialect], Fields]
     write: Callable[[Command, SmqpDialect], str]
@@ -57,7 +57,7 @@ def _word(field: str, what: str, *, special: bool = False) -> Argument:
 def _read_method(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     method, slash, version = scanner.word("the authentication method").partition("/")
     if not (method and slash and version):
-        raise bad("an authentication method is a name, a slash and a version, as CLEAR/1.0")
+        raise bad("an authentication method must be a name, a slash and a version, such as CLEAR/1.0")
     return {"method": method.upper(), "version": version}
 
 
@@ -74,18 +74,18 @@ def _topic(field: str, *, root: bool = False, wildcard: bool = False, everything
 
 
 def _read_published(scanner: Scanner, dialect: SmqpDialect) -> Fields:
-    """Read a topic, before which the context of another server may stand; which is which the message's Smuid says."""
+    """Read a topic that may follow the context of another server; the message's Smuid tells them apart."""
     text = scanner.word("a topic")
     if text.startswith("/"):
         parse_topic(text, dialect)
     elif "/" not in text:
-        raise bad(f"a topic begins with '/': {text[:80]!r}")
+        raise bad(f"a topic must begin with '/', got {text[:80]!r}")
     return {"topic": text}
 
 
 def _read_keywords(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     if scanner.is_at_end:
-        raise bad("keywords are missing; none is written ()")
+        raise bad("keywords are missing; an empty list is written ()")
     return {"keywords": scanner.keywords()}
 
 
@@ -101,7 +101,7 @@ def _read_target(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     if scanner.peek() != ">":
         return {}
     sign = scanner.plain_word()
-    text = sign[1:] or scanner.word("the topic that a virtual one leads to")
+    text = sign[1:] or scanner.word("the target of a virtual topic")
     return {"target": parse_topic(text, dialect)}
 
 
@@ -128,7 +128,7 @@ def _write_since(command: Command, dialect: SmqpDialect) -> str:
 def _read_port(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     port = parse_number(scanner.word("a port"), "a port")
     if not 0 < port < 65536:
-        raise bad(f"a port is a number from 1 to 65535: {port}")
+        raise bad(f"a port must be a number from 1 to 65535, got {port}")
     return {"port": port}
 
 
@@ -186,7 +186,7 @@ OPTIONAL_TIMEOUT: Final = Argument(_read_optional_timeout, _write_optional_timeo
 
 
 class CommandKind(StrEnum):
-    """Every command, by the words that it is written with."""
+    """Every command, by its words."""
 
     LOGIN = "LOGIN"
     PASSWORD = "PASS"  # noqa: S105 - a word of the protocol
@@ -228,7 +228,7 @@ class CommandKind(StrEnum):
 
 
 class Notice(StrEnum):
-    """Every notification, by the words that it is written with."""
+    """Every notification, by its words."""
 
     MESSAGE = "NOTIFY MESSAGE"
     TOPIC = "NOTIFY TOPIC"
@@ -239,7 +239,7 @@ class Notice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command or notification; what its kind has no argument for is as it is by default."""
+    """A command or notification; fields that are not arguments of its kind have their defaults."""
 
     kind: CommandKind | Notice
     topic: str = ""
@@ -259,7 +259,7 @@ class Command:
 
 
 class CommandForm(NamedTuple):
-    """How a command is spelled: for each word its spellings, with the one to write first; then arguments."""
+    """The form of a command: the spellings of each word, with the one to write first, and the arguments."""
 
     words: tuple[str, ...]
     arguments: tuple[Argument, ...] = ()
@@ -323,21 +323,21 @@ NOTICES: Final[Mapping[Notice, tuple[CommandForm, ...]]] = {
         CommandForm(("NOTIFY", "BYE"), (OPTIONAL_TIMEOUT,)),
     ),
 }
-"""The first form is written; the second is only in examples of the draft, and read."""
+"""The first form is read and written; a second one, from examples of the draft, is only read."""
 
 WITH_MESSAGE: Final[frozenset[CommandKind | Notice]] = frozenset(
     {CommandKind.PUBLISH_MESSAGE, CommandKind.PUBLISH_REPLY, Notice.MESSAGE}
 )
-"""After these a message follows on the wire, also if the command itself is refused."""
+"""Commands that are followed by a message on the wire, even if the command itself is refused."""
 
 WITH_ATTRIBUTES: Final[frozenset[CommandKind | Notice]] = frozenset({Notice.TOPIC, Notice.SUBSCRIBERS})
-"""After these a block of attributes follows, up to an empty line."""
+"""Notifications that are followed by a block of attributes, up to an empty line."""
 
 Branch: TypeAlias = dict[str, Union["Branch", tuple[CommandKind | Notice, CommandForm]]]
 
 
 def _tree(forms: list[tuple[CommandKind | Notice, CommandForm]]) -> Branch:
-    """Arrange commands by their words, in every spelling."""
+    """Arrange commands in a tree by their words, in every spelling."""
     tree: Branch = {}
     for kind, form in forms:
         branches = [tree]
@@ -361,7 +361,7 @@ FROM_SERVERS: Final = _tree([(notice, form) for notice, forms in NOTICES.items()
 
 
 class BadCommandError(RefusedError):
-    """A line that is no command; `kind` is set where its words were understood and an argument was not."""
+    """A line whose words are a command of `kind`, but whose arguments are invalid."""
 
     def __init__(self, error: RefusedError, kind: CommandKind | Notice) -> None:
         super().__init__(error.code, error.why)
@@ -369,17 +369,17 @@ class BadCommandError(RefusedError):
 
 
 def parse_command(line: str, dialect: SmqpDialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> Command:
-    """Read a line.
+    """Read a command from a line.
 
     Raises:
-        BadCommandError: 400 for arguments.
-        RefusedError: 501 for a verb or resource that does not exist, 400 for a resource that is missing.
+        BadCommandError: 400: an argument is invalid.
+        RefusedError: 501: the verb or resource is unknown; 400: the resource is missing.
     """
     scanner = Scanner(line)
     kind, form = _find(scanner, tree)
     if kind is CommandKind.REMOVE_MESSAGE and not dialect.remove_message:
         raise RefusedError(
-            ReplyCode.NOT_IMPLEMENTED, "REMOVE MESSAGE is of later revisions; the dialect does not have it"
+            ReplyCode.NOT_IMPLEMENTED, "REMOVE MESSAGE is from later revisions; the dialect does not have it"
         )
     fields: dict[str, Any] = {}
     try:
@@ -397,10 +397,10 @@ def _find(scanner: Scanner, branch: Branch) -> tuple[CommandKind | Notice, Comma
     while True:
         word = scanner.plain_word()
         if not word:
-            raise bad(f"a word is missing; known are {', '.join(sorted(branch))}")
+            raise bad(f"a word is missing; it must be one of {', '.join(sorted(branch))}")
         found = branch.get(word.upper())
         if found is None:
-            why = f"{word[:80]!r} is not known; known are {', '.join(sorted(branch))}, and no other abbreviations"
+            why = f"a word must be one of {', '.join(sorted(branch))}, without other abbreviations, got {word[:80]!r}"
             raise RefusedError(ReplyCode.NOT_IMPLEMENTED, why)
         if isinstance(found, tuple):
             return found
@@ -408,17 +408,17 @@ def _find(scanner: Scanner, branch: Branch) -> tuple[CommandKind | Notice, Comma
 
 
 def format_command(command: Command, dialect: SmqpDialect = STRICT) -> bytes:
-    """Write a command, and the empty line after it where that is customary.
+    """Write a command, followed by an empty line if that is customary.
 
     Raises:
-        ValueError: an argument that no line carries.
+        ValueError: an argument has a line break.
     """
     kind = command.kind
     form = COMMANDS[kind] if isinstance(kind, CommandKind) else NOTICES[kind][0]
     parts = [*kind.split(), *(argument.write(command, dialect) for argument in form.arguments)]
     line = " ".join(part for part in parts if part)
     if "\r" in line or "\n" in line:
-        raise ValueError("an argument of a command has a line break")
+        raise ValueError("an argument of a command must not have a line break")
     return f"{line}\r\n{'' if kind in BARE else EMPTY}".encode()
 
 
@@ -426,4 +426,4 @@ EMPTY: Final = "\r\n"
 BARE: Final[frozenset[CommandKind | Notice]] = (
     WITH_MESSAGE | WITH_ATTRIBUTES | {CommandKind.LOGIN, CommandKind.PASSWORD}
 )
-"""After these no empty line is customary: nothing, or what belongs to them, follows."""
+"""Commands after which no empty line is customary: nothing follows, or a message or attributes."""

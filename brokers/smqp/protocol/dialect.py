@@ -1,7 +1,7 @@
-"""Where the draft contradicts itself or says nothing: what is read and written, as switches with names.
+"""Named switches for reading and writing where the draft contradicts itself or says nothing.
 
-The draft has two revisions of its own within it: its grammar and its examples. `STRICT` reads what either allows and
-writes what most examples show; `LENIENT` reads also what implementers of the examples would send.
+The draft describes two protocols: its grammar and its examples differ. `STRICT` reads what either allows and writes
+what most examples show; `LENIENT` also reads what implementers of the examples would send.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class DateForm(StrEnum):
-    """The three ways in which a date is written; all are read."""
+    """The three forms of dates; all of them are read."""
 
     EXAMPLES = "mmddyyyy"
     GRAMMAR = "ddmmyyyy"
@@ -21,15 +21,15 @@ class DateForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmqpDialect:
-    """How one side reads and writes.
+    """The way in which one side reads and writes.
 
     Attributes:
-        bare_line_feeds: a line may end with LF alone (else CRLF only).
-        wrong_lengths: a Content-Length that ends within a line is taken to mean that line's end.
-        bare_login: a client is content with a 200 after PASS that has no attributes.
-        remove_message: the command REMOVE MESSAGE of later revisions exists; without it messages go by time alone.
-        unicode_topics: letters of topics may be any; else those of ASCII.
-        dates: how dates are written, and which of day and month comes first where both could.
+        bare_line_feeds: whether a line may end with LF alone, instead of CRLF only.
+        wrong_lengths: whether a Content-Length that ends within a line means the end of that line.
+        bare_login: whether a client accepts a 200 after PASS without attributes.
+        remove_message: whether the command REMOVE MESSAGE of later revisions exists; without it messages only expire.
+        unicode_topics: whether topics may have any letters, instead of ASCII letters only.
+        dates: the form in which dates are written, which also decides between day and month in ambiguous dates.
     """
 
     bare_line_feeds: bool = False

@@ -1,4 +1,4 @@
-"""What each side hears, as events: commands with their messages, notifications, replies. No I/O.
+"""Turns octets into events for each side: commands with their messages, notifications, replies. No I/O.
 
 Spec: SMQP 4 (the server's first line), 4.1 (commands), 4.1.12 (notifications), Appendix A (replies).
 """
@@ -26,14 +26,14 @@ from brokers.smqp.protocol.replies import ProtocolError, RefusedError, ReplyCode
 from brokers.smqp.protocol.words import text_of
 
 MAX_NOTICE_ATTRIBUTES: Final = 16
-PASSED_OVER: Final = RefusedError(ReplyCode.UNAUTHORIZED, "messages are not taken from who is not logged in")
+PASSED_OVER: Final = RefusedError(ReplyCode.UNAUTHORIZED, "messages are accepted only after a login")
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCommand:
-    """One command or notification, with what followed it; `refusal` says why it cannot be carried out, if so.
+    """A command or notification, with the message or attributes after it.
 
-    `command` is None where even its words were not understood.
+    `refusal` says why it cannot be executed, or is None. `command` is None if its words were not understood.
     """
 
     command: Command | None
@@ -43,11 +43,11 @@ class ReceivedCommand:
 
 
 class CommandReader:
-    """Turns octets into what was heard, one at a time; empty lines between commands are passed over.
+    """Turns octets into commands or notifications, one at a time; empty lines between them are skipped.
 
     Attributes:
-        takes_messages: what follows a command is read; else it is passed over to its end, and nothing of it is kept:
-            `ReceivedCommand.content` is None then.
+        takes_messages: whether messages after commands are read; else they are skipped to their end, and
+            `ReceivedCommand.content` is None.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class CommandReader:
         self._refusal: RefusedError | None = None
 
     def __len__(self) -> int:
-        """Count the octets that wait to be read."""
+        """Return the number of octets that have not been read yet."""
         return len(self._octets)
 
     @property
     def is_between(self) -> bool:
-        """Whether the next line would be the first of something."""
+        """Whether the next line is the first of a command or notification."""
         return self._message is None and self._block is None
 
     def feed(self, data: bytes) -> None:
@@ -77,10 +77,10 @@ class CommandReader:
         self._octets.feed(data)
 
     def line(self) -> str | None:
-        """Take a line that is neither command nor empty, such as `310 ACK`; None if it is not whole yet.
+        """Take the next line that is not empty, such as `310 ACK`; return None if it is incomplete.
 
         Raises:
-            RefusedError: it cannot be read.
+            RefusedError: the line cannot be read.
         """
         while self.is_between:
             try:
@@ -94,7 +94,7 @@ class CommandReader:
         return None
 
     def next(self) -> ReceivedCommand | None:
-        """Take what was heard next; None if it is not whole yet."""
+        """Take the next command or notification; return None if it is incomplete."""
         while True:
             if self._message is not None:
                 return self._after_message()
@@ -110,7 +110,7 @@ class CommandReader:
                 return heard
 
     def begin(self, text: str) -> ReceivedCommand | None:
-        """Take a line as the first of something; return what was heard, or None if more belongs to it."""
+        """Take the first line of a command or notification; return it, or None if more lines belong to it."""
         self._command = self._refusal = None
         kind = None
         try:
@@ -149,7 +149,7 @@ class CommandReader:
                 text = text_of(line)
                 if text:
                     if len(self._block) >= MAX_NOTICE_ATTRIBUTES:
-                        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, "a notification with too many attributes")
+                        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, "a notification has too many attributes")
                     self._block.append(parse_line(text))
                     continue
             except TooLongError as error:
@@ -163,7 +163,7 @@ class CommandReader:
 
 
 def notice_reader(limits: SmqpLimits, dialect: SmqpDialect) -> CommandReader:
-    """Make the reader of what a server sends on a notify connection."""
+    """Make the reader of a server's notifications."""
     return CommandReader(limits, dialect, tree=FROM_SERVERS)
 
 
@@ -174,7 +174,7 @@ BANNER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """The server's first line. What follows the version is optional, and text that is no status is ignored."""
+    """The server's first line. The text after the version is optional, and ignored if it is not a status."""
 
     major: int
     minor: int
@@ -186,14 +186,14 @@ def parse_banner(line: str) -> Banner:
     """Read the server's first line.
 
     Raises:
-        ProtocolError: it is no server of SMQP, or one of another major version.
+        ProtocolError: the peer is not an SMQP server, or has another major version.
     """
     found = BANNER.fullmatch(line)
     if found is None:
-        raise ProtocolError(f"a server of SMQP begins with 'SMQP/1.0 Ready.'; seen: {line[:80]!r}")
+        raise ProtocolError(f"an SMQP server must begin with 'SMQP/1.0 Ready.', got {line[:80]!r}")
     major, minor, status, server = found.groups()
     if int(major) != 1:
-        raise ProtocolError(f"the server speaks SMQP {major}.{minor}, and this side 1.0")
+        raise ProtocolError(f"the server must speak SMQP 1, got {major}.{minor}")
     return Banner(int(major), int(minor), (status or "ready").lower() == "ready", server or "")
 
 
@@ -218,10 +218,10 @@ class ReplyReader:
         self._octets.feed(data)
 
     def line(self) -> str | None:
-        """Take a line that is not empty; None if it is not whole yet.
+        """Take the next line that is not empty; return None if it is incomplete.
 
         Raises:
-            ProtocolError: it cannot be read.
+            ProtocolError: the line cannot be read.
         """
         while True:
             try:
@@ -234,10 +234,10 @@ class ReplyReader:
                 raise ProtocolError(f"the server sent a line that cannot be read: {error}") from None
 
     def reply(self) -> SmqpReply | None:
-        """Take a reply; None if it is not whole yet.
+        """Take the next reply; return None if it is incomplete.
 
         Raises:
-            ProtocolError: what came is no reply.
+            ProtocolError: a line is not part of a reply.
         """
         while (line := self.line()) is not None:
             try:
@@ -248,10 +248,10 @@ class ReplyReader:
         return None
 
     def content(self) -> SmqpMessage | None:
-        """Take a message that follows a reply; None if it is not whole yet.
+        """Take the next message that follows a reply; return None if it is incomplete.
 
         Raises:
-            ProtocolError: what came is no message.
+            ProtocolError: the message cannot be read.
         """
         if self._message is None:
             self._message = MessageReader(self._octets, self._limits, self._dialect)

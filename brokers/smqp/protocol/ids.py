@@ -1,7 +1,7 @@
-"""Identifiers of messages (Smuid, Cmuid, number sets as in GET and LIST), dates, timeouts. No I/O, no clock.
+"""Identifiers of messages (Smuid, Cmuid, sets of numbers as in GET and LIST), dates, timeouts. No I/O, no clock.
 
-Dates and timeouts are read in every form that the draft shows. A date is an aware `datetime` in UTC; a timeout is
-seconds, or None for one that never ends (of a state message).
+Dates and timeouts are read in every form that the draft shows. A date is an aware `datetime` in UTC; a timeout is in
+seconds, or None if it never ends (for a state message).
 
 Spec: SMQP 4.1.3.2, 4.1.12.1, 4.1.13.1, 7; SMQP 7 (date-time, timeout), 4.1.8.1; what the examples show instead.
 """
@@ -27,7 +27,7 @@ EVERY: Final[Ranges] = ((0, 10**18),)
 
 
 class Smuid(NamedTuple):
-    """The server's name for a message; in attributes with the context of the server that first had it."""
+    """The server's name for a message; in attributes with the context of the server that had it first."""
 
     host: str
     number: int
@@ -37,7 +37,7 @@ class Smuid(NamedTuple):
 
 
 class Cmuid(NamedTuple):
-    """The publisher's name for a message, with who published it, in which session."""
+    """The publisher's name for a message, with the account and the session that published it."""
 
     account: str
     guid: str
@@ -54,7 +54,7 @@ def parse_number(text: str, what: str) -> int:
         RefusedError: 400.
     """
     if NUMBER.fullmatch(text) is None:
-        raise bad(f"{what} is a number of up to 18 digits: {text[:80]!r}")
+        raise bad(f"{what} must be a number of up to 18 digits, got {text[:80]!r}")
     return int(text)
 
 
@@ -66,8 +66,8 @@ def parse_smuid(text: str) -> Smuid:
     """
     host, slash, number = text.rpartition("/")
     if not (host and slash):
-        raise bad(f"a Smuid is a host, a slash and a number: {text[:80]!r}")
-    return Smuid(host, parse_number(number, "what follows the last slash of a Smuid"))
+        raise bad(f"a Smuid must be a host, a slash and a number, got {text[:80]!r}")
+    return Smuid(host, parse_number(number, "the part of a Smuid after its last slash"))
 
 
 def parse_cmuid(text: str) -> Cmuid:
@@ -78,12 +78,12 @@ def parse_cmuid(text: str) -> Cmuid:
     """
     parts = text.split("/", 2)
     if len(parts) != 3 or not all(parts):
-        raise bad(f"a Cmuid is an account, a guid and an identifier with slashes between: {text[:80]!r}")
+        raise bad(f"a Cmuid must be an account, a guid and an identifier, with slashes between, got {text[:80]!r}")
     return Cmuid(*parts)
 
 
 def parse_smuid_argument(text: str) -> int:
-    """Read the number of a message in a command, where a host may stand before it.
+    """Read the number of a message in a command; a host may precede it.
 
     Raises:
         RefusedError: 400.
@@ -92,7 +92,7 @@ def parse_smuid_argument(text: str) -> int:
 
 
 def parse_ranges(text: str) -> Ranges:
-    """Read `*`, or numbers and ranges between commas.
+    """Read `*`, or numbers and ranges separated by commas.
 
     Raises:
         RefusedError: 400.
@@ -101,7 +101,7 @@ def parse_ranges(text: str) -> Ranges:
         return EVERY
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > MAX_RANGES:
-        raise bad(f"messages are '*' or up to {MAX_RANGES} numbers and ranges, as 1-3,7: {text[:80]!r}")
+        raise bad(f"messages must be '*' or up to {MAX_RANGES} numbers and ranges, such as 1-3,7, got {text[:80]!r}")
     return tuple(_parse_range(part) for part in parts)
 
 
@@ -110,19 +110,19 @@ def _parse_range(text: str) -> tuple[int, int]:
     begin = parse_smuid_argument(first)
     end = parse_number(last, "the end of a range") if dash else begin
     if end < begin:
-        raise bad(f"a range ends before it begins: {text[:80]!r}")
+        raise bad(f"a range must not end before it begins, got {text[:80]!r}")
     return begin, end
 
 
 def format_ranges(ranges: Ranges) -> str:
-    """Write ranges; one of a single number as that."""
+    """Write ranges; a range of one number is written as the number."""
     if ranges == EVERY:
         return "*"
     return ",".join(f"{begin}" if begin == end else f"{begin}-{end}" for begin, end in ranges)
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Gather rising numbers into ranges."""
+    """Combine ascending numbers into ranges."""
     return tuple(_gathered(numbers))
 
 
@@ -140,22 +140,22 @@ def _gathered(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 Timeout: TypeAlias = float | None
-"""Seconds; None is for ever."""
+"""Seconds, or None for no limit."""
 
 DATE: Final = re.compile(r"D([0-9]{8})T([0-9]{6,9})Z?", re.IGNORECASE | re.ASCII)
 TIMEOUT: Final = re.compile(r"(-?)([0-9]{1,4}(?::[0-9]{1,4}){2,4})", re.ASCII)
 FOREVER: Final = frozenset({"INFINITE", "INF"})
 WRITTEN_FOREVER: Final = "-0000:00:00:00:01"
 FACTORS: Final = (86_400_00, 3_600_00, 60_00, 1_00, 1)
-"""Hundredths of a second in days, hours, minutes, seconds and hundredths."""
+"""Hundredths of a second in a day, an hour, a minute, a second and a hundredth."""
 MAX_DURATION_SECONDS: Final = 9_999 * 86_400.0
-"""Seconds: more than this cannot be written."""
+"""Longest timeout that can be written, in seconds."""
 
 
 def parse_date(text: str, dialect: SmqpDialect = STRICT) -> datetime:
-    """Read a date in any form; where day and month could be either, the dialect says.
+    """Read a date in any form; the dialect decides between day and month in ambiguous dates.
 
-    Digits of a second beyond millionths cannot be sent; hour 24 is the end of the day, as 240000 only.
+    A second has at most three further digits; hour 24 is the end of the day, and only valid as 240000.
 
     Raises:
         RefusedError: 400.
@@ -193,7 +193,7 @@ def _time_of_day(digits: str) -> timedelta:
 
 
 def format_date(date: datetime, dialect: SmqpDialect = STRICT) -> str:
-    """Write a date in the dialect's form, with two digits of a second (the grammar has none)."""
+    """Write a date in the dialect's form, with hundredths of a second (which the grammar does not have)."""
     date = date.astimezone(UTC)
     year, month, day = f"{date.year:04d}", f"{date.month:02d}", f"{date.day:02d}"
     digits = {
@@ -205,14 +205,14 @@ def format_date(date: datetime, dialect: SmqpDialect = STRICT) -> str:
 
 
 def _bad_date(text: str) -> RefusedError:
-    why = f"a date is D, month, day, year, T, hours, minutes, seconds, hundredths, Z, as D09302001T10151200Z: {text!r}"
+    why = f"a date must be D, month, day, year, T, hours, minutes, seconds, hundredths, Z, got {text!r}"
     return RefusedError(ReplyCode.BAD_REQUEST, why)
 
 
 def parse_timeout(text: str) -> Timeout:
-    """Read a timeout of three, four or five fields; what begins with '-', INFINITE and INF never end.
+    """Read a timeout of three, four or five fields; one that begins with '-', INFINITE and INF never end.
 
-    Three are hours, minutes, seconds; four have days before; five have hundredths after.
+    Three fields are hours, minutes, seconds; four begin with days; five also end with hundredths.
 
     Raises:
         RefusedError: 400.
@@ -221,7 +221,7 @@ def parse_timeout(text: str) -> Timeout:
         return None
     found = TIMEOUT.fullmatch(text)
     if found is None:
-        why = f"a timeout is days:hours:minutes:seconds:hundredths, as 0001:00:00:00:00: {text!r}"
+        why = f"a timeout must be days:hours:minutes:seconds:hundredths, such as 0001:00:00:00:00, got {text!r}"
         raise RefusedError(ReplyCode.BAD_REQUEST, why)
     sign, fields = found.groups()
     if sign:
@@ -232,7 +232,7 @@ def parse_timeout(text: str) -> Timeout:
 
 
 def format_timeout(timeout: Timeout) -> str:
-    """Write a timeout as five fields; more than 9999 days counts as those, less than nothing as nothing."""
+    """Write a timeout as five fields; it is limited to 9999 days, and a negative one is 0."""
     if timeout is None:
         return WRITTEN_FOREVER
     left = round(min(max(timeout, 0.0), MAX_DURATION_SECONDS) * 100)

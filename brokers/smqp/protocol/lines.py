@@ -1,4 +1,4 @@
-"""Octets as they arrive, taken out again as lines and as blocks; never more is kept than was asked for. No I/O."""
+"""A buffer of octets as they arrive, taken out as lines or blocks; its memory is limited. No I/O."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 
 MAX_LINE_OCTETS: Final = 8 * 1024
-"""Octets of a line, without its end."""
+"""Maximum length of a line without its end, in octets."""
 
 
 class TooLongError(ValueError):
-    """A line that is longer than lines may be; it was passed over, to its end."""
+    """A line exceeds the maximum length; it was skipped to its end."""
 
 
 class Octets:
     """A buffer that is filled at its end and emptied at its beginning.
 
     Args:
-        dialect: says whether LF alone ends a line.
-        max_line: octets that a line may have.
+        dialect: decides whether LF alone ends a line.
+        max_line: maximum length of a line, in octets.
     """
 
     def __init__(self, dialect: SmqpDialect = STRICT, max_line: int = MAX_LINE_OCTETS) -> None:
@@ -31,7 +31,7 @@ class Octets:
         self._is_skipping = False
 
     def __len__(self) -> int:
-        """Count the octets that were not taken out."""
+        """Return the number of octets that were not taken out."""
         return len(self._held) - self._at
 
     def feed(self, data: bytes) -> None:
@@ -40,17 +40,17 @@ class Octets:
         self._held += data
 
     def _let_go(self) -> None:
-        """Free what was taken out."""
+        """Free the octets that were taken out."""
         if self._at:
             del self._held[: self._at]
             self._searched = max(0, self._searched - self._at)
             self._at = 0
 
     def line(self) -> bytes | None:
-        """Take a line without its end; None if it is not whole yet.
+        """Take a line without its end; return None if it is incomplete.
 
         Raises:
-            TooLongError: it was too long; its end was found, and the next line can be taken.
+            TooLongError: the line was too long; it was skipped, and the next line can be taken.
         """
         found = self._held.find(self._end, max(self._at, self._searched - 1))
         if found < 0:
@@ -66,11 +66,11 @@ class Octets:
         self._at = self._searched = found + len(self._end)
         self._is_skipping = False
         if too_long:
-            raise TooLongError(f"a line has up to {self._max_line} octets")
+            raise TooLongError(f"a line must have at most {self._max_line} octets")
         return line.removesuffix(b"\r") if self._end == b"\n" else line
 
     def some(self, limit: int) -> bytes:
-        """Take what is there, up to `limit` octets."""
+        """Take all available octets, up to `limit`."""
         taken = bytes(memoryview(self._held)[self._at : self._at + limit])
         self._at += len(taken)
         if self._at == len(self._held):
@@ -78,5 +78,5 @@ class Octets:
         return taken
 
     def peek(self) -> bytes:
-        """Show the next octet; empty if there is none."""
+        """Return the next octet without taking it; empty if there is none."""
         return bytes(self._held[self._at : self._at + 1])

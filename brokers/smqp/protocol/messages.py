@@ -1,14 +1,13 @@
-"""Published messages: attributes, sections of data, and reading both from octets as they come. No I/O.
+"""Published messages: attributes, sections of data, and reading both from octets as they arrive. No I/O.
 
-Attribute values that SMQP defines are read in every form and kept in the one that is written; all others pass
-unchanged. A message is read as its header, its sections by their Content-Length, and the line with the dot. Whatever
-is wrong with a message, reading goes on to its end, so that what follows it is understood. Memory is bounded by
-`SmqpLimits`.
+Values of attributes that SMQP defines are read in every form and kept in the form that is written; all others stay
+unchanged. A message consists of its header, its sections with their Content-Length, and a line with a dot. A faulty
+message is still read to its end, so that the command after it is understood. `SmqpLimits` bounds the memory.
 
 Spec: SMQP 2.4, 4.1.8.1, 4.1.12.1; 7; SMQP 4.1.8.1, with Content-Length above the end mark: see Deviation.
 
-Deviation: the glossary ends data with CRLF.CRLF, 4.1.8.1 with its length. The length decides; there is no escape for
-lines of a dot. Where length and data do not agree, all is dropped up to the next CRLF.CRLF.
+Deviation: by the glossary data ends with CRLF.CRLF, by 4.1.8.1 with its length. The length decides; lines with just a
+dot are not escaped. If length and data do not agree, everything up to the next CRLF.CRLF is dropped.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ TRUTH: Final = {"YES": "YES", "NO": "NO", "1": "YES", "0": "NO"}
 
 
 class Attribute(NamedTuple):
-    """A name as it is spelled, and its value as one line of text."""
+    """A name as spelled, and its value as one line of text."""
 
     name: str
     value: str
 
 
 class Attributes(tuple[Attribute, ...]):
-    """Attributes in order, with a lookup in which case does not count."""
+    """Attributes in order, with a lookup that ignores case."""
 
     __slots__ = ()
 
@@ -57,33 +56,33 @@ class Attributes(tuple[Attribute, ...]):
         return next((each.value for each in self if each.name.lower() == wanted), None)
 
     def without(self, *names: str) -> Attributes:
-        """Return these but for the names given."""
+        """Return all attributes except those with the given names."""
         dropped = {name.lower() for name in names}
         return Attributes(each for each in self if each.name.lower() not in dropped)
 
     def written(self) -> bytes:
-        """Write them, one a line."""
+        """Write the attributes, one on each line."""
         return "".join(f"{name}: {value}\r\n" for name, value in self).encode()
 
     def text(self, name: str) -> str:
-        """Return a value, empty where there is none."""
+        """Return a value, empty if it is missing."""
         return self.value(name) or ""
 
     def flag(self, name: str) -> bool:
-        """Return a Boolean, false where there is none."""
+        """Return a Boolean, False if it is missing."""
         return TRUTH.get(self.text(name).upper()) == "YES"
 
 
 def _name(value: str, dialect: SmqpDialect) -> str:
     if len(value) > MAX_NAME_CHARACTERS:
-        raise bad(f"a Name has up to {MAX_NAME_CHARACTERS} characters, not {len(value)}")
+        raise bad(f"a Name must have at most {MAX_NAME_CHARACTERS} characters, got {len(value)}")
     return value
 
 
 def _positive(value: str, dialect: SmqpDialect) -> str:
     number = parse_number(value, "a Priority or Sequence")
     if number < 1:
-        raise bad("a Priority or Sequence is greater than 0")
+        raise bad("a Priority or Sequence must be greater than 0, got 0")
     return str(number)
 
 
@@ -95,7 +94,7 @@ def _truth(value: str, dialect: SmqpDialect) -> str:
     try:
         return TRUTH[value.upper()]
     except KeyError:
-        raise bad(f"a Boolean is YES, NO, 1 or 0, not {value[:80]!r}") from None
+        raise bad(f"a Boolean must be YES, NO, 1 or 0, got {value[:80]!r}") from None
 
 
 def _timeout(value: str, dialect: SmqpDialect) -> str:
@@ -103,12 +102,12 @@ def _timeout(value: str, dialect: SmqpDialect) -> str:
 
 
 def _depth(value: str, dialect: SmqpDialect) -> str:
-    return value if value == "-1" else str(parse_number(value, "a Depth that is not -1"))
+    return value if value == "-1" else str(parse_number(value, "a Depth other than -1"))
 
 
 def _mime_version(value: str, dialect: SmqpDialect) -> str:
     if re.fullmatch(r"[0-9]+\.[0-9]+", value, re.ASCII) is None:
-        raise bad(f"a MIME-Version is two numbers with a dot between, not {value[:80]!r}")
+        raise bad(f"a MIME-Version must be two numbers with a dot between, got {value[:80]!r}")
     return value
 
 
@@ -122,7 +121,7 @@ def _cmuid(value: str, dialect: SmqpDialect) -> str:
 
 def _media_type(value: str, dialect: SmqpDialect) -> str:
     if re.match(r"[^\s/;]+/[^\s/;]+\s*(;|$)", value) is None:
-        raise bad(f"a Content-Type is a media type, as text/plain: {value[:80]!r}")
+        raise bad(f"a Content-Type must be a media type, such as text/plain, got {value[:80]!r}")
     return value
 
 
@@ -135,7 +134,7 @@ def _any(value: str, dialect: SmqpDialect) -> str:
 
 
 class AttributeRule(NamedTuple):
-    """How a known attribute is spelled, and what puts its value into the form that is written, or refuses it."""
+    """The spelling of a known attribute, and the function that normalizes its value or refuses it."""
 
     name: str
     read: Callable[[str, SmqpDialect], str]
@@ -165,11 +164,11 @@ DATA: Final[Mapping[str, AttributeRule]] = {
     "mime-version": AttributeRule("MIME-Version", _mime_version),
 }
 BEGINS_DATA: Final = re.compile(r"content-|encryption\s*:", re.IGNORECASE)
-"""A line of these belongs to data, even where the empty line before the data was left out."""
+"""The beginning of a line that belongs to data, even if the empty line before the data is missing."""
 
 
 def parse_line(line: str) -> Attribute:
-    """Read `name: value`; blanks around the value do not count.
+    """Read `name: value`; blanks around the value are ignored.
 
     Raises:
         RefusedError: 400.
@@ -177,15 +176,15 @@ def parse_line(line: str) -> Attribute:
     name, colon, value = line.partition(":")
     name = name.rstrip(BLANKS)
     if not colon or NAME.fullmatch(name) is None:
-        raise bad(f"an attribute is a name, a colon and a value: {line[:80]!r}")
+        raise bad(f"an attribute must be a name, a colon and a value, got {line[:80]!r}")
     return Attribute(name, value.strip(BLANKS))
 
 
 def checked(lines: list[Attribute], rules: Mapping[str, AttributeRule], dialect: SmqpDialect = STRICT) -> Attributes:
-    """See that what is known is there once and well formed, and put it into the form that is written.
+    """Return the attributes with the values of known ones normalized.
 
     Raises:
-        RefusedError: 400.
+        RefusedError: 400: a known attribute is malformed, or there twice.
     """
     seen: set[str] = set()
     out: list[Attribute] = []
@@ -195,7 +194,7 @@ def checked(lines: list[Attribute], rules: Mapping[str, AttributeRule], dialect:
             out.append(Attribute(name, value))
             continue
         if rule.name in seen:
-            raise bad(f"{rule.name} is there twice")
+            raise bad(f"{rule.name} must be there only once")
         seen.add(rule.name)
         out.append(Attribute(rule.name, rule.read(value, dialect)))
     return Attributes(out)
@@ -205,10 +204,10 @@ def attribute(name: str, value: str) -> Attribute:
     """Make an attribute to send.
 
     Raises:
-        ValueError: a name or a value that no line carries.
+        ValueError: the name or the value does not fit into a line.
     """
     if NAME.fullmatch(name) is None or any(octet < " " and octet != "\t" for octet in name + value) or "\x7f" in value:
-        raise ValueError(f"no attribute of SMQP: {name!r}: {value[:80]!r}")
+        raise ValueError(f"an attribute must have a plain name and a value of one line, got {name!r}: {value[:80]!r}")
     return Attribute(name, value.strip(BLANKS))
 
 
@@ -217,14 +216,14 @@ END: Final = b".\r\n"
 
 @dataclass(frozen=True, slots=True)
 class SmqpSection:
-    """One part of a message's data: its media type, its octets, and what else its header says."""
+    """One part of a message's data: its media type, its octets, and the other attributes of its header."""
 
     content_type: str
     data: bytes
     attributes: Attributes = Attributes()  # noqa: RUF009 - a tuple, which nothing changes
 
     def written(self) -> bytes:
-        """Write header, empty line and data. Content-Length counts the octets of the data alone."""
+        """Write header, empty line and data. Content-Length counts the octets of the data only."""
         head = Attributes(
             (
                 attribute("Content-Type", self.content_type),
@@ -237,18 +236,18 @@ class SmqpSection:
 
 @dataclass(frozen=True, slots=True)
 class SmqpMessage:
-    """A message as SMQP knows it: header attributes, and sections, of which there may be none."""
+    """An SMQP message: header attributes, and sections, if there are any."""
 
     attributes: Attributes
     sections: tuple[SmqpSection, ...] = ()
 
     @property
     def size(self) -> int:
-        """The octets of all data."""
+        """The number of octets of all data."""
         return sum(len(section.data) for section in self.sections)
 
     def written(self) -> bytes:
-        """Write it all, up to the line with the dot."""
+        """Write the message, up to the line with the dot."""
         return self.attributes.written() + b"\r\n" + written_sections(self.sections) + END
 
 
@@ -259,12 +258,12 @@ def written_sections(sections: tuple[SmqpSection, ...]) -> bytes:
 
 LENGTH: Final = "content-length"
 UNREADABLE: Final = "X-Unreadable: yes"
-"""Stands in for a line that was refused, so that reading goes on."""
+"""Replaces a line that was refused, so that reading can go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmqpLimits:
-    """What one message or line may have: octets of a line, of all attributes, of all data, and how many sections."""
+    """Limits: octets of a line, of all attributes of a message and of all its data, and the number of its sections."""
 
     line: int = MAX_LINE_OCTETS
     attributes: int = 1024 * 1024
@@ -273,15 +272,15 @@ class SmqpLimits:
 
 
 class MessageReader:
-    """Reads one message; `outcome` is set once its end was reached: the message, or why it is refused.
+    """Reads one message; once its end is reached, `outcome` is the message or the reason for refusing it.
 
-    Of a message that is refused nothing is kept but what tells where it ends.
+    Of a refused message only the data needed to find its end is kept.
 
     Args:
-        octets: where it comes from.
-        limits: what it may have.
-        dialect: how it is read.
-        refusal: why it is refused, whatever it says; None to see.
+        octets: the buffer to read from.
+        limits: the limits of the message.
+        dialect: the dialect to read.
+        refusal: a reason to refuse the message whatever it contains, or None.
     """
 
     def __init__(
@@ -304,20 +303,20 @@ class MessageReader:
         self._attribute_octets = 0
 
     def advance(self) -> bool:
-        """Read on; True once `outcome` is set, False if more octets are needed."""
+        """Go on reading; return True once `outcome` is set, False if more octets are needed."""
         while self.outcome is None:
             if not self._step():
                 return False
         return True
 
-    # One step each: True if it got on, False if it needs octets
+    # One step each; True if it made progress, False if it needs more octets
 
     def _header(self) -> bool:
         line = self._line()
         if line is None:
             return False
         if line == "":
-            self._step = self._between if self._line_count else self._header  # one may stand before the first attribute
+            self._step = self._between if self._line_count else self._header  # one may precede the first attribute
         elif line == ".":
             self._finish()
         elif BEGINS_DATA.match(line):
@@ -346,7 +345,7 @@ class MessageReader:
         if line is None:
             return False
         if line == ".":
-            self._refuse(bad("a message ends within the header of its data"))
+            self._refuse(bad("a message must not end within the header of its data"))
             self._finish()
         elif line:
             self._add(line)
@@ -366,7 +365,7 @@ class MessageReader:
         return self._after_data()
 
     def _after_data(self) -> bool:
-        """See that the data is followed by the end of its line."""
+        """Check that the end of a line follows the data."""
         following = self._octets.peek()
         if not following:
             return False
@@ -381,7 +380,7 @@ class MessageReader:
         if line is None:
             return False
         if line:
-            self._lose(bad("data goes on after as many octets as its Content-Length says"), line)
+            self._lose(bad("data must end after as many octets as its Content-Length says"), line)
             return True
         self._keep_section()
         self._step = self._after_section
@@ -406,7 +405,7 @@ class MessageReader:
         elif line == "":
             self._step = self._between
         else:
-            self._lose(bad("data is followed by '.' or by an empty line"), line.encode())
+            self._lose(bad("data must be followed by '.' or by an empty line"), line.encode())
         return True
 
     def _skip(self) -> bool:
@@ -415,7 +414,7 @@ class MessageReader:
             self._finish()
         return line is not None
 
-    # What steps are made of
+    # Parts of steps
 
     def _line(self) -> str | None:
         line = self._raw_line()
@@ -441,7 +440,7 @@ class MessageReader:
         self._attribute_octets += len(line)
         if self._attribute_octets > self._limits.attributes:
             self._refuse(
-                RefusedError(ReplyCode.ENTITY_TOO_LARGE, f"attributes of over {self._limits.attributes} octets")
+                RefusedError(ReplyCode.ENTITY_TOO_LARGE, f"attributes of more than {self._limits.attributes} octets")
             )
         try:
             attribute = parse_line(line)
@@ -452,7 +451,7 @@ class MessageReader:
                 self._lines.append(attribute)
 
     def _tells_the_length(self, attribute: Attribute) -> bool:
-        """Say whether that is the first Content-Length, which is needed even of what is refused."""
+        """Say whether this is the first Content-Length, which is needed even for a refused message."""
         is_length = attribute.name.lower() == LENGTH
         return is_length and all(each.name.lower() != LENGTH for each in self._lines)
 
@@ -473,17 +472,17 @@ class MessageReader:
         length = attributes.value("Content-Length")
         if length is None or NUMBER.fullmatch(length) is None:
             code = ReplyCode.LENGTH_REQUIRED if length is None else ReplyCode.BAD_REQUEST
-            self._lose(RefusedError(code, "each section of data has a Content-Length"), b"")
+            self._lose(RefusedError(code, "each section of data must have a Content-Length"), b"")
             return
         if attributes.value("Content-Type") is None:
-            self._refuse(bad("each section of data has a Content-Type"))
+            self._refuse(bad("each section of data must have a Content-Type"))
         self._left = int(length)
         self._total += self._left
         if self._total > self._limits.message:
-            why = f"a message has up to {self._limits.message} octets of data"
+            why = f"a message must have at most {self._limits.message} octets of data"
             self._refuse(RefusedError(ReplyCode.ENTITY_TOO_LARGE, why))
         if len(self._sections) >= self._limits.sections:
-            why = f"a message has up to {self._limits.sections} sections"
+            why = f"a message must have at most {self._limits.sections} sections"
             self._refuse(RefusedError(ReplyCode.ENTITY_TOO_LARGE, why))
         self._section_attributes = attributes
         self._step = self._in_data
@@ -496,7 +495,7 @@ class MessageReader:
         self._data = bytearray()
 
     def _refuse(self, error: RefusedError) -> None:
-        """Note the first thing that is wrong; what was gathered is not needed any more."""
+        """Keep the first reason for refusing the message, and drop its data, which is not needed any more."""
         if self._refusal is None:
             self._refusal = error
             self._lines = [each for each in self._lines if each.name.lower() == LENGTH]
@@ -504,7 +503,7 @@ class MessageReader:
             self._data = bytearray()
 
     def _lose(self, error: RefusedError, line: bytes) -> None:
-        """Give up finding the parts: drop everything to the next line that is a dot, which may be the one just read."""
+        """Stop reading parts: skip to the next line that is a dot, which may be the one just read."""
         self._refuse(error)
         self._step = self._skip
         if line == b".":

@@ -1,6 +1,6 @@
-"""Reply codes as one table, replies read and written, and the errors that SMQP knows. No I/O.
+"""The table of reply codes, reading and writing of replies, and the errors of SMQP. No I/O.
 
-The errors are part of the tree of `brokers.errors`.
+The errors belong to the tree of `brokers.errors`.
 
 Spec: SMQP Appendix A (codes, replies of several lines), and the code lists of sections 4.1.1 to 4.1.16.
 """
@@ -17,7 +17,7 @@ from brokers.errors import BrokerError
 
 
 class ReplyCode(IntEnum):
-    """Every reply code that may be sent or received; no other is ever made up (SM-022)."""
+    """Every reply code that may be sent or received; no others are invented (SM-022)."""
 
     OK = 200
     ACKNOWLEDGED = 310
@@ -67,26 +67,26 @@ MEANINGS: Final[Mapping[ReplyCode, str]] = {
     ReplyCode.WRONG_VERSION: "SMQP version not supported",
     ReplyCode.MAXIMUM_EXCEEDED: "Maximum quantity exceeded",
 }
-"""What is written after the code. A reader goes by the code alone (SM-021)."""
+"""The text written after the code. Readers use only the code (SM-021)."""
 
 NEVER_SENT: Final = frozenset({ReplyCode.UNUSED, ReplyCode.PROXY_AUTHENTICATION, ReplyCode.WRONG_VERSION})
 
 AGAIN: Final = frozenset({ReplyCode.TIMED_OUT, ReplyCode.UNAVAILABLE})
-"""The only codes after which trying the same again helps.
+"""The only codes after which a retry can help.
 
-Deviation: Appendix A calls every 4yz code a reason to try again, but took most of them from HTTP, where they are not.
+Deviation: by Appendix A every 4yz code is a reason to try again, but most are taken from HTTP, where they are not.
 """
 
 
 class ReplyForm(StrEnum):
-    """What follows a reply on the wire."""
+    """The end of a reply on the wire."""
 
     PLAIN = "an empty line"
     BARE = "nothing"
 
 
 class Mood(StrEnum):
-    """What a code's first digit says."""
+    """The meaning of a code's first digit."""
 
     PRELIMINARY = "1"
     COMPLETED = "2"
@@ -96,13 +96,13 @@ class Mood(StrEnum):
 
 
 def mood(code: ReplyCode) -> Mood:
-    """Tell success from failure by the first digit."""
+    """Return the meaning of a code's first digit."""
     return Mood(str(int(code))[0])
 
 
 @dataclass(frozen=True, slots=True)
 class SmqpReply:
-    """One reply: its code, and the texts of its lines in order, the last one included."""
+    """A reply: its code, and the texts of all its lines in order."""
 
     code: ReplyCode
     lines: tuple[str, ...]
@@ -114,22 +114,22 @@ class SmqpReply:
 
     @property
     def data(self) -> tuple[str, ...]:
-        """The lines after the first, where a reply has several: counts, topics, attributes."""
+        """The lines after the first, if there are several: counts, topics, attributes."""
         return self.lines[1:]
 
 
 def plain(code: ReplyCode) -> SmqpReply:
-    """Make the reply of one line that a code has."""
+    """Make the reply of one line for a code."""
     return SmqpReply(code, (MEANINGS[code],))
 
 
 def listing(lines: tuple[str, ...], first: str = "OK") -> SmqpReply:
-    """Make the reply 200 with lines of data; without any it is the plain one."""
+    """Make the reply 200 with lines of data; without data it is the plain one."""
     return SmqpReply(ReplyCode.OK, (first, *lines))
 
 
 def format_reply(reply: SmqpReply, form: ReplyForm = ReplyForm.PLAIN) -> bytes:
-    """Write a reply: `code-text` for every line but the last, `code text` for that."""
+    """Write a reply: `code-text` for every line but the last, and `code text` for the last."""
     code = int(reply.code)
     *before, last = reply.lines
     lines = [f"{code}-{text}\r\n" for text in before]
@@ -143,11 +143,11 @@ LINE: Final = re.compile(r"([0-9]{3})(?:([ -])(.*))?", re.DOTALL)
 
 
 class WrongReplyError(ValueError):
-    """A line that is no line of a reply, or not of this one."""
+    """A line does not belong to a reply, or not to the current one."""
 
 
 class ReplyLines:
-    """Gathers the lines of one reply after the other."""
+    """Combines lines into replies, one after the other."""
 
     MAX_LINES: Final = 100_000
 
@@ -157,29 +157,29 @@ class ReplyLines:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a reply has not begun, so that an empty line may be passed over."""
+        """Whether no reply has begun, so that an empty line may be skipped."""
         return self._code is None
 
     def add(self, line: str) -> SmqpReply | None:
-        """Take a line; return the reply once it is whole.
+        """Take a line; return the reply once it is complete, else None.
 
-        A line of nothing but a code is a last line too.
+        A line with only a code is a last line too.
 
         Raises:
-            WrongReplyError: no reply line, a code that SMQP has not, or another code than the lines before.
+            WrongReplyError: the line is not a reply line, or its code is unknown or differs from the lines before.
         """
         found = LINE.fullmatch(line)
         if found is None:
-            raise WrongReplyError(f"a reply line begins with three digits, then a space or '-'; seen: {line[:80]!r}")
+            raise WrongReplyError(f"a reply line must begin with three digits and a space or '-', got {line[:80]!r}")
         number, separator, text = found.groups()
         try:
             code = ReplyCode(int(number))
         except ValueError:
             raise WrongReplyError(f"SMQP has no reply code {number}") from None
         if self._code not in (None, code):
-            raise WrongReplyError(f"the lines of one reply have one code; seen {number} after {int(self._code or 0)}")
+            raise WrongReplyError(f"all lines of a reply must have one code, got {number} after {int(self._code or 0)}")
         if len(self._lines) >= self.MAX_LINES:
-            raise WrongReplyError(f"a reply of more than {self.MAX_LINES} lines")
+            raise WrongReplyError(f"a reply must have at most {self.MAX_LINES} lines")
         self._code = code
         self._lines.append((text or "").rstrip(" \t"))
         if separator == "-":
@@ -192,7 +192,7 @@ class ReplyLines:
 class RefusedError(BrokerError):
     """A line, a command or a message was refused.
 
-    `code` is what the server says then, `why` what people read: its log, and if `is_told` the client.
+    `code` is the server's reply code, `why` the reason for people: in the log, and with `is_told` also in the reply.
     """
 
     def __init__(self, code: ReplyCode, why: str, *, is_told: bool = False) -> None:
@@ -203,13 +203,13 @@ class RefusedError(BrokerError):
 
     @property
     def reply(self) -> SmqpReply:
-        """What the client is told."""
+        """The reply to the client."""
         return SmqpReply(self.code, (f"{MEANINGS[self.code]}: {self.why}",)) if self.is_told else plain(self.code)
 
 
 class ProtocolError(BrokerError):
-    """The peer sent what is not SMQP; the connection cannot go on."""
+    """The peer violated SMQP; the connection cannot be used any more."""
 
 
 class SmqpStoreError(BrokerError):
-    """A file that a server or a client keeps things in cannot be used."""
+    """The file of a server's store or a client's inbox cannot be used."""

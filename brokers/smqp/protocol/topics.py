@@ -1,7 +1,7 @@
-"""Topics and wildcards: which are well formed, which of them is below which, which a wildcard covers. No I/O.
+"""Topics and wildcards: their syntax, their hierarchy, and the topics that a wildcard covers. No I/O.
 
-Spec: SMQP 2.2, 2.2.1, 4.1.2, 4.1.10.1, 7. The texts contradict each other on what a topic may hold; a segment here is a
-letter and then letters, digits, `_` and `-`.
+Spec: SMQP 2.2, 2.2.1, 4.1.2, 4.1.10.1, 7. They contradict each other about the characters of a topic; here a segment
+is a letter followed by letters, digits, `_` and `-`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ UNICODE_SEGMENT: Final = re.compile(r"[^\W\d_][\w-]*")
 def parse_topic(
     text: str, dialect: SmqpDialect = STRICT, *, root: bool = False, wildcard: bool = False, everything: bool = False
 ) -> str:
-    """Check a topic and return it as it is spelled.
+    """Check a topic, and return it as spelled.
 
     Args:
-        text: as it stands in a command.
-        dialect: which letters there are.
-        root: `/` is a topic here.
-        wildcard: `*` may stand for a segment here.
-        everything: `*` may stand alone here.
+        text: the topic in a command.
+        dialect: decides which letters are allowed.
+        root: whether `/` is allowed.
+        wildcard: whether `*` may stand for a segment.
+        everything: whether `*` may stand alone.
 
     Raises:
         RefusedError: 400.
@@ -42,58 +42,58 @@ def parse_topic(
     segment = UNICODE_SEGMENT if dialect.unicode_topics else ASCII_SEGMENT
     parts = text.split("/")
     if parts[0] or len(parts) < 2:
-        raise RefusedError(ReplyCode.BAD_REQUEST, f"a topic begins with '/': {text[:80]!r}")
+        raise RefusedError(ReplyCode.BAD_REQUEST, f"a topic must begin with '/', got {text[:80]!r}")
     for part in parts[1:]:
         if not (segment.fullmatch(part) or (wildcard and part == ANY)):
-            why = f"a part of a topic is a letter, then letters, digits, '_' and '-': {part[:80]!r}"
+            why = f"a part of a topic must be a letter, then letters, digits, '_' and '-', got {part[:80]!r}"
             raise RefusedError(ReplyCode.BAD_REQUEST, why)
     return text
 
 
 def fold(topic: str) -> str:
-    """Spell a topic so that it equals those that differ in case only."""
+    """Return a topic in a form that is equal for topics that differ only in case."""
     return topic.casefold()
 
 
 def parent(topic: str) -> str:
-    """Name the topic above; `/` for one of the first level."""
+    """Return the topic above; `/` for a topic of the first level."""
     return topic.rpartition("/")[0] or ROOT
 
 
 def parents(topic: str) -> list[str]:
-    """Name the topics above, from the first level down."""
+    """Return the topics above, from the first level down."""
     parts = topic.split("/")[1:-1]
     return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def is_below(topic: str, above: str) -> bool:
-    """Say whether a folded topic is somewhere below another; all are below `/`."""
+    """Say whether a folded topic is below another at any depth; all are below `/`."""
     return topic.startswith(above if above == ROOT else above + "/")
 
 
 def child(above: str, name: str) -> str:
-    """Name a topic below another."""
+    """Return the path of the topic `name` below another."""
     return f"/{name}" if above == ROOT else f"{above}/{name}"
 
 
 def split_trash(topic: str) -> tuple[str, bool]:
-    """Tell whether a topic is the Trash of another, and return that other."""
+    """Return the topic without a last part Trash, and whether it had that part."""
     head, _, last = topic.rpartition("/")
     return (head, True) if fold(last) == TRASH_FOLDED and head else (topic, False)
 
 
 def has_trash(topic: str) -> bool:
-    """Say whether the reserved name stands anywhere in a topic."""
+    """Say whether any part of a topic is the reserved name Trash."""
     return TRASH_FOLDED in fold(topic).split("/")
 
 
 def is_wildcard(topic: str) -> bool:
-    """Say whether it stands for several topics."""
+    """Say whether a topic has a wildcard."""
     return ANY in topic.split("/")
 
 
 def base(pattern: str) -> str:
-    """Name the topic that the wildcard is below: what stands before its first `*`."""
+    """Return the topic before the first `*` of a wildcard."""
     if pattern == ANY:
         return ROOT
     before = pattern.split("/")
@@ -103,12 +103,12 @@ def base(pattern: str) -> str:
 def covers(pattern: str, topic: str, *, itself: bool = False) -> bool:
     """Say whether a folded pattern covers a folded topic.
 
-    A last `*` is one or more levels, one within exactly one; alone it is everything.
+    A `*` at the end stands for one or more levels, any other for exactly one; alone it covers everything.
 
     Args:
-        pattern: with or without wildcards.
-        topic: without.
-        itself: `/a/*` covers `/a` too, as in subscriptions to topics.
+        pattern: a topic, with or without wildcards.
+        topic: a topic without wildcards.
+        itself: whether `/a/*` covers `/a` too, as in subscriptions to topics.
     """
     if pattern in (topic, ANY):
         return True
@@ -124,7 +124,7 @@ def covers(pattern: str, topic: str, *, itself: bool = False) -> bool:
 
 
 def covers_all_of(wide: str, narrow: str, *, itself: bool = False) -> bool:
-    """Say whether everything that the folded pattern `narrow` covers, `wide` covers too."""
+    """Say whether the folded pattern `wide` covers everything that `narrow` covers."""
     if wide in (narrow, ANY):
         return True
     if narrow == ANY:
@@ -137,7 +137,7 @@ def covers_all_of(wide: str, narrow: str, *, itself: bool = False) -> bool:
 
 
 def moved(pattern: str, old: str, new: str) -> str | None:
-    """Say what becomes of a pattern when the topic `old` is renamed `new`, both as spelled; None if nothing."""
+    """Return the new form of a pattern when the topic `old` is renamed `new`, or None if it does not change."""
     if fold(pattern) == fold(old):
         return new
     if not is_below(fold(pattern), fold(old)):
@@ -146,7 +146,7 @@ def moved(pattern: str, old: str, new: str) -> str | None:
 
 
 def segment_for(name: str) -> str:
-    """Make one segment of any text: itself if it is one in lower case, else with `_` and hex for other octets.
+    """Turn any text into one segment: lower-case letters, digits and '-' stay, other octets become `_` and hex digits.
 
     Different texts have different segments.
     """
@@ -159,7 +159,7 @@ def segment_for(name: str) -> str:
 
 
 def name_of_segment(segment: str) -> str:
-    """Undo `segment_for`; what it did not make is returned as it is."""
+    """Undo `segment_for`; a segment that it did not make is returned unchanged."""
     try:
         return re.sub(
             rb"_([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), segment.removeprefix("x__").encode()

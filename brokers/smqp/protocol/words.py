@@ -1,4 +1,4 @@
-"""A line as words: spaces between them, backslash and quotes, lists in parentheses. No I/O.
+"""The words of a line: separated by spaces, with backslashes and quotes, and lists in parentheses. No I/O.
 
 Spec: SMQP 1.2 (implied white space, lists), 7 (string, quoted-string, special, keywords).
 """
@@ -18,12 +18,12 @@ MAX_KEYWORDS: Final = 1000
 
 
 def bad(why: str) -> RefusedError:
-    """Make the refusal 400."""
+    """Make a refusal with code 400."""
     return RefusedError(ReplyCode.BAD_REQUEST, why)
 
 
 class Scanner:
-    """Takes a line apart, from left to right."""
+    """Splits a line, from left to right."""
 
     def __init__(self, line: str) -> None:
         self._line = line
@@ -36,11 +36,11 @@ class Scanner:
         return self._at >= len(self._line)
 
     def peek(self) -> str:
-        """Show the next character; empty at the end."""
+        """Return the next character without taking it; empty at the end."""
         return self._line[self._at : self._at + 1]
 
     def plain_word(self) -> str:
-        """Take a word up to the next blank as it stands, without reading quotes; empty at the end."""
+        """Take a word up to the next blank, unchanged and without reading quotes; empty at the end."""
         begin = self._at
         while self._at < len(self._line) and self._line[self._at] not in BLANKS:
             self._at += 1
@@ -52,11 +52,11 @@ class Scanner:
         """Take a word or a quoted string, and undo its backslashes.
 
         Args:
-            what: it is, for the error.
-            special: it may hold special characters that no backslash stands before.
+            what: its meaning, for the error.
+            special: whether it may have special characters without a backslash.
 
         Raises:
-            RefusedError: 400: there is none, its quotes do not end, or it has a character that it may not have.
+            RefusedError: 400: it is missing, its quotes do not end, or it has a character that is not allowed.
         """
         if self.is_at_end:
             raise bad(f"{what} is missing")
@@ -68,10 +68,10 @@ class Scanner:
             if found == "\\":
                 found = self.peek()
                 if not found:
-                    raise bad(f"{what} ends with a backslash, which quotes the character after it")
+                    raise bad(f"{what} must not end with a backslash, which quotes the character after it")
                 self._at += 1
             elif not quoted and not special and found in SPECIAL:
-                raise bad(f"{what} has {found!r}, which needs a backslash before it")
+                raise bad(f"{what} must have a backslash before {found!r}")
             out.append(found)
         if quoted:
             self._close_quotes(what)
@@ -81,7 +81,7 @@ class Scanner:
         return "".join(out)
 
     def rest(self) -> str:
-        """Take all that is left, without the blanks around it and quotes around the whole."""
+        """Take the rest of the line, without surrounding blanks and quotes."""
         text = self._line[self._at :].strip(BLANKS)
         self._at = len(self._line)
         if len(text) > 1 and text[0] == text[-1] == '"':
@@ -97,7 +97,7 @@ class Scanner:
         if self.peek() == "(":
             end = self._line.find(")", self._at)
             if end < 0:
-                raise bad("keywords end with ')'")
+                raise bad("keywords must end with ')'")
             text = self._line[self._at + 1 : end]
             self._at = end + 1
         else:
@@ -109,20 +109,20 @@ class Scanner:
         return parse_keywords(text)
 
     def end(self) -> None:
-        """See that nothing is left.
+        """Check that nothing is left.
 
         Raises:
             RefusedError: 400.
         """
         if not self.is_at_end:
-            raise bad(f"nothing is expected here: {self._line[self._at :][:80]!r}")
+            raise bad(f"the line must end here, got {self._line[self._at :][:80]!r}")
 
     def _close_quotes(self, what: str) -> None:
         if self.peek() != '"':
-            raise bad(f"{what} begins with a quote that does not end")
+            raise bad(f"{what} must have a closing quote")
         self._at += 1
         if self.peek() not in ("", *BLANKS):
-            raise bad(f"{what} goes on after its closing quote")
+            raise bad(f"{what} must end with its closing quote")
 
     def _skip_blanks(self) -> None:
         while self._at < len(self._line) and self._line[self._at] in BLANKS:
@@ -130,17 +130,17 @@ class Scanner:
 
 
 def parse_keywords(text: str) -> tuple[str, ...]:
-    """Read keywords between commas; empty ones do not count.
+    """Read keywords separated by commas; empty ones are ignored.
 
     Raises:
-        RefusedError: 400: one has a character that none may have, or there are too many.
+        RefusedError: 400: a keyword has a character that is not allowed, or there are too many.
     """
     keywords = tuple(word for each in text.split(",") if (word := each.strip(BLANKS)))
     for keyword in keywords:
         if NOT_IN_KEYWORDS & set(keyword):
-            raise bad(f"a keyword holds no slash, backslash, comma, parenthesis or control character: {keyword!r}")
+            raise bad(f"a keyword must not have slashes, backslashes, parentheses or controls, got {keyword!r}")
     if len(keywords) > MAX_KEYWORDS:
-        raise bad(f"more than {MAX_KEYWORDS} keywords")
+        raise bad(f"there must be at most {MAX_KEYWORDS} keywords")
     return keywords
 
 
@@ -150,26 +150,26 @@ def format_keywords(keywords: tuple[str, ...]) -> str:
 
 
 def quoted(word: str) -> str:
-    """Write a word with a backslash before what would not be taken as itself.
+    """Write a word, with a backslash before special characters and blanks.
 
     Raises:
-        ValueError: it is empty, or has a character that no line carries.
+        ValueError: the word is empty, or has a line break.
     """
     if not word or any(octet in word for octet in "\r\n"):
-        raise ValueError(f"no word of SMQP: {word!r}")
+        raise ValueError(f"a word of SMQP must not be empty or have a line break, got {word!r}")
     return "".join(f"\\{each}" if each in SPECIAL or each in BLANKS else each for each in word)
 
 
 def text_of(line: bytes) -> str:
-    """Decode a line and take the blanks from its end.
+    """Decode a line and remove the blanks at its end.
 
     Raises:
-        RefusedError: 400: it is not UTF-8, or has control characters.
+        RefusedError: 400: the line is not UTF-8, or has control characters.
     """
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise bad("a line is UTF-8") from None
+        raise bad("a line must be UTF-8") from None
     if CONTROL.search(text):
-        raise bad("a line has a control character")
+        raise bad("a line must not have control characters")
     return text.rstrip(BLANKS)

@@ -1,4 +1,4 @@
-"""An SMQP server that keeps everything in one SQLite file.
+"""An SMQP server that stores everything in one SQLite file.
 
 ```python
 with Server("smqp.db", Options(context="mq.example")) as server:
@@ -7,9 +7,9 @@ with Server("smqp.db", Options(context="mq.example")) as server:
     host, port = server.listen("127.0.0.1", 0)
 ```
 
-Where to read: `engine.py` is the server without sockets, and has the table of commands, which the files in
-`commands/` carry out; `core.py` is the life of a message, `session.py` a client's dialogue and its notify
-connection; `driver.py` puts sockets around it, `links.py` links servers.
+Where to read: `engine.py` is the server without sockets, with the table of commands, which the files in `commands/`
+execute; `core.py` is the life of a message, `session.py` a client's dialogue and its notify connection; `driver.py`
+adds the sockets, `links.py` links servers.
 """
 
 from brokers.smqp.server.admin import Administration

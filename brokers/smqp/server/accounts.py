@@ -1,6 +1,6 @@
-"""Accounts: who may log in. Passwords are kept as scrypt hashes.
+"""The accounts of a server. Passwords are stored as scrypt hashes.
 
-Spec: SMQP 2.2.2, 3 (unique accounts), 4.1.6.3 (what their owners may set).
+Spec: SMQP 2.2.2, 3 (unique accounts), 4.1.6.3 (the fields that their owners may set).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SCRYPT_LANES: Final = 1
 SALT_OCTETS: Final = 16
 KEY_OCTETS: Final = 32
 FIELDS: Final = {"NAME": "full_name", "EMAIL": "email", "ADDRESS": "address", "PHONE": "phone"}
-"""What an owner may set, and its column."""
+"""The fields that an owner may set, and their columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A password as it is stored: never the text itself."""
+    """The stored form of a password, which is never the text itself."""
 
     cost: int
     salt: bytes
@@ -34,18 +34,18 @@ class Password:
 
     @staticmethod
     def parse(text: str) -> Password:
-        """Read what `str` wrote."""
+        """Read the form that `str` writes."""
         _, cost, salt, key = text.split("$")
         return Password(int(cost), bytes.fromhex(salt), bytes.fromhex(key))
 
     @staticmethod
     def of(text: str, cost: int) -> Password:
-        """Hash a password with a salt of its own. That takes a while, on purpose."""
+        """Hash a password with a new salt. This takes a while, on purpose."""
         salt = os.urandom(SALT_OCTETS)
         return Password(cost, salt, derive(text, cost, salt))
 
     def matches(self, text: str) -> bool:
-        """Say whether it is this one. That takes as long as to hash it."""
+        """Say whether a text is this password. This takes as long as hashing it."""
         return hmac.compare_digest(self.key, derive(text, self.cost, self.salt))
 
 
@@ -62,10 +62,10 @@ class Account:
     """One account.
 
     Attributes:
-        number: its own, in the store.
-        name: as it was created; case does not count.
-        is_admin: has every right everywhere.
-        is_peer: belongs to another server, and so may pass on messages of others (SM-232).
+        number: its number in the store.
+        name: its name as created; case is ignored.
+        is_admin: whether it has every right everywhere.
+        is_peer: whether it belongs to another server, and so may pass on messages of others (SM-232).
         topic: the number of its login topic.
     """
 
@@ -99,14 +99,14 @@ class Accounts:
         return [name for (name,) in self._database.rows("SELECT name FROM accounts ORDER BY folded")]
 
     def add(self, name: str, password: Password, *, is_admin: bool, is_peer: bool) -> int:
-        """Add an account, whose login topic is still to come; return its number."""
+        """Add an account, whose login topic must still be set; return its number."""
         return self._database.insert(
             "INSERT INTO accounts (name, folded, password, is_admin, is_peer) VALUES (?, ?, ?, ?, ?)",
             *(name, name.casefold(), str(password), is_admin, is_peer),
         )
 
     def set_topic(self, number: int, topic: int) -> None:
-        """Note the login topic."""
+        """Set the login topic."""
         self._database.execute("UPDATE accounts SET topic = ? WHERE id = ?", topic, number)
 
     def password(self, number: int) -> Password:
@@ -118,7 +118,7 @@ class Accounts:
         self._database.execute("UPDATE accounts SET password = ? WHERE id = ?", str(password), number)
 
     def next_guid(self, account: Account) -> str:
-        """Make the guid of one more login: the account's name and how many it has had."""
+        """Make the guid of a further login: the account's name and the number of its logins."""
         self._database.execute("UPDATE accounts SET logins = logins + 1 WHERE id = ?", account.number)
         logins = self._database.row("SELECT logins FROM accounts WHERE id = ?", account.number)[0]
         return f"{account.name}{logins:04d}"

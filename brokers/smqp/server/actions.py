@@ -1,6 +1,6 @@
-"""What the engine wants done with sockets, as values that a driver carries out in order, and what is due when.
+"""Actions that the engine asks a driver to execute in order, as values, and timers.
 
-Timers are for one thread; whoever holds them looks at the clock. Nothing here touches a socket.
+Timers are for one thread, and do not read the clock themselves. Nothing here touches a socket.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Send what is to be sent, then close the command connection."""
+    """Send all pending octets, then close the command connection."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Take octets from the command connection again; see `SmqpEngine.is_busy`."""
+    """Read from the command connection again; see `SmqpEngine.is_busy`."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a notify connection; `attempt` tells it from those before."""
+    """Open a notify connection; `attempt` distinguishes it from earlier ones."""
 
     session: int
     attempt: int
@@ -58,7 +58,7 @@ class NotifyWrite:
 
 @dataclass(frozen=True, slots=True)
 class NotifyClose:
-    """Close a notify connection, or give up opening it."""
+    """Close a notify connection, or stop opening it."""
 
     session: int
     attempt: int
@@ -66,9 +66,9 @@ class NotifyClose:
 
 @dataclass(frozen=True, slots=True)
 class CheckPassword:
-    """Compare a password with a stored one, away from the engine's thread; None stands for no account.
+    """Compare a password with a stored one, outside the engine's thread; None if there is no such account.
 
-    Those of one `address` take turns, and are not compared where too many were wrong.
+    Passwords from one `address` are compared one after the other, and not at all after too many wrong ones.
     """
 
     session: int
@@ -80,7 +80,7 @@ class CheckPassword:
 
 @dataclass(frozen=True, slots=True)
 class HashPassword:
-    """Hash a new password, away from the engine's thread."""
+    """Hash a new password, outside the engine's thread."""
 
     session: int
     text: str
@@ -90,7 +90,7 @@ Action: TypeAlias = Write | Close | Resume | Connect | NotifyWrite | NotifyClose
 
 
 class Timer:
-    """One function and when it is due; None once it ran or was cancelled."""
+    """A function and its due time; the function is None once it has run or was cancelled."""
 
     __slots__ = ("at", "function", "order")
 
@@ -103,19 +103,19 @@ class Timer:
         return (self.at, self.order) < (other.at, other.order)
 
     def cancel(self) -> None:
-        """Do not run it."""
+        """Cancel the timer."""
         self.function = None
 
 
 class Timers:
-    """The timers, the next one first."""
+    """All timers, the next one first."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._orders = count()
 
     def at(self, time: float, function: Callable[[], None]) -> Timer:
-        """Run a function at a time."""
+        """Run a function at a given time."""
         timer = Timer(time, next(self._orders), function)
         heapq.heappush(self._heap, timer)
         if len(self._heap) > 64 and sum(each.function is None for each in self._heap) > len(self._heap) // 2:
@@ -124,13 +124,13 @@ class Timers:
         return timer
 
     def next(self) -> float | None:
-        """Say when the next is due."""
+        """Return the time of the next timer, or None."""
         while self._heap and self._heap[0].function is None:
             heapq.heappop(self._heap)
         return self._heap[0].at if self._heap else None
 
     def run(self, now: float, guarded: Callable[[Callable[[], None]], None]) -> None:
-        """Run what is due, each by `guarded`."""
+        """Run all functions that are due, each through `guarded`."""
         while (at := self.next()) is not None and at <= now:
             timer = heapq.heappop(self._heap)
             function, timer.function = timer.function, None

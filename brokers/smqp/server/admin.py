@@ -1,4 +1,4 @@
-"""What an administrator does: accounts, rights, topics and their parameters. No command of SMQP reaches it.
+"""Administration: accounts, rights, topics and their parameters. SMQP has no commands for it.
 
 Spec: SMQP 2.2.2, 2.3, 6.
 """
@@ -29,7 +29,7 @@ NOT_IN_NAMES: Final = frozenset("/ \t\r\n\0")
 
 
 class Administration:
-    """Changes what clients cannot. Use it by `Server.administer`."""
+    """Makes changes that clients cannot make. Use it through `Server.administer`."""
 
     def __init__(self, core: SmqpCore) -> None:
         self._core = core
@@ -37,28 +37,27 @@ class Administration:
     # Accounts
 
     def create_account(self, name: str, password: str, *, is_admin: bool = False, is_peer: bool = False) -> None:
-        """Create an account and its login topic, `/accounts/NAME`, to which its owner may subscribe, and reply
-        to what comes there (SM-047).
+        """Create an account and its login topic, `/accounts/NAME`; its owner may subscribe and reply there (SM-047).
 
         Args:
-            name: unique, whatever its case.
-            password: any text that a line carries; only its hash is kept.
-            is_admin: has every right everywhere.
-            is_peer: belongs to another server, and may pass on what others published there.
+            name: the name, unique regardless of case.
+            password: the password, of one line; only its hash is stored.
+            is_admin: whether it has every right everywhere.
+            is_peer: whether it belongs to another server, and may pass on messages published there.
 
         Raises:
-            ValueError: no name of an account.
-            RefusedError: 409, there is one of that name.
+            ValueError: the name or the password is invalid.
+            RefusedError: 409: the account exists.
         """
         if not name or NOT_IN_NAMES & set(name) or not password or set("\r\n") & set(password):
-            raise ValueError("an account has a name without slash and blanks, and a password of one line")
+            raise ValueError("an account must have a name without slashes and blanks, and a password of one line")
         core = self._core
         path = f"{ACCOUNTS}/{_segment(name)}"
         if core.accounts.find(name) is not None or core.directory.find(path) is not None:
-            raise RefusedError(ReplyCode.CONFLICT, f"there is an account {name}")
+            raise RefusedError(ReplyCode.CONFLICT, f"the account {name} exists")
         hashed = Password.of(password, core.options.scrypt_cost)
         number = core.accounts.add(name, hashed, is_admin=is_admin, is_peer=is_peer)
-        if core.directory.find(ACCOUNTS) is None:  # whatever is granted at the root, login topics are their owners'
+        if core.directory.find(ACCOUNTS) is None:  # rights granted at the root do not extend to login topics
             core.rights.grant(make_path(core, ACCOUNTS, is_login=True).number, ANYONE, Right.NONE)
         topic = make_path(core, path, kind=TopicKind.TOPIC, is_login=True)
         core.accounts.set_topic(number, topic.number)
@@ -74,16 +73,16 @@ class Administration:
         return self._core.accounts.names()
 
     def account_field(self, name: str, field: str) -> str | None:
-        """Return what the owner of an account set: NAME, EMAIL, ADDRESS or PHONE."""
+        """Return a field set by the owner of an account: NAME, EMAIL, ADDRESS or PHONE."""
         return self._core.accounts.field(self._account(name).number, field)
 
     def grant(self, name: str | None, path: str, rights: Right) -> None:
-        """Set what an account may do at a topic and below it, in place of what it inherits there.
+        """Set the rights of an account at a topic and below it, instead of those that it inherits there.
 
         Args:
-            name: of the account; None for all that have no entry of their own.
+            name: the name of the account; None for all accounts without an entry of their own.
             path: a topic, or `/` for everything.
-            rights: together; `Right.NONE` allows nothing.
+            rights: all rights; `Right.NONE` allows nothing.
         """
         topic = ROOT_NUMBER if path == ROOT else find_topic(self._core, path).number
         self._core.rights.grant(topic, ANYONE if name is None else self._account(name).number, rights)
@@ -91,25 +90,25 @@ class Administration:
     # Topics
 
     def create_topic(self, path: str, *, kind: TopicKind | None = None, keywords: tuple[str, ...] = ()) -> None:
-        """Create a topic, and those above it that are not there; nothing if it is there.
+        """Create a topic and the missing ones above it; do nothing if it exists.
 
         Args:
-            path: of the topic.
-            kind: who gets its messages; by default as of its parent.
-            keywords: of the topic.
+            path: the path of the topic.
+            kind: the kind of the topic; by default that of its parent.
+            keywords: the keywords of the topic.
         """
         parse_topic(path, self._core.options.dialect)
         if self._core.directory.find(path) is None:
             above = parent(path)
             if above != ROOT and self._core.directory.find(above) is None:
-                make_path(self._core, above)  # of the draft's kind, whatever is below
+                make_path(self._core, above)  # of the draft's kind, whatever the kind of the topic
             make_path(self._core, path, kind=kind, keywords=keywords)
 
     def prepare_for_jms(self) -> None:
-        """Create the topics that the adapter `smqp://` keeps queues, topics and temporary destinations below.
+        """Create the topics below which the adapter `smqp://` keeps queues, topics and temporary destinations.
 
-        Who is to use it needs rights there; see `docs/smqp.md`. What is below `/temporary/…` ends with the session that
-        created it.
+        Its accounts need rights there; see `docs/smqp.md`. Topics below `/temporary/…` end with the session that
+        created them.
         """
         for path, kind in JMS.items():
             self.create_topic(path, kind=kind)
@@ -118,19 +117,19 @@ class Administration:
         """Set parameters of a topic: timeout, retry_timeout, max_retries, max_messages, max_message, max_octets, kind.
 
         Args:
-            path: of the topic.
-            by: the account in whose name that happens, which needs the right PARAMETERS; None for the operator.
-            parameters: their values; None for the server's default, a timeout of infinity for ever.
+            path: the path of the topic.
+            by: the account that makes the change, which needs the right PARAMETERS; None for the operator.
+            parameters: the values; None for the server's default, infinity for a timeout that never ends.
 
         Raises:
-            ValueError: no parameter of a topic.
-            RefusedError: 404, 401.
+            ValueError: a parameter is unknown.
+            RefusedError: 404: there is no such topic; 401: the account lacks the right.
         """
         if unknown := set(parameters) - set(PARAMETERS):
-            raise ValueError(f"parameters of a topic are {', '.join(PARAMETERS)}, not {', '.join(unknown)}")
+            raise ValueError(f"parameters of a topic must be among {', '.join(PARAMETERS)}, got {', '.join(unknown)}")
         topic: Topic = find_topic(self._core, path)
         if by is not None and Right.PARAMETERS not in self._core.rights.of(self._account(by), path):
-            raise RefusedError(ReplyCode.UNAUTHORIZED, f"{by} has not the right PARAMETERS at {path}")
+            raise RefusedError(ReplyCode.UNAUTHORIZED, f"{by} lacks the right PARAMETERS at {path}")
         if parameters.get("timeout") == float("inf"):
             parameters["timeout"] = FOREVER_SECONDS
         self._core.directory.change(topic, **parameters)
@@ -138,7 +137,7 @@ class Administration:
     # The server
 
     def set_default_timeout(self, timeout: Timeout) -> None:
-        """Set how long messages stay that do not say so, and tell who wants to know (SM-151)."""
+        """Set the timeout of messages without one of their own, and notify the sessions that asked for it (SM-151)."""
         if self._core.options.default_timeout != timeout:
             self._core.options = replace(self._core.options, default_timeout=timeout)
             self._core.announce.timeout(timeout)
@@ -148,15 +147,15 @@ class Administration:
         self._core.options = replace(self._core.options, **values)
 
     def number_messages_from(self, smuid: int) -> None:
-        """Let a store that had no message yet number the first one so."""
+        """Set the number of the first message, in a store that has had no message yet."""
         self._core.messages.begin_at(smuid)
 
     def say_goodbye(self, seconds: Timeout) -> None:
-        """Tell everybody who is logged in that the server will not be there after some seconds; 0 is now."""
+        """Notify all sessions that the server will end after some seconds; 0 is now."""
         self._core.announce.bye(seconds)
 
     def sweep(self) -> None:
-        """Look now which messages have expired."""
+        """Process expired messages now."""
         self._core.sweep()
 
     def _account(self, name: str) -> Account:
@@ -167,7 +166,7 @@ class Administration:
 
 
 def _segment(name: str) -> str:
-    """Make the last part of a login topic: the name itself if it can be one."""
+    """Return the last part of a login topic: the name itself if it is valid."""
     try:
         parse_topic(f"/{name}")
     except RefusedError:

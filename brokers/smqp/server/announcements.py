@@ -1,6 +1,6 @@
-"""Notifications that are no messages: what happened to topics, to the number of subscribers, to the server.
+"""Notifications other than messages: of changes to topics, to the number of subscribers, and to the server.
 
-They go to those who are there; nobody acknowledges them, and they are not kept for those who are away.
+They go to connected sessions only; they are not acknowledged, and not kept for accounts that are away.
 
 Spec: SMQP 4.1.12.2 to 4.1.12.4.
 """
@@ -19,46 +19,46 @@ from brokers.smqp.server.topics import Directory, Topic
 
 
 class Audience(Protocol):
-    """What is known of those who listen: the core of the server."""
+    """The part of the server's core that announcements need."""
 
     directory: Directory
     subscriptions: Subscriptions
     sessions: dict[int, SmqpSession]
 
     def sessions_of(self, account: int) -> list[SmqpSession]:
-        """List the sessions of an account."""
+        """Return the sessions of an account."""
 
     def may_see(self, session: SmqpSession, path: str) -> bool:
         """Say whether a session may know of a topic."""
 
     def subscriber_count(self, topic: Topic) -> int:
-        """Say how many subscribe to a topic."""
+        """Return the number of subscribers to a topic."""
 
 
 class Announcements:
-    """Tells sessions what they want to be told."""
+    """Sends notifications to the sessions that subscribed to them."""
 
     def __init__(self, core: Audience) -> None:
         self._core = core
 
     def listeners(self, path: str) -> list[SmqpSession]:
-        """List the sessions that are to be told of changes of a topic, of those that may see it."""
+        """Return the sessions that subscribed to changes of a topic and may see it."""
         wanted = self._core.subscriptions.who(Resource.TOPIC, [path])
         return [session for each in wanted for session in self._seeing(each.account, path)]
 
     def _seeing(self, account: int, path: str) -> list[SmqpSession]:
-        """List the sessions of an account that may see a topic."""
+        """Return the sessions of an account that may see a topic."""
         return [each for each in self._core.sessions_of(account) if self._core.may_see(each, path)]
 
     def topic(self, listeners: list[SmqpSession], path: str, action: str) -> None:
-        """Tell sessions that something was done to a topic."""
+        """Notify sessions of a change of a topic."""
         command = format_command(Command(kind=Notice.TOPIC, topic=path))
         for session in listeners:
             session.channel.tell(command + f"Action: {action}\r\n\r\n".encode())
 
     @contextmanager
     def counting(self, topics: Iterable[Topic]) -> Iterator[None]:
-        """Tell who wants to know how many subscribe to topics, if what is done within changes that."""
+        """Notify subscribers of the numbers of subscribers that change inside the `with` statement."""
         before = [(topic, self._core.subscriber_count(topic)) for topic in topics]
         yield
         for topic, count in before:
@@ -73,14 +73,14 @@ class Announcements:
                 session.channel.tell(command + f"Count: {count}\r\n\r\n".encode())
 
     def timeout(self, timeout: Timeout) -> None:
-        """Tell who wants to know that the default timeout changed."""
+        """Notify subscribers that the default timeout has changed."""
         octets = format_command(Command(kind=Notice.SERVER_TIMEOUT, timeout=timeout))
         for session in self._core.sessions.values():
             if session.wants_timeout:
                 session.channel.tell(octets)
 
     def bye(self, timeout: Timeout) -> None:
-        """Tell everybody who is logged in that the server ends, and when."""
+        """Notify all sessions that the server ends, and when."""
         octets = format_command(Command(kind=Notice.SERVER_BYE, timeout=timeout))
         for session in self._core.sessions.values():
             if session.is_ready:

@@ -1,7 +1,7 @@
-"""The heart of the server: its tables, who is logged in, and what becomes of a message.
+"""The core of the server: its tables, its sessions, and the life of a message.
 
-Nothing in here reads a socket or waits. What is to be done with sockets is collected as actions, which leave when what
-was written to the tables is committed.
+Nothing in here reads a socket or waits. Operations on sockets are collected as actions, which are handed out once the
+changes of the tables are committed.
 
 Spec: SMQP 2.2.1, 2.4, 4.1.8, 4.1.12; the life of a message in section 9.3 of the digest.
 """
@@ -25,20 +25,20 @@ from brokers.smqp.server.session import SessionPhase, SmqpSession, Stage, notice
 from brokers.smqp.server.topics import FOREVER_SECONDS, Directory, Topic, TopicKind
 
 WORKING_SECONDS: Final = 7 * 86_400.0
-"""Seconds for which a session may work on a message of a queue before it counts as dead; connections tell sooner."""
+"""Maximum time, in seconds, for a session to acknowledge a message of a queue; a lost connection ends it sooner."""
 TEMPORARY: Final = "/temporary"
 SWEEP_MESSAGES: Final = 500
-"""How many messages expire at once, before others get their turn."""
+"""Maximum number of messages that expire in one step, so that other work gets its turn."""
 
 
 class SmqpCore:
-    """All that commands work with.
+    """The state and the operations that commands work with.
 
     Args:
-        database: where everything is kept.
-        options: what the operator decided; `default_timeout` may change while the server runs.
-        clock: seconds since 1970, for what is kept.
-        ticks: seconds of a clock that never jumps, for timers.
+        database: the store.
+        options: the operator's options; `default_timeout` may change while the server runs.
+        clock: returns the time in seconds since 1970, for stored times.
+        ticks: returns the seconds of a monotonic clock, for timers.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SmqpCore:
         self.announce = Announcements(self)
 
     def recover(self) -> None:
-        """Begin with what a server before left: nobody is logged in."""
+        """Recover the state that a previous server left; no session exists any more."""
         self.database.begin()
         self.deliveries.recover([topic.number for topic in self.directory.all_of(TopicKind.SESSION)])
         for smuid in self.deliveries.unawaited():
@@ -80,15 +80,15 @@ class SmqpCore:
         self.database.commit()
 
     def reload(self) -> None:
-        """Read again what was undone in the file."""
+        """Read the state from the file again, after changes there were undone."""
         self.directory.reload()
         self.rights.reload()
         self.subscriptions.reload()
 
-    # What is to be done
+    # Actions and timers
 
     def do(self, action: Action) -> None:
-        """Have the driver do something, after the commit."""
+        """Add an action for the driver, to be executed after the commit."""
         self._actions.append(action)
 
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
@@ -96,11 +96,11 @@ class SmqpCore:
         return self.timers.at(self.ticks() + seconds, function)
 
     def wake(self, session: SmqpSession) -> None:
-        """Look soon whether there is something to send to a client."""
+        """Mark a session to be checked by `pump` for notifications to send."""
         self._restless.add(session)
 
     def pump(self) -> None:
-        """Send what there is to send, to those first who got something longest ago."""
+        """Send pending notifications, first to the sessions that have waited longest."""
         while self._restless:
             restless = sorted(self._restless, key=lambda session: session.channel.served)
             self._restless.clear()
@@ -109,21 +109,21 @@ class SmqpCore:
                     session.channel.pump()
 
     def take_actions(self) -> list[Action]:
-        """Hand over what is to be done."""
+        """Return the collected actions, and clear them."""
         actions, self._actions = self._actions, []
         return actions
 
     # Sessions
 
     def enter(self, session: SmqpSession) -> None:
-        """A session is logged in: what waits for its account is its own."""
+        """Add a session that has logged in; it gets the messages waiting for its account."""
         account = session.owner.number
         self._of_accounts.setdefault(account, []).append(session)
         self.deliveries.adopt(account, session.number)
         self.wake(session)
 
     def leave(self, session: SmqpSession) -> None:
-        """A session ended: what it has not had waits for its account, unless another session has it."""
+        """Remove a session; its undelivered messages wait for its account, unless another session has them."""
         session.channel.end()
         if session.account is None or session not in self._of_accounts.get(session.account.number, ()):
             return
@@ -150,22 +150,22 @@ class SmqpCore:
                 self.remove_topic(self.directory.get(number))
 
     def forget_sessions(self) -> None:
-        """Take it that nobody is logged in."""
+        """Forget all sessions."""
         self.sessions.clear()
         self._of_accounts.clear()
         self._restless.clear()
 
     def sessions_of(self, account: int) -> list[SmqpSession]:
-        """List the sessions that an account is logged in with."""
+        """Return the sessions of an account."""
         return self._of_accounts.get(account, [])
 
     def session_topics(self, patterns: dict[str, str]) -> list[Topic]:
-        """List the topics whose subscriptions last as long as their sessions, and which patterns cover."""
+        """Return the topics that the patterns cover and whose subscriptions end with their sessions."""
         found = [*self.directory.all_of(TopicKind.QUEUE), *self.directory.all_of(TopicKind.SESSION)]
         return [topic for topic in found if any(covers(pattern, topic.folded) for pattern in patterns)]
 
     def is_temporary(self, topic: Topic) -> bool:
-        """Say whether a topic ends with the session that created it: two levels below a reserved one, and no topic of
+        """Say whether a topic ends with the session that created it: it is two levels below `/temporary`, and not of
         the draft's kind."""
         above = parent(parent(topic.folded))
         return topic.kind is not TopicKind.TOPIC and above == TEMPORARY
@@ -176,9 +176,9 @@ class SmqpCore:
         return above is not None and above.kind is not TopicKind.TOPIC and parent(above.folded) == TEMPORARY
 
     def may_see(self, session: SmqpSession, path: str) -> bool:
-        """Say whether a session may find a topic without having been told its name.
+        """Say whether a session may find a topic without knowing its name.
 
-        It may if its account has any right there; a temporary topic is seen by the session that created it.
+        It may if its account has any right there; a temporary topic is visible only to the session that created it.
         """
         owner = self.directory.owner(path)
         if owner is not None and not session.owner.is_admin:
@@ -186,7 +186,7 @@ class SmqpCore:
         return self.rights.of(session.owner, path) is not Right.NONE
 
     def _hears(self, session: SmqpSession, topic: Topic) -> bool:
-        """Say whether a session itself subscribed to a topic; no wildcard covers what it cannot see."""
+        """Say whether a session itself subscribed to a topic; wildcards do not cover topics that it may not see."""
         is_named = topic.folded in session.interests
         return (is_named or (session.is_interested(topic.folded) and self.may_see(session, topic.path))) and (
             self.rights.allows(session.owner, topic, Right.SUBSCRIBE)
@@ -195,13 +195,13 @@ class SmqpCore:
     # Messages
 
     def publish(self, message: StoredMessage) -> int:
-        """Store a message, and note who is to be informed of it. Returns its number."""
+        """Store a message, and note its recipients; return its number."""
         smuid = self.messages.add(message)
         self._route(smuid, message)
         return smuid
 
     def republish(self, message: StoredMessage) -> None:
-        """Send a message from Trash to all who are subscribed now, whoever had it before."""
+        """Send a message from Trash to all current subscribers, even if they had it before."""
         self.deliveries.forget(message.smuid, also_delivered=True)
         self.messages.set_state(message.smuid, MessageState.PENDING, None)
         self._route(message.smuid, message)
@@ -239,7 +239,7 @@ class SmqpCore:
         self.wake(session)
 
     def recipients(self, topic: Topic) -> list[TopicSubscriber]:
-        """List the accounts that are subscribed to a topic, under its own name or that of a link to it."""
+        """Return the accounts that are subscribed to a topic, under its own name or that of a link to it."""
         versions = (self.directory.version, self.subscriptions.version, self.rights.version)
         if self._recipients_of != versions:
             self._recipients, self._recipients_of = {}, versions
@@ -258,21 +258,21 @@ class SmqpCore:
         return [session for session in self.sessions.values() if session.is_ready and self._hears(session, topic)]
 
     def wake_queue(self, topic: Topic) -> None:
-        """Look soon whether somebody can take what waits in a queue."""
+        """Wake the free sessions that could take a message from a queue."""
         for session in self._interested(topic):
             if session.channel.phase in (SessionPhase.NONE, SessionPhase.IDLE):
                 self.wake(session)
 
     def subscriber_count(self, topic: Topic) -> int:
-        """Count who is subscribed: accounts, also those that are away; of a queue sessions."""
+        """Count the subscribers: accounts, including absent ones, or for other kinds of topics sessions."""
         if topic.kind is not TopicKind.TOPIC:
             return len(self._interested(topic))
         return len(self.recipients(topic))
 
-    # What channels ask
+    # For channels
 
     def next_item(self, session: SmqpSession) -> Item | None:
-        """Say what a session gets next: its own, else what waits in its queues."""
+        """Return the next item for a session: one of its own, else one waiting in its queues."""
         item = self.deliveries.next_for(session.number)
         if item is None and session.interests:
             every = self.directory.all_of(TopicKind.QUEUE)
@@ -281,7 +281,7 @@ class SmqpCore:
         return item
 
     def take(self, session: SmqpSession, item: Item) -> int:
-        """Note that an item is on its way to a session; return how many were before it."""
+        """Note that an item is under way to a session; return the number of items so far."""
         if item.account is None:
             self.deliveries.assign(item.number, session.number)
         self._served += 1
@@ -304,18 +304,18 @@ class SmqpCore:
         return first.encode() + message.header
 
     def patience(self, item: Item) -> float:
-        """Say how long to wait for the acknowledgement of a message."""
+        """Return how long to wait for the acknowledgement of a message, in seconds."""
         topic = self.directory.get(item.topic)
         if topic.retry_timeout is None and topic.kind is not TopicKind.TOPIC:
             return WORKING_SECONDS
         return self.options.retry_timeout if topic.retry_timeout is None else topic.retry_timeout
 
     def pause_after(self, item: Item) -> float:
-        """Say how long to wait after a client refused a message; JMS gives one back to have it again."""
+        """Return the pause after a client refused a message, in seconds; JMS clients refuse one to get it again."""
         return self.options.retry_pause if self.directory.get(item.topic).kind is TopicKind.TOPIC else 0.0
 
     def acknowledged(self, item: Item) -> None:
-        """A subscriber has a message, and never gets it again."""
+        """Note that a subscriber has acknowledged a message, and must not get it again."""
         self.deliveries.finish(item)
         if self.messages.take_receipt(item.smuid):
             message = self.messages.get(item.smuid)
@@ -324,7 +324,7 @@ class SmqpCore:
         self.settle(item.smuid)
 
     def unanswered(self, item: Item) -> None:
-        """A subscriber did not take a message: again later, or never if that was once too often."""
+        """Note that a subscriber did not take a message: try again later, or give up after too many attempts."""
         topic = self.directory.get(item.topic)
         limit = self.options.max_retries if topic.max_retries is None else topic.max_retries
         if item.attempts >= limit:
@@ -344,7 +344,7 @@ class SmqpCore:
     # The life of a message
 
     def settle(self, smuid: int, *, given_up: bool = False) -> None:
-        """Let a message's time begin if nobody current is still to be informed; one of a queue is done then."""
+        """Start a message's timeout once all current subscribers are informed; a message of a queue is removed then."""
         if self.deliveries.is_awaited(smuid):
             return
         row = self.database.row("SELECT topic, timeout, state FROM messages WHERE smuid = ?", smuid)
@@ -362,16 +362,16 @@ class SmqpCore:
         self.finish_removal(topic)
 
     def throw_away(self, smuid: int) -> None:
-        """Move a message to Trash; whoever has not had it gets it no more."""
+        """Move a message to Trash; subscribers that have not had it do not get it any more."""
         self.deliveries.forget(smuid, also_delivered=False)
         self.messages.set_state(smuid, MessageState.TRASH, self.clock() + self.options.trash_lifetime)
 
     def sweep(self) -> None:
-        """Move what has expired to Trash, and what was long enough in Trash out of it."""
+        """Move expired messages to Trash, and remove those that were long enough in Trash."""
         now = self.clock()
         for smuid, state in self.messages.due(now, SWEEP_MESSAGES):
             row = self.database.row("SELECT topic FROM messages WHERE smuid = ?", smuid)
-            if row is None:  # it went with its topic
+            if row is None:  # it was removed with its topic
                 continue
             if state is MessageState.TRASH:
                 self.messages.remove(smuid)
@@ -381,7 +381,7 @@ class SmqpCore:
         self.messages.forget_origins(now - self.options.memory)
 
     def finish_removal(self, topic: Topic) -> None:
-        """Remove a topic that is being removed, once nobody waits for its messages."""
+        """Finish the removal of a topic once no delivery of its messages is pending."""
         if not topic.is_removing or not self.directory.has(topic.number):
             return
         if self.deliveries.pending_messages(topic.number):

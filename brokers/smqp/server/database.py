@@ -1,7 +1,7 @@
-"""The server's SQLite file: its tables, and when what was written to them counts.
+"""The server's SQLite file: its tables and transactions.
 
-Everything that arrives together is written in one transaction, committed before any answer to it leaves (SM-134,
-SM-162). One command that fails is undone alone, by a savepoint.
+Everything that arrives together is written in one transaction, which is committed before any reply is sent (SM-134,
+SM-162). A command that fails is undone alone, by a savepoint.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CREATE TABLE subscriptions (
     account INTEGER NOT NULL, resource TEXT NOT NULL, folded TEXT NOT NULL, is_exclusion INTEGER NOT NULL,
     pattern TEXT NOT NULL, since REAL, PRIMARY KEY (account, resource, folded, is_exclusion)) WITHOUT ROWID;
 """
-"""Columns of the key come first: else SQLite 3.40 takes the other ones for NULL when it checks its file."""
+"""The columns of a key must come first: otherwise SQLite 3.40 takes other columns as NULL when it checks its file."""
 
 HELD: Final = """
 CREATE TABLE held (topic INTEGER PRIMARY KEY, octets INTEGER NOT NULL);
@@ -71,18 +71,18 @@ CREATE TRIGGER held_removed AFTER DELETE ON messages WHEN old.state < 2 BEGIN
 CREATE TRIGGER held_ended AFTER DELETE ON topics BEGIN DELETE FROM held WHERE topic = old.id; END;
 INSERT INTO held SELECT topic, SUM(size) FROM messages WHERE state < 2 GROUP BY topic;
 """
-"""How many octets each topic holds, but for its Trash (state 2): asked with every message, so not to be summed up
-then. A file that was made before there was this table gets it when it is opened."""
+"""The octets of each topic, without its Trash (state 2): needed for every message, so that they are not summed up each
+time. A file that was made before this table existed gets it when it is opened."""
 
 
 class Database:
     """A connection to the file, for one thread at a time.
 
     Args:
-        path: of the file, which is made if it is not there; `:memory:` keeps nothing.
+        path: the path of the file, which is created if it is missing; `:memory:` keeps nothing.
 
     Raises:
-        StoreError: it cannot be opened, or is of another version.
+        SmqpStoreError: the file cannot be opened, or has another version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -107,7 +107,7 @@ class Database:
             self.execute("INSERT INTO smqp VALUES (?)", VERSION)
         found = self.row("SELECT version FROM smqp")
         if found is None or found[0] != VERSION:
-            raise SmqpStoreError(f"{self._path} is of version {found and found[0]}, and this server is for {VERSION}")
+            raise SmqpStoreError(f"{self._path} must have version {VERSION}, got {found and found[0]}")
         if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'held'") is None:
             self._execute_all(HELD)
         self.execute("COMMIT")
@@ -117,7 +117,7 @@ class Database:
             self.execute(statement)
 
     def execute(self, sql: str, *parameters: Any) -> int:
-        """Execute a statement; return how many rows it changed."""
+        """Execute a statement; return the number of changed rows."""
         return self._connection.execute(sql, parameters).rowcount
 
     def insert(self, sql: str, *parameters: Any) -> int:
@@ -144,10 +144,10 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make what was written last.
+        """Make all changes since `begin` permanent.
 
         Raises:
-            sqlite3.Error: nothing of it does.
+            sqlite3.Error: none of the changes was made permanent.
         """
         if self._is_undone:
             self._is_undone = False
@@ -156,14 +156,14 @@ class Database:
             self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo what was not committed."""
+        """Undo all uncommitted changes."""
         self._is_undone = False
         if self._connection.in_transaction:
             self.execute("ROLLBACK")
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what is written within if it fails, and only that."""
+        """Undo the changes made inside the `with` statement, and only these, if it raises."""
         self.begin()
         self.execute("SAVEPOINT one")
         try:
@@ -172,12 +172,12 @@ class Database:
             if self._connection.in_transaction:
                 self.execute("ROLLBACK TO one")
                 self.execute("RELEASE one")
-            else:  # what came before within the transaction is undone too
+            else:  # earlier changes of the transaction are undone too
                 self._is_undone = True
             raise
         self.execute("RELEASE one")
 
     def close(self) -> None:
-        """Close the file; what was not committed is undone."""
+        """Close the file; uncommitted changes are undone."""
         self.rollback()
         self._connection.close()

@@ -1,12 +1,12 @@
-"""The server with its sockets: one asyncio loop on a thread of its own.
+"""The server with its sockets: an asyncio loop on a separate thread.
 
-All that arrives in one turn of the loop goes to the engine, is committed together, and is then answered. A client
-that does not read what it is sent is not read from either, so that nothing piles up.
+Everything that arrives in one turn of the loop goes to the engine, is committed together, and is then answered. While
+a client does not read, the server does not read from it either, so that nothing piles up.
 
 Spec: SMQP 2 (two connections), 4.1.6.5.1, 6 (SMQPS).
 
-Deviation: SMQP says nothing on how SMQPS works. Here it is TLS from the first octet, on ports of their own; on both
-connections the SMQP server is the TLS server, so that a client needs no certificate and knows whom it hears.
+Deviation: SMQP does not say how SMQPS works. Here it is TLS from the first octet, on separate ports; on both
+connections the SMQP server is the TLS server, so that a client needs no certificate and can verify the server.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from brokers.threads.thread import Pool, Thread
 
 
 class _Connection(asyncio.BaseProtocol):
-    """What both have: writing, and reading only while what was written goes out."""
+    """The base of both connections: writes, and reads only while writing is not blocked."""
 
     transport: Any = None
 
@@ -60,11 +60,11 @@ class _Connection(asyncio.BaseProtocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way to write."""
+        """Keep the transport."""
         self.transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say that it ended."""
+        """Set `ended`."""
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -74,7 +74,7 @@ class _Connection(asyncio.BaseProtocol):
             self.transport.write(data)
 
     def close(self) -> None:
-        """Send what is to be sent, then close."""
+        """Send all pending octets, then close."""
         if self.transport is not None:
             self.transport.close()
 
@@ -84,27 +84,27 @@ class _Connection(asyncio.BaseProtocol):
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client does not read: do not read from it either."""
+        """Stop reading from a client that does not read."""
         self._is_full = True
         self.pause()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Read again from a client that reads again."""
         self._is_full = False
         self.resume()
 
     @property
     def is_drained(self) -> bool:
-        """Whether what was written went out, or is about to."""
+        """Whether writing is not blocked."""
         return not self._is_full
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading for now."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again, if nothing speaks against it."""
+        """Read again, unless writing is blocked or the connection is closing."""
         if not self._is_full and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -118,7 +118,7 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
         self.number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the engine that a client is there."""
+        """Tell the engine that a client has connected."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.number = self._server.engine.accept(peer[0] if peer else "", is_secure=self._is_secure)
@@ -126,7 +126,7 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
         self._server.flush_soon()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where to put what is read: all connections of a server share one place, as they take turns."""
+        """Return the buffer to read into: all connections of a server share one, as they take turns."""
         return self._server.buffer[: self._server.engine.room(self.number)]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -137,25 +137,25 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
         self._server.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the engine that the client is gone."""
+        """Tell the engine that the connection has ended."""
         super().connection_lost(exc)
         self._server.left(self)
         self._server.engine.closed(self.number)
         self._server.flush_soon()
 
     def resume_writing(self) -> None:
-        """The client reads again: go on answering it."""
+        """Continue to answer a client that reads again."""
         super().resume_writing()
         self._server.drained(self)
 
     def resume(self) -> None:
-        """Read again, unless an answer is still to come."""
+        """Read again, unless a reply is still to come."""
         if not self._server.engine.is_busy(self.number):
             super().resume()
 
 
 class NotifyProtocol(_Connection, asyncio.Protocol):
-    """A connection that the server made to a client."""
+    """A notify connection that the server opened to a client."""
 
     def __init__(self, server: Server, session: int, attempt: int, *, is_secure: bool) -> None:
         super().__init__(server)
@@ -163,7 +163,7 @@ class NotifyProtocol(_Connection, asyncio.Protocol):
         self._is_secure = is_secure
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Leave what comes first to TLS, where it is used."""
+        """With TLS, stop reading, so that TLS gets the first octets."""
         super().connection_made(transport)
         if self._is_secure:
             self.pause()
@@ -174,7 +174,7 @@ class NotifyProtocol(_Connection, asyncio.Protocol):
         self._server.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the engine that the connection ended."""
+        """Tell the engine that the notify connection has ended."""
         super().connection_lost(exc)
         self._server.notify_left(self)
         self._server.engine.notify_closed(*self.key)
@@ -186,25 +186,25 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HASH_THREADS: Final = 2
-"""Threads that compare passwords."""
+"""Number of threads that compare and hash passwords."""
 MAX_CLOSE_TURNS: Final = 5
 HANDSHAKE_TIMEOUT: Final = 10.0
 FILES_PER_CLIENT: Final = 2
-"""Descriptors of one client: its two connections."""
+"""File descriptors of one client: its two connections."""
 FAREWELL_SECONDS: Final = 0.5
-"""Seconds that closing leaves for what is to be written."""
+"""Maximum time, in seconds, that closing waits for pending octets to be sent."""
 
 
 class Server:
-    """An SMQP server. Usable in a `with` statement, which closes it.
+    """An SMQP server. A `with` statement closes it.
 
     Args:
         store: the file for accounts, topics, messages and subscriptions; `:memory:` keeps nothing.
-        options: how it is set up.
-        clock: seconds since 1970.
+        options: the options of the server.
+        clock: returns the time in seconds since 1970.
 
     Raises:
-        StoreError: the file cannot be used, as when another server uses it.
+        SmqpStoreError: the file cannot be used, for example because another server uses it.
     """
 
     def __init__(
@@ -236,15 +236,15 @@ class Server:
     def listen(
         self, host: str = "127.0.0.1", port: int = SERVER_PORT, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Listen at one more address; return it, with the port that was taken where 0 was given.
+        """Listen at a further address; return it with its port.
 
         Args:
             host: the address.
-            port: 720 by default, for which one needs to be root.
-            tls: makes it SMQPS; one certificate serves command and notify connections.
+            port: the port; 0 for any free port. The default of 720 needs root.
+            tls: the SSL context for SMQPS; it serves command and notify connections.
 
         Raises:
-            OSError: it cannot be listened at.
+            OSError: the address cannot be listened at.
         """
         return self._wait(self._listen(host, port, tls))
 
@@ -260,7 +260,7 @@ class Server:
         return address[0], address[1]
 
     def administer(self, function: Callable[[Administration], T]) -> T:
-        """Run a function that changes what clients cannot; all of it counts, or nothing if it raises."""
+        """Run a function that makes administrative changes; if it raises, all of them are undone."""
         return self._wait(self._administer(function))
 
     async def _administer(self, function: Callable[[Administration], T]) -> T:
@@ -268,19 +268,19 @@ class Server:
             with self.engine.core.database.savepoint():
                 result = function(Administration(self.engine.core))
         except BaseException:
-            self.engine.core.reload()  # memory has what was undone
+            self.engine.core.reload()  # the state in memory still has the changes
             raise
         self.flush()
         return result
 
     def link(self, peer: Peer) -> None:
-        """Pass on to another server what is published here with a Depth, and is subscribed to there.
+        """Pass on messages that are published here with a Depth to another server with subscribers.
 
         Raises:
-            ValueError: there is a link to a server of that name.
+            ValueError: there is already a link to that server.
         """
         if peer.context in self._links:
-            raise ValueError(f"there is a link to {peer.context}")
+            raise ValueError(f"peer must be a server without a link, got {peer.context}, which has one")
         link = PeerLink(self.engine.core, self.call, peer)
         self._links[peer.context] = link
         self.call(self._know_links).result()
@@ -298,7 +298,7 @@ class Server:
         """Say goodbye to the clients, close all connections and the store. Idempotent.
 
         Args:
-            goodbye: is announced as the seconds until now; None says nothing.
+            goodbye: the number of seconds to announce; None for no announcement.
         """
         if self._is_closed:
             return
@@ -322,7 +322,7 @@ class Server:
 
     async def _close(self, goodbye: float | None) -> None:
         self.engine.is_available = False
-        for listener in self._listeners:  # asyncio trips over a connection that it takes while it closes
+        for listener in self._listeners:  # asyncio fails if it accepts a connection while it closes
             for each in listener.sockets:
                 self._loop.remove_reader(each.fileno())
         await self._turns()
@@ -345,7 +345,7 @@ class Server:
             self._alarm.cancel()
 
     async def _give_up(self) -> None:
-        """End what was begun: connections that are being made, TLS handshakes, and passwords that wait their turn."""
+        """Cancel connection attempts, TLS handshakes and password checks that are under way."""
         tasks = [*self._connecting.values(), *self._comparing]
         for task in tasks:
             task.cancel()
@@ -353,12 +353,12 @@ class Server:
         await self._handshakes.give_up()
 
     async def _turns(self) -> None:
-        """Let the loop do what is under way."""
+        """Let the loop run callbacks that are due."""
         for _ in range(MAX_CLOSE_TURNS):
             await asyncio.sleep(0)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function on the server's thread, then do what it asked for."""
+        """Run a function on the server's thread, then commit and execute its actions."""
         return asyncio.run_coroutine_threadsafe(self._call(function), self._loop)
 
     async def _call(self, function: Callable[[], T]) -> T:
@@ -375,31 +375,31 @@ class Server:
     # On the loop
 
     def entered(self, protocol: CommandProtocol) -> None:
-        """A client connected."""
+        """Add the connection of a client."""
         self._commands[protocol.number] = protocol
 
     def left(self, protocol: CommandProtocol) -> None:
-        """A client's connection ended."""
+        """Remove the connection of a client."""
         self._commands.pop(protocol.number, None)
 
     def notify_left(self, protocol: NotifyProtocol) -> None:
-        """A notify connection ended."""
+        """Remove a notify connection."""
         self._notifies.pop(protocol.key, None)
 
     def drained(self, protocol: CommandProtocol) -> None:
-        """What was written to a client went out: answer what it asked meanwhile."""
+        """Answer the commands that a client sent while writing to it was blocked."""
         if protocol.is_drained and self.engine.is_full(protocol.number):
             self.engine.drained(protocol.number)
             self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Flush once all that has arrived by now was heard."""
+        """Flush once everything that has arrived so far is processed."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Commit, and do what is to be done."""
+        """Commit, and execute the actions."""
         self._is_flushing = False
         for action in self.engine.flush():
             self._do(action)
@@ -453,7 +453,7 @@ class Server:
             async with asyncio.timeout(self.engine.core.options.connect_timeout):
                 protocol = await self._connected(action)
         except (OSError, TimeoutError) as error:
-            log.info("client %s cannot be reached at port %d: %s", action.host, action.port, error or "no answer")
+            log.info("client %s cannot be reached at port %d: %s", action.host, action.port, error or "no response")
             self.engine.notify_failed(*key, timed_out=isinstance(error, TimeoutError))
         else:
             self._notifies[key] = protocol
@@ -486,7 +486,7 @@ class Server:
         self.flush_soon()
 
     async def _compare(self, action: CheckPassword, cost: int) -> None:
-        """Compare a password, after those that came before it from the same address."""
+        """Compare a password, after earlier ones from the same address."""
         lane = self._guesses.lane(action.address, action.account)
         async with self._turns_of.setdefault(lane, asyncio.Lock()):
             if not self.engine.has(action.session):
@@ -494,7 +494,7 @@ class Server:
             if not self._guesses.allows(lane):
                 self.engine.unseen(action.session)
                 return
-            if action.stored is None:  # takes as long as if there were such an account
+            if action.stored is None:  # this takes as long as for an existing account
                 await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
                 is_right = False
             else:

@@ -1,7 +1,7 @@
-"""The server without sockets: what happened goes in, what is to be done comes out.
+"""The server without sockets: events go in, actions come out.
 
-`accept`, `received`, `closed` and the like take what happened; `flush` commits what was written and hands over the
-actions. So a client is never told of something that a crash could undo, and one commit serves all that came together.
+`accept`, `received`, `closed` and similar methods take events; `flush` commits the changes and returns the actions. So
+a client never gets a reply that a crash could undo, and one commit serves everything that arrived together.
 
 Spec: SMQP 4, 4.1; the state table of section 9.1 of the digest.
 """
@@ -74,19 +74,19 @@ FOR_STRANGERS: Final = frozenset({CommandKind.LOGIN, CommandKind.PASSWORD, Comma
 LOGGED_IN_READ_OCTETS: Final = 256 * 1024
 """Octets that are read at once from a client that is logged in."""
 STRANGER_READ_OCTETS: Final = 4 * 1024
-"""The same, from one that is not."""
+"""Octets that are read at once from a client that is not logged in."""
 MAX_WAIT_SECONDS: Final = 60.0
-"""Seconds until the engine wants to look at the clock again at the latest."""
+"""Maximum interval between two calls of `tick`, in seconds."""
 
 
 class SmqpEngine:
-    """One server.
+    """A server without sockets.
 
     Args:
-        database: where everything is kept.
-        options: what the operator decided.
-        clock: seconds since 1970.
-        ticks: seconds of a clock that never jumps.
+        database: the store.
+        options: the operator's options.
+        clock: returns the time in seconds since 1970.
+        ticks: returns the seconds of a monotonic clock.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class SmqpEngine:
             options.max_sessions, "SMQP clients that have not logged in", ticks, most_each=options.max_strangers
         )
 
-    # What happened on command connections
+    # Events of command connections
 
     def accept(self, address: str, *, is_secure: bool = False) -> int:
-        """A client connected; return the number by which actions name it."""
+        """Handle a new client; return the number that identifies it in actions."""
         self._last += 1
         options = self.core.options
         self._room.most, self._room.most_each = options.max_sessions, options.max_strangers
@@ -120,7 +120,7 @@ class SmqpEngine:
             self.core.do(Close(self._last))
             return self._last
         reader = CommandReader(options.limits, options.dialect)
-        reader.takes_messages = False  # until somebody is logged in
+        reader.takes_messages = False  # until the client is logged in
         session = SmqpSession(self._last, address, reader, held, is_secure=is_secure)
         session.channel = SmqpChannel(self.core, session)
         session.finish = lambda answer: self._finish(session, answer)
@@ -129,13 +129,13 @@ class SmqpEngine:
         return self._last
 
     def _make_way(self, number: int) -> None:
-        """End a stranger, so that another client finds room."""
+        """End a client that is not logged in, to make room for another."""
         session = self.core.sessions.get(number)
         if session is not None:
             self._took_too_long(session)
 
     def _note(self, session: SmqpSession) -> None:
-        """Note whether a client keeps us waiting that has not been logged in so far."""
+        """Note whether a client that was not logged in so far keeps the server waiting."""
         if session.is_ready:
             self._room.settle(session.held, session.owner.name, self.core.options.max_sessions)
         elif session.is_busy:
@@ -144,22 +144,22 @@ class SmqpEngine:
             self._room.waits(session.held)
 
     def is_busy(self, number: int) -> bool:
-        """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
+        """Say whether reading from a client must stop until the action `Resume`."""
         session = self.core.sessions.get(number)
         return session is not None and (session.is_busy or session.is_full)
 
     def room(self, number: int) -> int:
-        """Say how many octets of a client to read at once: of a stranger few, as they may have to be held."""
+        """Return how many octets to read at once from a client: few before its login, as they may have to be held."""
         session = self.core.sessions.get(number)
         return LOGGED_IN_READ_OCTETS if session is not None and session.is_ready else STRANGER_READ_OCTETS
 
     def is_full(self, number: int) -> bool:
-        """Say whether `drained` is to be called once all that was written went out."""
+        """Say whether `drained` must be called once all written octets are sent."""
         session = self.core.sessions.get(number)
         return session is not None and session.is_full
 
     def drained(self, number: int) -> None:
-        """What was written to a client went out."""
+        """Handle that all octets written to a client are sent."""
         session = self.core.sessions.get(number)
         if session is not None:
             session.unsent = 0
@@ -167,56 +167,56 @@ class SmqpEngine:
             self._read(session)
 
     def received(self, number: int, data: bytes) -> None:
-        """Octets came from a client."""
+        """Handle octets from a client."""
         session = self.core.sessions.get(number)
         if session is not None:
             session.reader.feed(data)
             self._read(session)
 
     def closed(self, number: int) -> None:
-        """A client's connection ended."""
+        """Handle the end of a client's connection."""
         session = self.core.sessions.get(number)
         if session is not None:
             self._guarded(lambda: self._leave(session))
 
     def checked(self, number: int, is_right: bool) -> None:
-        """A password was compared."""
+        """Handle the result of comparing a password."""
         session = self.core.sessions.get(number)
         if session is not None:
             self._finish_with(session, lambda: login.checked(self.core, session, is_right=is_right))
 
     def unseen(self, number: int) -> None:
-        """A password was not compared, as too many from there were wrong."""
+        """Handle a password that was not compared, because too many from its address were wrong."""
         session = self.core.sessions.get(number)
         if session is not None:
             self._finish_with(session, lambda: login.unseen(session))
 
     def has(self, number: int) -> bool:
-        """Say whether a client is connected still."""
+        """Say whether a client is still connected."""
         return number in self.core.sessions
 
     def hashed(self, number: int, password: Password) -> None:
-        """A new password was hashed."""
+        """Handle a new password that was hashed."""
         session = self.core.sessions.get(number)
         if session is not None:
             self._finish_with(session, lambda: login.hashed(self.core, session, password))
 
-    # What happened on notify connections
+    # Events of notify connections
 
     def notify_opened(self, number: int, attempt: int) -> None:
-        """A notify connection was made."""
+        """Handle a notify connection that was opened."""
         self._to_channel(number, lambda channel: channel.opened(attempt))
 
     def notify_failed(self, number: int, attempt: int, *, timed_out: bool) -> None:
-        """A notify connection could not be made."""
+        """Handle a notify connection that could not be opened."""
         self._to_channel(number, lambda channel: channel.failed(attempt, timed_out=timed_out))
 
     def notify_received(self, number: int, attempt: int, data: bytes) -> None:
-        """Octets came on a notify connection."""
+        """Handle octets from a notify connection."""
         self._to_channel(number, lambda channel: channel.received(attempt, data))
 
     def notify_closed(self, number: int, attempt: int) -> None:
-        """A notify connection ended."""
+        """Handle the end of a notify connection."""
         self._to_channel(number, lambda channel: channel.lost(attempt))
 
     def _to_channel(self, number: int, tell: Callable[[SmqpChannel], None]) -> None:
@@ -224,14 +224,14 @@ class SmqpEngine:
         if session is not None:
             self._guarded(lambda: tell(session.channel))
 
-    # Time, and what is to be done
+    # Time and actions
 
     def wait(self) -> float:
-        """Say for how many seconds nothing will be due."""
+        """Return the number of seconds until `tick` must be called."""
         timer = self.core.timers.next()
         try:
             expiry = self.core.messages.next_due()
-        except sqlite3.Error:  # which the next commit tells
+        except sqlite3.Error:  # the next commit reports it
             expiry = None
         seconds = [MAX_WAIT_SECONDS]
         if timer is not None:
@@ -241,18 +241,18 @@ class SmqpEngine:
         return max(0.0, min(seconds))
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Run all timers that are due, and process expired messages."""
         self.core.timers.run(self.core.ticks(), self._guarded)
         self._guarded(self.core.sweep)
 
     def flush(self) -> list[Action]:
-        """Commit what was written; return what is to be done now, in order."""
+        """Commit all changes; return the actions to execute now, in order."""
         core = self.core
         self._guarded(core.pump)
         try:
             core.database.commit()
         except sqlite3.Error:
-            log.exception("nothing of what came last could be kept, so all connections are closed")
+            log.exception("the last changes could not be committed; all connections are closed")
             return self._abandon()
         return core.take_actions()
 
@@ -267,7 +267,7 @@ class SmqpEngine:
             log.error("the store could not be closed: %s", error)
 
     def _abandon(self) -> list[Action]:
-        """Close every connection: the clients take what was not answered for not done."""
+        """Close every connection: clients assume that commands without a reply were not executed."""
         core = self.core
         core.take_actions()
         for session in list(core.sessions.values()):
@@ -307,19 +307,19 @@ class SmqpEngine:
         assert isinstance(kind, CommandKind)
         if not session.is_ready and kind not in FOR_STRANGERS:
             code = ReplyCode.BAD_REQUEST if session.stage is Stage.NAMED else ReplyCode.UNAUTHORIZED
-            raise RefusedError(code, "first comes LOGIN, then PASS")
+            raise RefusedError(code, "LOGIN and PASS must come first")
         if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD) and kind not in FOR_STRANGERS:
             session.stage = Stage.READY
-            raise RefusedError(ReplyCode.BAD_REQUEST, "after SET LOGIN PASSWORD comes PASS, twice")
+            raise RefusedError(ReplyCode.BAD_REQUEST, "SET LOGIN PASSWORD must be followed by PASS, twice")
         return HANDLERS[kind](self.core, session, heard)
 
     def _answer(self, session: SmqpSession, handle: Callable[[], SmqpAnswer | None]) -> None:
-        """Carry a command out, or undo it, and say which."""
+        """Execute a command, or undo it, and write the reply."""
         try:
             with self.core.database.savepoint():
                 answer = handle()
         except RefusedError as error:
-            log.debug("session %d is told: %s", session.number, error)
+            log.debug("session %d was refused a command: %s", session.number, error)
             answer = SmqpAnswer(error.reply, ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
         except sqlite3.Error:
             log.exception("a command of session %d failed in the store", session.number)
@@ -335,7 +335,7 @@ class SmqpEngine:
             self._end(session)
 
     def _finish(self, session: SmqpSession, answer: SmqpAnswer) -> None:
-        """Give the answer that a command had to wait for, and go on reading."""
+        """Write the delayed reply to a command, and go on reading."""
         self._finish_with(session, lambda: answer)
 
     def _finish_with(self, session: SmqpSession, handle: Callable[[], SmqpAnswer]) -> None:
@@ -367,7 +367,7 @@ class SmqpEngine:
         session.stage = Stage.ENDED
 
     def _refresh(self, session: SmqpSession) -> None:
-        """Let the time begin anew in which a client that is logged in has to say something."""
+        """Restart the idle timeout of a client that is logged in."""
         if not session.is_ready or session.idle is None:
             return
         session.idle.cancel()
@@ -382,16 +382,16 @@ class SmqpEngine:
         self._guarded(lambda: self._end(session))
 
     def _guarded(self, function: Callable[[], None]) -> None:
-        """Do something that nobody waits for; if it fails, undo what it wrote, and go on."""
+        """Run a function without a caller that waits for it; if it fails, undo its changes and go on."""
         try:
             with self.core.database.savepoint():
                 function()
         except Exception:
-            log.exception("the server could not do something that was due")
+            log.exception("an operation of the server failed, and was undone")
             self._reload()
 
     def _reload(self) -> None:
-        """Know again what the store says, if that can be read; else every commit fails until it can."""
+        """Read the state from the store again; if it cannot be read, every commit fails until it can."""
         try:
             self.core.reload()
         except sqlite3.Error as error:

@@ -1,7 +1,8 @@
-"""Links to other servers: this server is a client there, and passes on what its own clients publish with a Depth.
+"""Links to other servers: this server is a client there, and passes on messages that are published with a Depth.
 
-Messages that are to go on are kept until the other server has them. It is asked, and then told, who subscribes there:
-a message goes on if somebody does, or if it may go further from there, as no server tells what is behind it.
+Messages to pass on are kept until the other server has them. The link asks for the number of subscribers there, and is
+notified of changes: it passes on a message if there are any, or if the message may go further, as no server tells
+about the servers behind it.
 
 Spec: SMQP 2.3, 4.1.8.1 (DEPTH).
 
@@ -37,22 +38,22 @@ log = logging.getLogger(__name__)
 
 HOPS: Final = "X-Hops"
 BATCH_MESSAGES: Final = 100
-"""How many messages are taken from the store at a time."""
+"""Number of messages taken from the store at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another server, and the account that this one has there, which has to be that of a peer.
+    """Another server, and the account of this server there, which must be that of a peer.
 
     Attributes:
-        context: its own name.
-        host: where it is.
-        port: 720 by default.
-        account: to log in to.
-        password: of the account.
-        topics: which of our topics may go there: names and wildcards.
-        tls: makes the link SMQPS.
-        options: how the link is set up as a client.
+        context: the name of the other server.
+        host: its host.
+        port: its port, 720 by default.
+        account: the account to log in to.
+        password: the password of the account.
+        topics: the topics whose messages may be passed on: names and wildcards.
+        tls: the SSL context for SMQPS; None for a link without TLS.
+        options: the client options of the link.
     """
 
     context: str
@@ -66,34 +67,34 @@ class Peer:
 
 
 class ForwardedMessage(NamedTuple):
-    """A message that is to go on."""
+    """A message to pass on, and its topic."""
 
     message: StoredMessage
     path: str
 
 
 class Interest:
-    """Who subscribes over there, by topic. A `Hearer`, which is told of changes."""
+    """The numbers of subscribers at the other server, by topic; as a `Hearer` it is notified of changes."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.generation = 0
 
     def take(self, heard: ReceivedCommand) -> bool:
-        """Take messages, which nobody subscribed to, and let them be."""
+        """Acknowledge a message and ignore it: none was subscribed to."""
         return True
 
     def confirmed(self, heard: ReceivedCommand) -> None:
-        """Nothing comes of that."""
+        """Do nothing."""
 
     def doubted(self, heard: ReceivedCommand) -> None:
-        """Nothing comes of that either."""
+        """Do nothing; the message is ignored anyway."""
 
     def ended(self) -> None:
-        """Nothing waits."""
+        """Do nothing: `take` never waits."""
 
     def notice(self, heard: ReceivedCommand) -> None:
-        """Note how many subscribe now."""
+        """Note a new number of subscribers."""
         told = told_of(heard)
         if isinstance(told, SubscriberCount):
             self.counts[fold(told.topic)] = told.count
@@ -103,11 +104,11 @@ OnServer: TypeAlias = "Callable[[Callable[[], list[ForwardedMessage]]], Future[l
 
 
 class PeerLink:
-    """Passes messages on to one other server, on a thread of its own, until it is closed.
+    """Passes messages on to another server, on a separate thread, until it is closed.
 
     Args:
-        core: of the server; used on its thread only, but for its options.
-        call: runs a function on the server's thread, then does what it asked for.
+        core: the core of the server; used only on the server's thread, except for its options.
+        call: runs a function on the server's thread, then executes its actions.
         peer: the other server.
     """
 
@@ -122,15 +123,15 @@ class PeerLink:
         self._thread = Thread(target=self._run, name=f"smqp link {peer.context}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to pass on."""
+        """Wake the thread: there are messages to pass on."""
         self._wake.set()
 
     def close(self) -> None:
-        """End; what was not passed on is kept."""
+        """Close the link; messages that were not passed on are kept."""
         self._closing.set()
         self._wake.set()
         self._thread.join()
@@ -174,7 +175,7 @@ class PeerLink:
                 self._wake.wait()
 
     def _send(self, connection: KeptConnection, outgoing: ForwardedMessage) -> bool:
-        """Pass one message on, or decide not to; False if that is to be tried again with a new connection."""
+        """Pass on one message, or decide not to; return False to try again with a new connection."""
         try:
             if self._is_wanted(connection, outgoing):
                 self._numbers += 1
@@ -189,7 +190,7 @@ class PeerLink:
             if error.code in AGAIN:
                 self._closing.wait((self.peer.options.renew or (1.0, 60.0))[1])
                 return not self._closing.is_set()
-            log.warning("%s does not take message %d: %s", self.peer.context, outgoing.message.smuid, error)
+            log.warning("%s refused message %d: %s", self.peer.context, outgoing.message.smuid, error)
         self._on_server(lambda core: self._done(core, outgoing.message.smuid))
         return True
 
@@ -203,8 +204,8 @@ class PeerLink:
         return goes_further or self._subscribers(connection, outgoing.path) > 0
 
     def _subscribers(self, connection: KeptConnection, path: str) -> int:
-        """Say how many subscribe over there; ask if that is not known, and to be told when it changes."""
-        if self._interest.generation != connection.generation:  # what was told meanwhile is not known
+        """Return the number of subscribers at the other server; if unknown, ask for it and for its changes."""
+        if self._interest.generation != connection.generation:  # changes during the reconnect are unknown
             self._interest.counts.clear()
             self._interest.generation = connection.generation
         folded = fold(path)
@@ -238,7 +239,7 @@ class PeerLink:
 
 
 def forwarded(message: StoredMessage, context: str) -> bytes:
-    """Write a message as it goes to another server: one less of Depth, with its first name and all it came through."""
+    """Write a message for another server: its Depth less one, its first Smuid, and all servers that it passed."""
     lines = [parse_line(line) for line in message.header.decode().split("\r\n") if line]
     depth = message.depth if message.depth < 0 else message.depth - 1
     header = Attributes(
@@ -255,7 +256,7 @@ def forwarded(message: StoredMessage, context: str) -> bytes:
 
 
 def _hops(message: StoredMessage) -> list[str]:
-    """List the servers that a message of another server came through; one's own clients cannot say so."""
+    """Return the servers that another server's message passed; messages of own clients have none."""
     if message.origin is None:
         return []
     lines = Attributes(parse_line(line) for line in message.header.decode().split("\r\n") if line)

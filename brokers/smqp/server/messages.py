@@ -1,7 +1,7 @@
-"""The messages of a server: where each is in its life, and who is still to be informed of it.
+"""The messages of a server: their states, and their outstanding deliveries.
 
-A delivery that has no row is done. A row with an account and a session is that session's; without a session it waits
-for the account to come back; without an account it is of a queue, for the first session that is free.
+A delivery without a row is done. A row with an account and a session belongs to that session; without a session it
+waits for the account to log in; without an account it is for a queue, and goes to the first free session.
 
 Spec: SMQP 2.2.1 (Trash), 2.4, 3 (an account may be logged in several times), 4.1.8.1, 4.1.11, 4.1.12.1.
 """
@@ -17,7 +17,7 @@ from brokers.smqp.server.database import Database
 
 
 class MessageState(IntEnum):
-    """PENDING: somebody is still to be informed. LINGERING: all current subscribers are, its time runs. TRASH: dead."""
+    """PENDING: not all current subscribers are informed. LINGERING: all are, and its timeout runs. TRASH: expired."""
 
     PENDING = 0
     LINGERING = 1
@@ -29,28 +29,28 @@ KEPT: Final = (MessageState.PENDING, MessageState.LINGERING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """One message as it is kept: its header and body are as they go out.
+    """A stored message; its header and body are in the form in which they are sent.
 
     Attributes:
         smuid: its number, 0 before it is stored.
         topic: the number of its topic.
-        account: who published it, None for the server itself.
-        guid: of the session that it came by; None if duplicates are not to be found by it.
-        uid: the publisher's own identifier for it.
-        cmuid: account, guid and identifier as they go out.
-        origin: the Smuid that another server gave it, None for one's own.
+        account: the number of the account that published it, or None.
+        guid: the guid of the session that published it; None if duplicates are not detected by it.
+        uid: the publisher's identifier for it.
+        cmuid: account, guid and identifier, as they are sent.
+        origin: the Smuid given by another server, None for a message of this server.
         created: the value of Created.
-        header: the lines of all other attributes but Smuid and Cmuid.
+        header: the lines of all other attributes except Smuid and Cmuid.
         body: sections and the line with the dot.
-        size: octets of header and body.
-        received: when it came, seconds since 1970.
-        priority: lower goes first.
-        timeout: seconds, -1 for ever.
-        depth: how many servers further it may go; -1 for all.
-        receipt: the publisher is to be told once somebody has it.
-        sequenced: it has a Sequence.
-        state: where it is in its life.
-        expires: when that changes by itself; None for never.
+        size: the octets of header and body.
+        received: when it was received, in seconds since 1970.
+        priority: its priority; lower numbers go first.
+        timeout: its timeout in seconds, -1 for none.
+        depth: how many servers further it may be passed on; -1 for no limit.
+        receipt: whether a receipt must be sent once a subscriber has it.
+        sequenced: whether it has a Sequence.
+        state: its state.
+        expires: when the state changes by itself, in seconds since 1970; None for never.
     """
 
     smuid: int = 0
@@ -84,26 +84,26 @@ INSERT: Final = f"INSERT INTO messages ({MESSAGE_COLUMNS[7:]}) VALUES ({', '.joi
 
 
 class Messages:
-    """The messages."""
+    """The table of messages."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin_at(self, smuid: int) -> None:
-        """Number the first message so, if there was none yet."""
+        """Set the number of the first message, if there was none yet."""
         if self._database.row("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'") is None:
             self._database.execute("INSERT INTO sqlite_sequence VALUES ('messages', ?)", smuid - 1)
 
     def add(self, message: StoredMessage) -> int:
-        """Store a message; return the number that it got, which is higher than any before."""
+        """Store a message; return its number, which is higher than all before."""
         return self._database.insert(INSERT, *(getattr(message, name) for name in NAMES[1:]))
 
     def get(self, smuid: int) -> StoredMessage | None:
-        """Return a message."""
+        """Return a message, or None."""
         return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
 
     def find(self, account: int, guid: str, uid: str) -> int | None:
-        """Find what a session published under an identifier before (D-55 of the digest)."""
+        """Return the number of the message that a session published under an identifier before (D-55 of the digest)."""
         row = self._database.row(
             "SELECT smuid FROM messages WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid
         )
@@ -136,51 +136,51 @@ class Messages:
         return int(self._database.row(query, topic, *states)[0])
 
     def octets(self, topic: int) -> int:
-        """Count the octets that a topic holds, but for its Trash."""
+        """Count the octets in a topic, without its Trash."""
         row = self._database.row("SELECT octets FROM held WHERE topic = ?", topic)
         return 0 if row is None else int(row[0])
 
     def set_state(self, smuid: int, state: MessageState, expires: float | None) -> None:
-        """Note where a message is in its life, and when that changes by itself."""
+        """Set the state of a message, and when it changes by itself."""
         self._database.execute("UPDATE messages SET state = ?, expires = ? WHERE smuid = ?", state, expires, smuid)
 
     def take_receipt(self, smuid: int) -> bool:
-        """Say whether a receipt is due, which it is once."""
+        """Say whether a receipt is due, and clear that: it is due only once."""
         return bool(self._database.execute("UPDATE messages SET receipt = 0 WHERE smuid = ? AND receipt = 1", smuid))
 
     def due(self, now: float, limit: int) -> list[tuple[int, MessageState]]:
-        """List messages whose state changes by now."""
+        """List up to `limit` messages whose state must have changed by `now`."""
         query = "SELECT smuid, state FROM messages WHERE expires <= ? ORDER BY expires LIMIT ?"
         return [(smuid, MessageState(state)) for smuid, state in self._database.rows(query, now, limit)]
 
     def next_due(self) -> float | None:
-        """Say when the next state changes by itself."""
+        """Return when the next state changes by itself, or None."""
         found: float | None = self._database.row("SELECT MIN(expires) FROM messages WHERE expires IS NOT NULL")[0]
         return found
 
     def remove(self, smuid: int) -> None:
-        """Remove a message and all that is known of its deliveries."""
+        """Remove a message and all records of its deliveries."""
         for table in ("messages", "deliveries", "delivered", "forwards"):
             self._database.execute(f"DELETE FROM {table} WHERE smuid = ?", smuid)  # noqa: S608 - names of tables
 
     def remove_all(self, topic: int) -> None:
-        """Remove the messages of a topic, Trash too."""
+        """Remove the messages of a topic, including its Trash."""
         for (smuid,) in self._database.rows("SELECT smuid FROM messages WHERE topic = ?", topic):
             self.remove(smuid)
 
     # Messages of other servers
 
     def known_origin(self, origin: str) -> int | None:
-        """Say under which number a message of another server came before (SM-238)."""
+        """Return the number under which another server's message came before, or None (SM-238)."""
         row = self._database.row("SELECT smuid FROM origins WHERE origin = ?", origin)
         return None if row is None else int(row[0])
 
     def remember_origin(self, origin: str, smuid: int, now: float) -> None:
-        """Note that a message came from another server, or went out from here and may come back."""
+        """Remember the Smuid of a message from another server."""
         self._database.execute("INSERT OR IGNORE INTO origins VALUES (?, ?, ?)", origin, smuid, now)
 
     def forget_origins(self, before: float) -> None:
-        """Forget those of long ago."""
+        """Forget the origins seen before a time."""
         self._database.execute("DELETE FROM origins WHERE seen < ?", before)
 
 
@@ -197,7 +197,7 @@ NO_TIME: Final = -1e18
 
 
 class Item(NamedTuple):
-    """One message for one subscriber; `name` is the topic that it subscribed to."""
+    """One message for one subscriber; `name` is the topic by which it subscribed."""
 
     number: int
     smuid: int
@@ -211,13 +211,13 @@ DELIVERY_COLUMNS: Final = "id, smuid, topic, account, name, attempts"
 
 
 class Deliveries:
-    """The deliveries that are outstanding."""
+    """The table of outstanding deliveries."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def recover(self, session_topics: list[int]) -> None:
-        """After a start nobody is logged in: give all back to accounts and queues, each message once."""
+        """Give all deliveries back to accounts and queues after a start without sessions, each message once."""
         database = self._database
         database.many("DELETE FROM deliveries WHERE topic = ?", [(topic,) for topic in session_topics])
         database.execute(
@@ -231,7 +231,7 @@ class Deliveries:
     def add(
         self, smuid: int, topic: int, account: int | None, session: int | None, name: str, priority: int, current: bool
     ) -> None:
-        """Add one."""
+        """Add a delivery."""
         self._database.execute(
             "INSERT INTO deliveries (smuid, topic, account, session, name, priority, current) VALUES (?,?,?,?,?,?,?)",
             *(smuid, topic, account, session, name, priority, current),
@@ -240,7 +240,7 @@ class Deliveries:
     def add_retained(
         self, topic: int, account: int, session: int, name: str, since: float | None, *, first_priority: bool
     ) -> None:
-        """Add the messages that a topic still holds and the account has not had, and is not waiting for."""
+        """Add deliveries of a topic's kept messages that the account has not had and is not waiting for."""
         self._database.execute(
             "INSERT INTO deliveries (smuid, topic, account, session, name, priority, current)"
             " SELECT m.smuid, m.topic, ?, ?, ?, CASE WHEN ? THEN 0 ELSE m.priority END, 0 FROM messages m"
@@ -252,7 +252,7 @@ class Deliveries:
         )
 
     def next_for(self, session: int) -> Item | None:
-        """Return what a session gets next."""
+        """Return the next item of a session, or None."""
         row = self._database.row(
             f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE session = ? ORDER BY priority, smuid LIMIT 1",  # noqa: S608 - names of columns
             session,
@@ -260,7 +260,7 @@ class Deliveries:
         return None if row is None else Item(*row)
 
     def next_of_queues(self, topics: list[int]) -> Item | None:
-        """Return what waits in queues, the most urgent first."""
+        """Return the most urgent item waiting in queues, or None."""
         best: tuple[int, int, Item] | None = None
         for topic in topics:
             row = self._database.row(
@@ -273,36 +273,36 @@ class Deliveries:
         return None if best is None else best[2]
 
     def assign(self, number: int, session: int | None) -> None:
-        """Give a row to a session, or back."""
+        """Assign a delivery to a session, or to none."""
         self._database.execute("UPDATE deliveries SET session = ? WHERE id = ?", session, number)
 
     def note_attempt(self, number: int) -> None:
-        """Count one more attempt that led to nothing."""
+        """Count a failed attempt."""
         self._database.execute("UPDATE deliveries SET attempts = attempts + 1 WHERE id = ?", number)
 
     def finish(self, item: Item) -> None:
-        """Note that a subscriber has it."""
+        """Note that a subscriber has the message."""
         self._database.execute("DELETE FROM deliveries WHERE id = ?", item.number)
         if item.account is not None:
             self._database.execute("INSERT OR IGNORE INTO delivered VALUES (?, ?)", item.smuid, item.account)
 
     def drop(self, number: int) -> None:
-        """Forget one."""
+        """Remove a delivery."""
         self._database.execute("DELETE FROM deliveries WHERE id = ?", number)
 
     def adopt(self, account: int, session: int) -> None:
-        """Give what waits for an account to its session."""
+        """Assign the deliveries waiting for an account to a session."""
         self._database.execute(
             "UPDATE deliveries SET session = ? WHERE account = ? AND session IS NULL", session, account
         )
 
     def of_session(self, session: int) -> list[Item]:
-        """List what a session has not had."""
+        """List the outstanding items of a session."""
         rows = self._database.rows(f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE session = ?", session)  # noqa: S608 - as above
         return [Item(*row) for row in rows]
 
     def has_other(self, item: Item) -> bool:
-        """Say whether another session of the account has the message, or is to have it."""
+        """Say whether another session of the account has had the message, or will get it."""
         found = self._database.row(
             "SELECT 1 FROM deliveries WHERE smuid = ? AND account = ? AND id != ?"
             " UNION ALL SELECT 1 FROM delivered WHERE smuid = ? AND account = ? LIMIT 1",
@@ -311,11 +311,11 @@ class Deliveries:
         return found is not None
 
     def give_back(self, item: Item) -> None:
-        """Let a row wait for its account, without holding up the message's time."""
+        """Let a delivery wait for its account, without delaying the message's timeout."""
         self._database.execute("UPDATE deliveries SET session = NULL, current = 0 WHERE id = ?", item.number)
 
     def withdraw(self, topic: int, account: int, *, before: float | None = None) -> list[int]:
-        """Drop what waits for an account of a topic, all or what came before a time; return the messages."""
+        """Drop an account's deliveries of a topic, all or those received before a time; return their messages."""
         condition = "topic = ? AND account = ?"
         parameters: list[object] = [topic, account]
         if before is not None:
@@ -326,11 +326,11 @@ class Deliveries:
         return [smuid for (smuid,) in rows]
 
     def is_awaited(self, smuid: int) -> bool:
-        """Say whether a current subscriber is still to be informed."""
+        """Say whether a current subscriber is not yet informed."""
         return self._database.row("SELECT 1 FROM deliveries WHERE smuid = ? AND current LIMIT 1", smuid) is not None
 
     def unawaited(self) -> list[int]:
-        """List the messages that are pending though nobody current is to be informed."""
+        """List the messages that are pending although all current subscribers are informed."""
         rows = self._database.rows(
             "SELECT smuid FROM messages WHERE state = 0"
             " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.smuid = messages.smuid AND d.current)"
@@ -338,15 +338,15 @@ class Deliveries:
         return [smuid for (smuid,) in rows]
 
     def forget(self, smuid: int, *, also_delivered: bool) -> None:
-        """Drop all deliveries of a message; and, to send it to all again, who had it."""
+        """Drop all deliveries of a message, and with `also_delivered` the record of those who had it."""
         self._database.execute("DELETE FROM deliveries WHERE smuid = ?", smuid)
         if also_delivered:
             self._database.execute("DELETE FROM delivered WHERE smuid = ?", smuid)
 
     def rename(self, names: list[tuple[str, str]]) -> None:
-        """Change the names of topics, pairs of new and old, under which messages go out."""
+        """Change the topic names under which messages are sent; `names` are pairs of new and old."""
         self._database.many("UPDATE deliveries SET name = ? WHERE name = ?", names)
 
     def pending_messages(self, topic: int) -> int:
-        """Count the messages of a topic that somebody is still to be informed of."""
+        """Count the messages of a topic with outstanding deliveries."""
         return int(self._database.row("SELECT COUNT(DISTINCT smuid) FROM deliveries WHERE topic = ?", topic)[0])

@@ -1,4 +1,4 @@
-"""How a server is set up: its name, its limits, its times. Times are seconds, sizes octets."""
+"""The options of a server: its name, limits and times. Times are in seconds, sizes in octets."""
 
 from __future__ import annotations
 
@@ -14,46 +14,49 @@ CLIENT_PORT: Final = 721
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What an operator decides.
+    """The operator's options.
 
     Attributes:
-        context: the server's own name, unique among linked servers: a domain, and perhaps a slash and more (SM-230).
-        software: what it says of itself in its first line.
-        dialect: how it reads and writes.
-        limits: what a line and a message may have.
-        default_timeout: how long messages stay whose own Timeout and topic say nothing; None for ever (SM-213).
-        announces_timeout: the answer to a login tells it (SM-070).
-        default_priority: of messages without one; lower is sent first.
-        ignores_priority: messages go strictly first in, first out (SM-040).
+        context: the server's own name, unique among linked servers: a domain, optionally with a slash and more
+            (SM-230).
+        software: the name of the software in its first line.
+        dialect: the dialect to read and write.
+        limits: the limits of lines and messages.
+        default_timeout: how long messages stay if neither they nor their topic have a timeout; None for no limit
+            (SM-213).
+        announces_timeout: whether the reply to a login states `default_timeout` (SM-070).
+        default_priority: the priority of messages without one; lower numbers are sent first.
+        ignores_priority: whether messages are sent strictly first in, first out (SM-040).
         retry_timeout: how long to wait for an acknowledgement before sending again (SM-177).
-        retry_pause: how long to wait after a client refused a notification.
-        max_retries: how often one message is sent again to one client before it is given up.
-        reconnect: shortest and longest time between attempts to reach a client that cannot be reached.
+        retry_pause: how long to wait after a client has refused a notification.
+        max_retries: how often a message is sent again to one client before the server gives up.
+        reconnect: shortest and longest time between attempts to connect to a client.
         connect_timeout: how long a client may take to accept its notify connection.
-        client_port: where clients listen that did not say.
-        client_ports: where else clients may have themselves notified: by default no ports of services of the system.
+        client_port: the port of clients that do not state one.
+        client_ports: the other ports that clients may state; by default those without system services.
         login_timeout: how long a client may take to log in.
-        idle_timeout: how long one that is logged in may send nothing; None for ever.
-        max_failures: wrong passwords before the connection ends, and ports that a client may name in a row without
-            taking a message there, before no further one is tried.
+        idle_timeout: how long a client that is logged in may send nothing; None for no limit.
+        max_failures: number of wrong passwords that ends a connection, and number of consecutive notify ports, without
+            a message taken there, after which a client may state no more.
         trash_lifetime: how long messages stay in Trash (SM-046).
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
-        max_topics: topics of the server, at any depth; an account's own is made nevertheless.
-        max_children: topics directly below one.
-        max_octets: of the messages of a topic together, where the topic has no max_octets of its own. Those in Trash
+        max_topics: maximum number of topics, at any depth; login topics are created nevertheless.
+        max_children: maximum number of topics directly below one.
+        max_octets: maximum total size of a topic's messages, unless the topic has its own max_octets. Messages in Trash
             do not count.
-        max_subscriptions: of one account.
-        max_logins: sessions of one account at a time.
-        max_sessions: connections at a time. Where there are as many, one more ends the first of those that are not
-            logged in, of the address that has most of them.
-        max_strangers: connections from one address (of IPv6: one network of 64 bits) that are not logged in. One
-            more ends the first of them that have had a second to log in and wait for no answer. With SMQPS as many
-            may be setting up TLS besides, for ten seconds each.
-        max_in_answer: messages in the answer to one GET.
-        max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
-        media_types: the only ones that may be published; None for all.
-        hide_accounts: LOGIN answers as if every account existed; False tells those that there are not by 404.
-        hide_ports: SET NOTIFY PORT is answered 200, whether somebody listens there or not; False tells by 404 and 408.
+        max_subscriptions: maximum number of subscriptions of an account.
+        max_logins: maximum number of concurrent sessions of an account.
+        max_sessions: maximum number of connections. A further one ends the oldest that is not logged in, of the address
+            with most of them.
+        max_strangers: maximum number of connections from one address (with IPv6, a network of 64 bits) that are not
+            logged in. A further one ends the oldest of those that have had a second to log in and do not wait for a
+            reply. With SMQPS as many more may be setting up TLS, for ten seconds each.
+        max_in_answer: maximum number of messages in the reply to a GET.
+        max_events: maximum number of waiting notifications, other than messages, for a client; beyond it the oldest
+            are dropped.
+        media_types: the only media types that may be published; None for all.
+        hide_accounts: whether LOGIN replies as if every account existed; False replies 404 for missing ones.
+        hide_ports: whether SET NOTIFY PORT replies 200 even if nobody listens there; False replies 404 or 408 then.
         scrypt_cost: the cost of hashing a password.
     """
 

@@ -1,7 +1,7 @@
-"""The receipt that tells a publisher that somebody has its message.
+"""The receipt that informs a publisher that a subscriber has its message.
 
-The draft asks for it and does not say what it looks like: it is a message without data to the publisher's login topic,
-whose attributes name the message.
+The draft requires it, but does not define its form: here it is a message without data to the publisher's login topic,
+whose attributes identify the message.
 
 Spec: SMQP 4.1.8.1 (RECEIPT).
 """
@@ -19,7 +19,7 @@ from brokers.smqp.server.topics import FOREVER_SECONDS
 
 
 def receipt(message: StoredMessage, account: Account, options: Options, now: float) -> StoredMessage:
-    """Make the receipt for a message."""
+    """Make the receipt of a message."""
     header = Attributes(
         (
             Attribute("X-Receipt-Smuid", f"{options.context}/{message.smuid}"),

@@ -1,9 +1,9 @@
-"""Who may do what at which topic (the User Access List), and who is subscribed to what.
+"""The rights of accounts at topics (the User Access List), and the subscriptions.
 
-No command of SMQP reaches the User Access List (SM-240). A subscription belongs to its account and outlives the
-session (SM-153). Wildcards are kept as such, with what was taken out of them again.
+No command of SMQP changes the User Access List (SM-240). A subscription belongs to its account and outlives the
+session (SM-153). Wildcards are stored as such, together with the parts that were excluded from them later.
 
-Spec: SMQP 2.2 (a topic without an entry has its parent's), 6; SMQP 4.1.10, 4.1.11.
+Spec: SMQP 2.2 (a topic without an entry has that of its parent), 6; SMQP 4.1.10, 4.1.11.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from brokers.smqp.server.database import Database
 from brokers.smqp.server.topics import Directory, Topic
 
 ROOT_NUMBER: Final = 0
-"""Stands for `/`, which is no topic, in the list."""
+"""The number of `/`, which is not a topic, in the list."""
 ANYONE: Final = 0
-"""Stands for every account that has no entry of its own."""
+"""The number that stands for all accounts without an entry of their own."""
 
 
 class Right(IntFlag):
-    """What an entry allows."""
+    """The rights in an entry."""
 
     NONE = 0
     PUBLISH = 1
@@ -32,18 +32,18 @@ class Right(IntFlag):
     TOPICS = 4  # create, rename and remove at or below
     PARAMETERS = 8  # of the queue
     REPLY = 16
-    REMOTE = 32  # messages go on to other servers
+    REMOTE = 32  # pass messages on to other servers
     ALL = 63
 
 
 OWN: Final = Right.SUBSCRIBE | Right.TOPICS
-"""What an account may do with the temporary topics that it created."""
+"""The rights of an account at the temporary topics that it created."""
 
 
 class TopicRights:
-    """The entries; one that is missing is the parent's, and without any nothing is allowed.
+    """The entries; a topic without an entry has that of its parent, and without any entry nothing is allowed.
 
-    `version` counts their changes.
+    `version` counts the changes.
     """
 
     def __init__(self, database: Database, directory: Directory) -> None:
@@ -71,11 +71,11 @@ class TopicRights:
         self._entries = {key: rights for key, rights in self._entries.items() if key[0] != topic}
 
     def of(self, account: Account, path: str) -> Right:
-        """Say what an account may do at a path, which need not exist.
+        """Return the rights of an account at a path, which need not exist.
 
-        A temporary topic is its owner's, whatever is granted above it: others may publish there at most. With the
-        messages of a virtual topic nobody may do what he may not at the topic that it leads to: else whoever may create
-        topics anywhere could give himself rights at any other.
+        A temporary topic belongs to its owner, whatever is granted above it: others may at most publish there. At a
+        virtual topic an account has no more rights to messages than at the target: otherwise an account that may create
+        topics anywhere could gain rights at any other topic.
         """
         if account.is_admin:
             return Right.ALL
@@ -107,7 +107,7 @@ class TopicRights:
 
 
 class Resource(StrEnum):
-    """What can be subscribed to, as UNSUBSCRIBE names it in its answer."""
+    """The kinds of subscriptions, as named in the reply to UNSUBSCRIBE."""
 
     MESSAGE = "MESSAGE"
     TOPIC = "TOPIC"
@@ -126,7 +126,7 @@ class TopicSubscription(NamedTuple):
 
 
 class TopicSubscriber(NamedTuple):
-    """An account that wants a topic: under which name, and from when on."""
+    """A subscriber of a topic: the account, the name by which it subscribed, and the time from which on."""
 
     account: int
     name: str
@@ -134,7 +134,7 @@ class TopicSubscriber(NamedTuple):
 
 
 class Subscriptions:
-    """The subscriptions. `version` counts their changes."""
+    """The subscriptions. `version` counts the changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -154,11 +154,11 @@ class Subscriptions:
             self._all[each.resource].setdefault(account, []).append(each)
 
     def count(self, account: int) -> int:
-        """Count what an account is subscribed to."""
+        """Count the subscriptions of an account."""
         return sum(len(of_accounts.get(account, ())) for of_accounts in self._all.values())
 
     def wanted(self, resource: Resource, account: int, folded: str) -> TopicSubscription | None:
-        """Return the pattern by which an account is subscribed to a topic, an exact one first."""
+        """Return the subscription of an account that covers a topic, preferably an exact one, or None."""
         own = self._all[resource].get(account, ())
         itself = resource is Resource.TOPIC
         if any(each.is_exclusion and covers(each.folded, folded, itself=itself) for each in own):
@@ -167,7 +167,7 @@ class Subscriptions:
         return min(found, key=lambda each: each.folded != folded, default=None)
 
     def who(self, resource: Resource, names: Iterable[str]) -> list[TopicSubscriber]:
-        """List the accounts that want a topic under one of its names; each once, the first name first."""
+        """Return the subscribers of a topic by its names; each account once, by the first name that matches."""
         spelled = [(name, fold(name)) for name in names]
         out = []
         for account in self._all[resource]:
@@ -178,7 +178,7 @@ class Subscriptions:
         return out
 
     def add(self, account: int, resource: Resource, pattern: str, since: float | None) -> None:
-        """Subscribe; what was taken out of the pattern before, is in it again."""
+        """Subscribe; parts that were excluded from the pattern before are included again."""
         folded, itself = fold(pattern), resource is Resource.TOPIC
         for each in self._all[resource].get(account, ()):
             if each.is_exclusion and covers_all_of(folded, each.folded, itself=itself):
@@ -187,7 +187,7 @@ class Subscriptions:
         self.reload()
 
     def remove(self, account: int, resource: Resource, pattern: str) -> bool:
-        """Unsubscribe; say whether there was anything that the pattern covers, in whole or in part."""
+        """Unsubscribe; say whether the pattern covered any subscription, in whole or in part."""
         folded, itself = fold(pattern), resource is Resource.TOPIC
         own = self._all[resource].get(account, [])
         covered = [each for each in own if covers_all_of(folded, each.folded, itself=itself)]
@@ -205,7 +205,7 @@ class Subscriptions:
         return any(not each.is_exclusion for each in covered) or (bool(wider) and not excluded)
 
     def patterns(self, account: int, resource: Resource) -> list[str]:
-        """List the patterns of an account, without what was taken out of them."""
+        """List the patterns of an account, without the excluded parts."""
         return [each.pattern for each in self._all[resource].get(account, ()) if not each.is_exclusion]
 
     def follow(self, old: str, new: str) -> None:
@@ -219,7 +219,7 @@ class Subscriptions:
         self.reload()
 
     def forget(self, folded: str) -> None:
-        """Drop what names a topic that was removed."""
+        """Drop the subscriptions that name a removed topic."""
         self._database.execute("DELETE FROM subscriptions WHERE folded = ?", folded)
         self.reload()
 

@@ -1,14 +1,13 @@
-"""One client of the server: its dialogue at the command connection, and the notify connection of its session.
+"""A client of the server: the dialogue on its command connection, and its notify connection.
 
-The command connection knows where it is in its dialogue, and what belongs to the session alone. The notify
-connection is stop and wait, so one message is on its way at a time.
+The session holds the state of the dialogue and everything that ends with the session. The notify connection sends a
+message only when the one before is acknowledged.
 
 Spec: SMQP 4.1.1 (each login is an instance of its account); the state table of section 9.1 of the digest; SMQP
 4.1.6.5, 4.1.12; the state table of section 9.2 of the digest.
 
-Deviation: where an acknowledgement does not come in time, the connection is closed and made again before the message
-is sent once more. Acknowledgements have no identifiers, so on the old connection a late one would count for the
-next.
+Deviation: if an acknowledgement does not come in time, the connection is closed and opened again before the message is
+sent again. Acknowledgements have no identifiers, so on the old connection a late one would be taken for the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ ACK = format_reply(plain(ReplyCode.ACKNOWLEDGED))
 
 
 class SessionPhase(StrEnum):
-    """Where the connection is."""
+    """The state of a notify connection."""
 
     NONE = "none"
     CONNECTING = "connecting"
@@ -52,49 +51,49 @@ class SessionPhase(StrEnum):
 
 
 class Supplier(Protocol):
-    """What a channel gets its messages from, and tells what became of them: the core of the server."""
+    """The part of the server's core that supplies a channel with messages, and is told their results."""
 
     options: Options
 
     def do(self, action: Action) -> None:
-        """Note what is to be done outside."""
+        """Add an action for the driver."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Call a function in so many seconds."""
+        """Call a function after some seconds."""
 
     def wake(self, session: SmqpSession) -> None:
-        """Have a look at what can be sent to a session."""
+        """Mark a session to be checked for notifications to send."""
 
     def next_item(self, session: SmqpSession) -> Item | None:
-        """Return what is next for a session."""
+        """Return the next item for a session, or None."""
 
     def take(self, session: SmqpSession, item: Item) -> int:
-        """Note that it goes to a session; return how many were taken before."""
+        """Note that an item is under way to a session; return the number of items so far."""
 
     def notification(self, item: Item) -> bytes:
-        """Write it."""
+        """Write the notification of an item."""
 
     def patience(self, item: Item) -> float:
-        """Return the seconds that its acknowledgement may take."""
+        """Return how long to wait for the acknowledgement of an item, in seconds."""
 
     def pause_after(self, item: Item) -> float:
-        """Return the seconds until it is sent again."""
+        """Return the pause after an item was refused, in seconds."""
 
     def acknowledged(self, item: Item) -> None:
-        """It arrived."""
+        """Note that an item was acknowledged."""
 
     def unanswered(self, item: Item) -> None:
-        """Its acknowledgement did not come."""
+        """Note that an item was not acknowledged."""
 
 
 class SmqpChannel:
-    """The way to one client.
+    """The notify connection to a client.
 
     Attributes:
-        phase: where it is.
-        is_suspended: the client asked for no messages until it resumes.
-        is_wanted: it is to be made even if there is nothing to send.
-        served: grows with each message, so that those who got one longest ago are served first.
+        phase: the state of the connection.
+        is_suspended: whether the client asked for no messages until it resumes.
+        is_wanted: whether to open it even if there is nothing to send.
+        served: the sequence number of the last item sent, so that the sessions that have waited longest come first.
     """
 
     def __init__(self, core: Supplier, session: SmqpSession) -> None:
@@ -115,28 +114,28 @@ class SmqpChannel:
         self._octets = Octets()
         self._replies = ReplyLines()
 
-    # What the session wants
+    # For the session
 
     def set_port(self, port: int, on_result: Callable[[ReplyCode], None]) -> None:
-        """Drop the connection, make one to another port, and say how that went."""
+        """Drop the connection, open one to another port, and pass the result to `on_result`."""
         self._drop()
         self._port, self._on_port, self._failures = port, on_result, 0
         self._connect()
 
     def tell(self, notice: bytes) -> None:
-        """Send a notification that is not acknowledged, after the message that is on its way."""
+        """Send a notification without acknowledgement, after the message that is under way."""
         self._events.append(notice)
         self._core.wake(self._session)
 
     def end(self) -> None:
-        """The session ends: give back what is on its way."""
+        """End the connection with its session; give back the message that is under way."""
         self._on_port = None
         self._drop()
 
-    # What happened to the connection
+    # Events of the connection
 
     def opened(self, attempt: int) -> None:
-        """It was made."""
+        """Handle that the connection was opened."""
         if attempt != self._attempt or self.phase is not SessionPhase.CONNECTING:
             return
         self.phase, self._failures, self.is_wanted = SessionPhase.IDLE, 0, False
@@ -145,7 +144,7 @@ class SmqpChannel:
         self._core.wake(self._session)
 
     def failed(self, attempt: int, *, timed_out: bool) -> None:
-        """It could not be made."""
+        """Handle that the connection could not be opened."""
         if attempt != self._attempt or self.phase is not SessionPhase.CONNECTING:
             return
         self.phase = SessionPhase.NONE
@@ -153,13 +152,13 @@ class SmqpChannel:
         self._retry_later()
 
     def lost(self, attempt: int) -> None:
-        """It ended."""
+        """Handle the end of the connection."""
         if attempt == self._attempt and self.phase in (SessionPhase.IDLE, SessionPhase.AWAITING):
             self._drop()
             self._retry_later()
 
     def received(self, attempt: int, data: bytes) -> None:
-        """Octets came from the client."""
+        """Handle octets from the client."""
         if attempt != self._attempt or self.phase not in (SessionPhase.IDLE, SessionPhase.AWAITING):
             return
         self._octets.feed(data)
@@ -196,7 +195,7 @@ class SmqpChannel:
     # Sending
 
     def pump(self) -> None:
-        """Send what there is to send now."""
+        """Send pending notifications."""
         if self.phase is SessionPhase.NONE and self._pause is None and self._has_something():
             self._connect()
         if self.phase is SessionPhase.IDLE:
@@ -232,7 +231,7 @@ class SmqpChannel:
         self._core.do(Connect(session.number, self._attempt, session.address, self._port, session.is_secure))
 
     def _drop(self) -> None:
-        """Close the connection; what is on its way counts as not delivered."""
+        """Close the connection; a message under way counts as not delivered."""
         self._end_wait()
         if self._pause is not None:
             self._pause.cancel()
@@ -276,30 +275,30 @@ class SmqpChannel:
 
 
 def notice(command: bytes, lines: bytes = b"") -> bytes:
-    """Put a notification together that is followed by attributes, if by anything."""
+    """Return a notification: its command, its attributes and an empty line."""
     return command + lines + b"\r\n"
 
 
 HIGH_WATER_OCTETS: Final = 256 * 1024
-"""Octets of answers after which a client has to read before it is answered further."""
+"""Octets of unsent replies above which no further commands of a client are read."""
 STRANGER_HIGH_WATER_OCTETS: Final = 4 * 1024
-"""The same, of who is not logged in."""
+"""The same for a client that is not logged in."""
 
 
 class Stage(StrEnum):
-    """What the dialogue has come to."""
+    """The state of the dialogue."""
 
     STRANGER = "not logged in"
     NAMED = "LOGIN was accepted, PASS is to follow"
     READY = "logged in"
-    OLD_PASSWORD = "SET LOGIN PASSWORD was accepted, PASS with the old one is to follow"  # noqa: S105 - no password
+    OLD_PASSWORD = "SET LOGIN PASSWORD was accepted, PASS with the old one is to follow"  # noqa: S105 - not a password
     NEW_PASSWORD = "the old password was right, PASS with the new one is to follow"  # noqa: S105 - no password
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class SmqpAnswer:
-    """What is said to a command: a reply, and the messages that follow it."""
+    """The answer to a command: a reply, and the messages that follow it."""
 
     reply: SmqpReply
     form: ReplyForm = ReplyForm.PLAIN
@@ -307,25 +306,26 @@ class SmqpAnswer:
 
 
 class SmqpSession:
-    """One client's dialogue.
+    """The session of one client.
 
     Attributes:
-        number: its own, while the server runs.
-        address: where the client connected from; notify connections go nowhere else.
-        is_secure: it came by TLS, and so do its notify connections.
-        stage: where the dialogue is.
-        account: whose it is, once logged in.
-        claimed: the account whose password is to follow.
-        guid: of this login.
-        failures: wrong passwords so far.
-        missed_ports: ports that were named since a message was taken, or with `hide_ports=False` somebody listened.
-        held: its part of the room that the server has.
-        unsent: octets written since the connection had sent all.
-        is_busy: the answer to a command is still to come, so no further one is read.
-        interests: patterns of topics whose subscriptions last as long as the session.
-        temporaries: topics that end with it.
-        wants_timeout: it is to be told of changes of the default timeout.
-        finish: gives the answer that a busy session waits for.
+        number: its number, unique while the server runs.
+        address: the address of the client, the only one that notify connections go to.
+        is_secure: whether its connections use TLS.
+        stage: the state of the dialogue.
+        account: its account, once logged in.
+        claimed: the account whose password must follow.
+        guid: the guid of this login.
+        failures: the number of wrong passwords so far.
+        missed_ports: the number of ports stated since a message was taken, or with `hide_ports=False` since a
+            connection was opened.
+        held: its share of the server's room for clients.
+        unsent: octets written since all were last sent.
+        is_busy: whether the reply to a command is still to come, so that no further command is read.
+        interests: the patterns of subscriptions that end with the session.
+        temporaries: the numbers of topics that end with the session.
+        wants_timeout: whether to notify it of changes of the default timeout.
+        finish: writes the reply that a busy session waits for.
         channel: its notify connection.
     """
 
@@ -352,18 +352,18 @@ class SmqpSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is to be written to the client that no further command is read before that went out."""
+        """Whether so many octets are unsent that no further command is read until they are sent."""
         return self.unsent > (HIGH_WATER_OCTETS if self.is_ready else STRANGER_HIGH_WATER_OCTETS)
 
     @property
     def owner(self) -> Account:
-        """The account of a session that is logged in."""
+        """The account of the session, which must be logged in."""
         assert self.account is not None
         return self.account
 
     @property
     def is_ready(self) -> bool:
-        """Whether somebody is logged in."""
+        """Whether the session is logged in."""
         return self.stage in (Stage.READY, Stage.OLD_PASSWORD, Stage.NEW_PASSWORD)
 
     def is_interested(self, folded: str) -> bool:

@@ -1,4 +1,4 @@
-"""A file in TOML that says what a server is to have: accounts, rights, topics, links. What is there already stays.
+"""A TOML file with the accounts, rights, topics and links that a server must have. Existing ones stay.
 
 ```toml
 context = "mq.example"
@@ -47,12 +47,12 @@ KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
 
 
 class SetupError(ValueError):
-    """The file says something that cannot be; the message says where, and repeats no password."""
+    """The setup file is invalid; the message says where, and repeats no password."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewAccount:
-    """An account that is to be there."""
+    """An account that the server must have."""
 
     name: str
     password: str = field(repr=False)
@@ -63,14 +63,14 @@ class NewAccount:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a server is to have.
+    """The contents of a setup file.
 
     Attributes:
-        context: its own name; None where the file does not say.
-        accounts: that are to be there.
-        anyone: rights of all accounts that have none of their own, by topic.
-        topics: parameters and keywords by path.
-        links: to other servers.
+        context: the server's own name, or None.
+        accounts: the accounts.
+        anyone: rights of all accounts without rights of their own, by topic.
+        topics: parameters and keywords of topics, by path.
+        links: the links to other servers.
     """
 
     context: str | None = None
@@ -84,7 +84,7 @@ class Setup:
         """Read a file.
 
         Raises:
-            SetupError: it cannot be read, or says what cannot be.
+            SetupError: the file cannot be read, or is invalid.
         """
         try:
             check_files(path)
@@ -105,7 +105,7 @@ class Setup:
         )
 
     def apply(self, admin: Administration) -> None:
-        """Create what is not there, and set rights and parameters; passwords of accounts that are there stay."""
+        """Create missing accounts and topics, and set rights and parameters; existing accounts keep their passwords."""
         existing = {name.casefold() for name in admin.accounts()}
         for path, values in self.topics.items():
             parameters = dict(values)
@@ -125,13 +125,13 @@ class Setup:
 def _tables(found: Mapping[str, Any], name: str) -> list[tuple[str, Mapping[str, Any]]]:
     tables = found.get(name, {})
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise SetupError(f"[{name}] holds tables, as [{name}.NAME]")
+        raise SetupError(f"[{name}] must have tables, such as [{name}.NAME]")
     return list(tables.items())
 
 
 def _only(table: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     if unknown := set(table) - known:
-        raise SetupError(f"{where} knows {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
+        raise SetupError(f"keys of {where} must be {', '.join(sorted(known))}, got {', '.join(sorted(unknown))}")
 
 
 def _account(name: str, table: Mapping[str, Any], path: Path) -> NewAccount:
@@ -143,7 +143,7 @@ def _account(name: str, table: Mapping[str, Any], path: Path) -> NewAccount:
 
 def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
     if ("password" in table) == ("password_file" in table):
-        raise SetupError(f"{where} has a password or a password_file")
+        raise SetupError(f"{where} must have either a password or a password_file")
     if "password" in table:
         return str(table["password"])
     file = path.parent / str(table["password_file"])
@@ -156,14 +156,14 @@ def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
 
 def _rights(table: Any, where: str) -> dict[str, Right]:
     if not isinstance(table, dict):
-        raise SetupError(f"{where} is a table of topics, as {{ '/news' = ['publish'] }}")
+        raise SetupError(f"{where} must be a table of topics, such as {{ '/news' = ['publish'] }}")
     out = {}
     for topic, names in table.items():
         try:
             out[topic] = Right(sum({int(Right[str(name).upper()]) for name in names}))
         except (KeyError, TypeError):
             known = ", ".join(str(right.name).lower() for right in [*Right, Right.ALL])
-            raise SetupError(f"{where}: the rights at {topic!r} are a list of {known}") from None
+            raise SetupError(f"{where}: the rights at {topic!r} must be a list of {known}") from None
     return out
 
 
@@ -178,7 +178,7 @@ def _topic(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
 def _link(name: str, table: Mapping[str, Any], path: Path) -> Peer:
     _only(table, LINK_KEYS, f"[links.{name!r}]")
     if not (table.get("host") and table.get("account")):
-        raise SetupError(f"[links.{name!r}] has a host and an account")
+        raise SetupError(f"[links.{name!r}] must have a host and an account")
     return Peer(
         context=name,
         host=str(table["host"]),

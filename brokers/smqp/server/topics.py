@@ -14,14 +14,14 @@ from brokers.smqp.protocol.topics import ROOT, child, covers, fold, parent
 from brokers.smqp.server.database import Database
 
 FOREVER_SECONDS: Final = -1.0
-"""How a timeout that never ends is stored; no value is one that is not set."""
+"""The stored value of a timeout that never ends; NULL means that no timeout is set."""
 
 
 class TopicKind(StrEnum):
-    """Who gets the messages of a topic. The draft has only the first; clients cannot see or change it.
+    """The recipients of a topic's messages. The draft has only the first kind; clients cannot see or change the kind.
 
-    TOPIC: every subscribed account, also when it was away. SESSION: every session that subscribed, while it lasts.
-    QUEUE: one of the sessions that subscribed; the message stays until one has taken it.
+    TOPIC: every subscribed account, even if it was absent. SESSION: every subscribed session, until it ends.
+    QUEUE: one of the subscribed sessions; the message stays until one has taken it.
     """
 
     TOPIC = "topic"
@@ -31,23 +31,23 @@ class TopicKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic; a parameter that is None is the server's default.
+    """One topic; for a parameter of None the server's default applies.
 
     Attributes:
-        number: its own, in the store.
-        path: as it was created.
-        folded: the same without case.
-        target: of a virtual topic, the number of the actual one.
-        keywords: as they were set.
-        is_removing: it takes no more messages, and goes when the last was delivered.
-        is_login: it is, or is above, a login topic.
-        kind: who gets its messages.
-        timeout: of its messages that have none, seconds; -1 for ever.
+        number: its number in the store.
+        path: its path as created.
+        folded: its path with case folded.
+        target: the number of a virtual topic's target, or None.
+        keywords: its keywords.
+        is_removing: whether it takes no more messages, and is removed when the last is delivered.
+        is_login: whether it is a login topic, or above one.
+        kind: the recipients of its messages.
+        timeout: the timeout of messages without their own, in seconds; -1 for no limit.
         retry_timeout: seconds until a message is sent again.
-        max_retries: for one message to one client.
-        max_messages: that it may hold.
-        max_message: octets of one.
-        max_octets: of all its messages together.
+        max_retries: maximum number of retries for one message to one client.
+        max_messages: maximum number of messages.
+        max_message: maximum size of a message, in octets.
+        max_octets: maximum total size of its messages, in octets.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Topic:
 
 
 class TopicOwner(NamedTuple):
-    """Whose a temporary topic is: of an account, and of the session that created it."""
+    """The owner of a temporary topic: an account, and the session that created the topic."""
 
     account: int
     session: int
@@ -75,15 +75,15 @@ class TopicOwner(NamedTuple):
 
 TOPIC_COLUMNS: Final = tuple("id" if each.name == "number" else each.name for each in fields(Topic))
 PARAMETERS: Final = ("timeout", "retry_timeout", "max_retries", "max_messages", "max_message", "max_octets", "kind")
-"""What an administrator may set of a topic (SM-242)."""
+"""The parameters of a topic that an administrator may set (SM-242)."""
 
 
 class Directory:
-    """The topics.
+    """All topics.
 
     Attributes:
-        version: counts their changes.
-        owners: of the temporary ones, by path without case. They are in no file, as they end with their sessions.
+        version: counts the changes.
+        owners: the owners of temporary topics, by folded path. They are not stored, as they end with their sessions.
     """
 
     def __init__(self, database: Database) -> None:
@@ -97,24 +97,24 @@ class Directory:
         self.reload()
 
     def reload(self) -> None:
-        """Read all from the file again, as after what was written was undone."""
+        """Read all topics from the file again, for example after changes were undone."""
         self.version += 1
         for index in (self._by_path, self._by_number, self._children, self._links):
             index.clear()
         for row in self._database.rows(f"SELECT {', '.join(TOPIC_COLUMNS)} FROM topics"):  # noqa: S608 - names of columns
             self._index(_topic(row))
 
-    # Looking
+    # Lookup
 
     def __len__(self) -> int:
         return len(self._by_number)
 
     def find(self, path: str) -> Topic | None:
-        """Find a topic by its path, in any case; virtual ones too."""
+        """Find a topic, which may be virtual, by its path, ignoring case."""
         return self._by_path.get(fold(path))
 
     def owner(self, path: str) -> TopicOwner | None:
-        """Say whose a temporary topic is; None for any other."""
+        """Return the owner of a temporary topic; None for any other topic."""
         return self.owners.get(fold(path))
 
     def get(self, number: int) -> Topic:
@@ -122,11 +122,11 @@ class Directory:
         return self._by_number[number]
 
     def has(self, number: int) -> bool:
-        """Say whether a topic is there still."""
+        """Say whether a topic still exists."""
         return number in self._by_number
 
     def actual(self, topic: Topic) -> Topic:
-        """Return what a virtual topic leads to, or the topic itself."""
+        """Return the target of a virtual topic, or the topic itself."""
         return topic if topic.target is None else self._by_number[topic.target]
 
     def children(self, path: str) -> list[Topic]:
@@ -159,10 +159,10 @@ class Directory:
         """List the topics of a kind."""
         return [topic for topic in self._by_number.values() if topic.kind is kind]
 
-    # Changing
+    # Changes
 
     def add(self, path: str, kind: TopicKind, **values: Any) -> Topic:
-        """Add a topic; its parent is there."""
+        """Add a topic; its parent must exist."""
         topic = Topic(
             number=0,
             path=path,
@@ -183,7 +183,7 @@ class Directory:
         return topic
 
     def change(self, topic: Topic, **values: Any) -> Topic:
-        """Change what a topic is, but for its path."""
+        """Change fields of a topic, except its path."""
         return self._put(topic, replace(topic, **values))
 
     def remove(self, topic: Topic) -> None:
@@ -194,7 +194,7 @@ class Directory:
         self.version += 1
 
     def rename(self, topic: Topic, path: str) -> Topic:
-        """Move a topic and all below it to another path."""
+        """Move a topic and all topics below it to another path."""
         moving = [topic, *self.below(topic.path)]
         for each in moving:
             self._unindex(each)
@@ -245,7 +245,7 @@ def _topic(row: tuple[Any, ...]) -> Topic:
 
 
 def all_paths(path: str) -> Iterator[str]:
-    """Name a topic and those above it, from the first level down, without `/`."""
+    """Yield the paths above a topic and its own, from the first level down, without `/`."""
     above = ROOT
     for part in path.split("/")[1:]:
         above = child(above, part)

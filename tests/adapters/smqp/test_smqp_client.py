@@ -428,7 +428,7 @@ def test_nobody_is_there() -> None:
     """The first connection is not tried again."""
     with (
         nobody() as port,
-        pytest.raises(ConnectionFailedError, match="no server of SMQP"),
+        pytest.raises(ConnectionFailedError, match="no SMQP server"),
         connected(("127.0.0.1", port)),
     ):
         pass

@@ -228,7 +228,7 @@ def test_messages_without_their_number() -> None:
     with (
         FakeServer(replies={"GET": b"200-OK\r\n200 0\r\n\r\n"}) as fake,
         connected(fake.address) as client,
-        pytest.raises(ProtocolError, match="seen: none"),
+        pytest.raises(ProtocolError, match="must have the message 1, got none"),
     ):
         client.message("/t", 1)
 

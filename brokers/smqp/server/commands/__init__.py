@@ -1,5 +1,4 @@
-"""The SMQP commands that the server carries out: login, topics, publishing, subscribing, queries and settings.
+"""The SMQP commands of the server: login, topics, publishing, subscribing, queries and settings.
 
-The functions work on the server's core. Which function carries out which command is in the table of `engine.py`, one
-folder up.
+The functions work on the server's core. The table in `engine.py`, one folder up, maps commands to functions.
 """

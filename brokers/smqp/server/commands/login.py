@@ -1,6 +1,6 @@
 """LOGIN and PASS, and SET LOGIN.
 
-Spec: SMQP 4.1.1, 4.1.6.3; of the methods CLEAR alone.
+Spec: SMQP 4.1.1, 4.1.6.3; CLEAR is the only method.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def need_method(method: str) -> None:
-    """See that an authentication method is there.
+    """Check that an authentication method is supported.
 
     Raises:
         RefusedError: 405.
     """
     if method != CLEAR:
-        raise RefusedError(ReplyCode.NOT_ALLOWED, f"of the authentication methods there is CLEAR, not {method}")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"the authentication method must be CLEAR, got {method}")
 
 
 def login(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Take the name of an account; its password is to follow."""
+    """Take the name of an account; its password must follow."""
     assert heard.command is not None
     if session.stage not in (Stage.STRANGER, Stage.NAMED):
-        raise RefusedError(ReplyCode.NOT_ALLOWED, "this connection is logged in")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, "this connection is already logged in")
     session.stage = Stage.STRANGER
     need_method(heard.command.method)
     if core.accounts.find(heard.command.account) is None and not core.options.hide_accounts:
@@ -52,10 +52,10 @@ def login(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
 
 
 def password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
-    """Take a password: of a login, the old one to be changed, or the new one."""
+    """Take a password: for a login, or the old or the new one of a change."""
     assert heard.command is not None
     if session.stage in (Stage.STRANGER, Stage.READY):
-        raise RefusedError(ReplyCode.BAD_REQUEST, "PASS follows LOGIN, or SET LOGIN PASSWORD")
+        raise RefusedError(ReplyCode.BAD_REQUEST, "PASS must follow LOGIN or SET LOGIN PASSWORD")
     if heard.command.account.casefold() != session.claimed.casefold():
         return checked(core, session, is_right=False)
     session.is_busy = True
@@ -69,10 +69,10 @@ def password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Sm
 
 
 def checked(core: SmqpCore, session: SmqpSession, *, is_right: bool) -> SmqpAnswer:
-    """Go on once it is known whether a password was right."""
+    """Continue a login, or a change, once it is known whether the password is right."""
     if session.stage is Stage.NEW_PASSWORD:
         session.stage = Stage.READY
-        raise RefusedError(ReplyCode.UNAUTHORIZED, "PASS is for another account than SET LOGIN PASSWORD")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, "PASS must have the account of SET LOGIN PASSWORD")
     if session.stage is Stage.OLD_PASSWORD:
         session.stage = Stage.NEW_PASSWORD if is_right else Stage.READY
     account = core.accounts.find(session.claimed)
@@ -80,12 +80,12 @@ def checked(core: SmqpCore, session: SmqpSession, *, is_right: bool) -> SmqpAnsw
         if session.stage is Stage.NAMED:
             session.stage = Stage.STRANGER
         session.failures += 1
-        raise RefusedError(ReplyCode.UNAUTHORIZED, "the password is not that of the account")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, "the account or the password is wrong")
     return _enter(core, session, account) if session.stage is Stage.NAMED else OK
 
 
 def unseen(session: SmqpSession) -> SmqpAnswer:
-    """Refuse a password that was not compared, as too many were wrong.
+    """Refuse a password that was not compared, because too many were wrong.
 
     Raises:
         RefusedError: 503.
@@ -96,7 +96,7 @@ def unseen(session: SmqpSession) -> SmqpAnswer:
 
 
 def hashed(core: SmqpCore, session: SmqpSession, new: Password) -> SmqpAnswer:
-    """Keep a new password."""
+    """Store a new password."""
     session.stage = Stage.READY
     core.accounts.set_password(session.owner.number, new)
     return OK
@@ -130,7 +130,7 @@ def set_password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 
 def set_own(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Set the name, address or so of the account's owner."""
+    """Set the name, mail address, postal address or phone number of the account's owner."""
     assert heard.command is not None
     assert isinstance(heard.command.kind, CommandKind)
     core.accounts.set_field(session.owner.number, OWN_FIELDS[heard.command.kind], heard.command.value)

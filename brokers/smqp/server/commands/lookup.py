@@ -1,4 +1,4 @@
-"""What commands look for: topics that are there, and rights to them. Each refuses with the code that the draft has.
+"""Checks that commands share: for topics, and for rights to them. Each refuses with the code of the draft.
 
 Spec: SMQP 2.2.1 (Trash), 4.1.2 to 4.1.13, 6.
 """
@@ -26,7 +26,7 @@ def find_topic(core: SmqpCore, path: str) -> Topic:
 
 
 def find_lasting(core: SmqpCore, path: str) -> Topic:
-    """Return a topic that is not being removed.
+    """Return a topic, unless it is being removed.
 
     Raises:
         RefusedError: 404.
@@ -38,22 +38,22 @@ def find_lasting(core: SmqpCore, path: str) -> Topic:
 
 
 def is_visible(core: SmqpCore, session: SmqpSession, topic: Topic) -> bool:
-    """Say whether a login is shown a topic: one where it may do something, and no other session's temporary one."""
+    """Say whether a session may see a topic: it must have a right there; temporary topics are for their session."""
     return core.may_see(session, topic.path)
 
 
 def need(core: SmqpCore, session: SmqpSession, path: str, right: Right) -> None:
-    """See that a login has a right at a path.
+    """Check that a session has a right at a path.
 
     Raises:
         RefusedError: 401.
     """
     if right not in core.rights.of(session.owner, path):
-        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} lacks the right {right.name} at {path}")
 
 
 def refuse_temporary(core: SmqpCore, *paths: str) -> None:
-    """Refuse what cannot be done with temporary topics: they keep their name, their owner, and are led to by none.
+    """Refuse temporary topics: they cannot be renamed, and no virtual topic may lead to them.
 
     Raises:
         RefusedError: 405.
@@ -64,7 +64,7 @@ def refuse_temporary(core: SmqpCore, *paths: str) -> None:
 
 
 def need_own(core: SmqpCore, session: SmqpSession, path: str) -> None:
-    """See that a temporary topic is the login's own.
+    """Check that a temporary topic belongs to the session's account.
 
     Raises:
         RefusedError: 401.
@@ -74,17 +74,17 @@ def need_own(core: SmqpCore, session: SmqpSession, path: str) -> None:
 
 
 def refuse_trash(path: str) -> None:
-    """Refuse what cannot be done with Trash.
+    """Refuse a path with Trash in it.
 
     Raises:
         RefusedError: 405.
     """
     if has_trash(path):
-        raise RefusedError(ReplyCode.NOT_ALLOWED, "Trash is the server's")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, "Trash belongs to the server")
 
 
 def need_ordinary(topic: Topic) -> None:
-    """See that a topic is no login topic, nor above one.
+    """Check that a topic is not a login topic, and not above one.
 
     Raises:
         RefusedError: 405.

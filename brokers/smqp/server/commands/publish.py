@@ -24,11 +24,11 @@ from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
 
 OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
-"""Attributes that are written first, by the server; the others follow as they came."""
+"""Attributes that the server writes first; the others follow unchanged."""
 
 
 def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Take a message for a topic; it is kept before the answer leaves."""
+    """Take a message for a topic; it is stored before the reply is sent."""
     command, content = _read(heard)
     origin, path = _origin(core, session, command, content)
     refuse_trash(path)
@@ -38,7 +38,7 @@ def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
     if depth and origin is None:
         need(core, session, path, Right.REMOTE)
     elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
-        depth = 0  # what a peer passes on ends here, if the peer may not go further
+        depth = 0  # a message from a peer without the right REMOTE is not passed on
     known = _known(core, session, command, origin)
     if known is not None:
         return _taken(command, known)
@@ -58,17 +58,17 @@ def _read(heard: ReceivedCommand) -> tuple[Command, SmqpMessage]:
     assert heard.command is not None
     assert heard.content is not None
     if heard.content.attributes.value("Created") is None:
-        raise bad("a message has the attribute Created")
+        raise bad("a message must have the attribute Created")
     return heard.command, heard.content
 
 
 def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: SmqpMessage) -> tuple[Smuid | None, str]:
-    """Tell a message of another server, which names itself before the topic, from one of one's own client."""
+    """Return the Smuid of another server's message, or None, and the topic without that server's name."""
     attributes = content.attributes
     if attributes.value("Smuid") is None and attributes.value("Cmuid") is None:
         return None, parse_topic(command.topic, core.options.dialect)
     if not session.owner.is_peer:
-        raise bad("Smuid and Cmuid are the server's to set; only the account of another server passes them on")
+        raise bad("Smuid and Cmuid must come only from the account of another server")
     origin = parse_smuid(attributes.text("Smuid"))
     parse_cmuid(attributes.text("Cmuid"))
     path = command.topic.removeprefix(origin.host)
@@ -76,7 +76,7 @@ def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: Smq
 
 
 def _known(core: SmqpCore, session: SmqpSession, command: Command, origin: Smuid | None) -> int | None:
-    """Find a message that was taken before: in this session by its cmuid, of another server by its Smuid."""
+    """Return the number of a message that was taken before: by its cmuid in this session, or another server's Smuid."""
     if origin is None:
         return core.messages.find(session.owner.number, session.guid, command.cmuid)
     if origin.host == core.options.context:
@@ -87,12 +87,12 @@ def _known(core: SmqpCore, session: SmqpSession, command: Command, origin: Smuid
 def _check(core: SmqpCore, topic: Topic, content: SmqpMessage) -> None:
     if topic.max_message is not None and content.size > topic.max_message:
         raise RefusedError(
-            ReplyCode.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets"
+            ReplyCode.ENTITY_TOO_LARGE, f"a message for {topic.path} must have at most {topic.max_message} octets"
         )
     allowed = core.options.media_types
     for section in content.sections if allowed is not None else ():
         if section.content_type.partition(";")[0].strip().lower() not in (allowed or ()):
-            raise RefusedError(ReplyCode.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
+            raise RefusedError(ReplyCode.UNSUPPORTED_MEDIA, f"{section.content_type} is not accepted here")
 
 
 def _require_room(core: SmqpCore, topic: Topic, message: StoredMessage) -> None:
@@ -143,7 +143,7 @@ def _stored(
 
 
 def _timeout(core: SmqpCore, topic: Topic, attributes: Attributes) -> float:
-    """Say how long a message stays: as it says itself, else its topic, else the server."""
+    """Return how long a message stays: by its own Timeout, else that of its topic, else the server's."""
     text = attributes.value("Timeout")
     if text is not None:
         timeout = parse_timeout(text)
@@ -158,11 +158,11 @@ def _taken(command: Command, smuid: int) -> SmqpAnswer:
 
 
 def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Take a reply to a message; it goes to the login topic of who published that, and nowhere else."""
+    """Take a reply to a message; it goes only to the login topic of the message's publisher."""
     command, content = _read(heard)
     attributes = content.attributes
     if attributes.value("Smuid") is None or attributes.value("Cmuid") is None:
-        raise bad("a reply has the Smuid and the Cmuid of what it replies to")
+        raise bad("a reply must have the Smuid and the Cmuid of the message")
     asked, of = parse_smuid(attributes.text("Smuid")), parse_cmuid(attributes.text("Cmuid"))
     path = command.topic.removeprefix(asked.host)
     refuse_trash(path)
@@ -182,7 +182,7 @@ def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
 
 
 def _publisher(core: SmqpCore, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
-    """Return whose message is replied to: it is looked up, as the right to reply is one to replies to what is there.
+    """Return the publisher of the message replied to; the message must exist, as rights to reply apply to its topic.
 
     Raises:
         RefusedError: 404.
@@ -197,7 +197,7 @@ def _publisher(core: SmqpCore, topic: Topic, asked: Smuid, of: Cmuid) -> Account
 
 
 def republish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Take a message out of Trash, and send it to all who are subscribed now."""
+    """Take a message out of Trash, and send it to all current subscribers."""
     assert heard.command is not None
     command = heard.command
     refuse_trash(command.topic)

@@ -34,7 +34,7 @@ def count_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 
 def count_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Count the messages that are kept now."""
+    """Count the messages that are kept at present."""
     command = _command(heard)
     path, is_trash = split_trash(command.topic)
     topics = _covered(core, session, path) if is_wildcard(path) else [_visible(core, session, path)]
@@ -43,7 +43,7 @@ def count_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand)
 
 
 def count_subscribers(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Count who is subscribed to messages."""
+    """Count the subscribers to messages."""
     command = _command(heard)
     refuse_trash(command.topic)
     if not is_wildcard(command.topic):
@@ -57,27 +57,27 @@ def count_subscribers(core: SmqpCore, session: SmqpSession, heard: ReceivedComma
 
 
 def list_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """List the topics directly below one; those that the login may do nothing with are not there (SM-084)."""
+    """List the topics directly below one, except those to which the account has no rights (SM-084)."""
     command = _command(heard)
     refuse_trash(command.topic)
     if command.topic != ROOT and not is_visible(core, session, find_topic(core, command.topic)):
-        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
     found = [each for each in core.directory.children(command.topic) if is_visible(core, session, each)]
     return SmqpAnswer(listing(tuple(_line(core, topic) for topic in found)))
 
 
 def list_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """List the messages that are kept now, as numbers and ranges."""
+    """List the messages that are kept at present, as numbers and ranges."""
     path, is_trash = split_trash(_command(heard).topic)
     topic = find_topic(core, path)
     if not is_visible(core, session, topic):
-        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
     numbers = core.messages.numbers(core.directory.actual(topic).number, trash=is_trash)
     return SmqpAnswer(listing((format_ranges(ranges_of(numbers)),) if numbers else ()))
 
 
 def find_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Find topics by keywords, in whole or in part: the topic and those directly below, or all that `*` covers."""
+    """Find topics by keywords, which may match in part: the topic and those directly below, or all that `*` covers."""
     command = _command(heard)
     refuse_trash(command.topic)
     found = _searched(core, session, command)
@@ -98,7 +98,7 @@ def _searched(core: SmqpCore, session: SmqpSession, command: Command) -> list[To
         return children
     topic = find_topic(core, command.topic)
     if not is_visible(core, session, topic):
-        raise RefusedError(ReplyCode.NOT_FOUND, "a topic that the login may do nothing with")
+        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
     return [topic, *children] if command.keywords else [topic]
 
 
@@ -109,7 +109,7 @@ def get_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 
 def get_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Return messages that are kept, whoever had them before; that changes nothing about them."""
+    """Return messages that are kept, even if they were delivered before, without changing them."""
     command = _command(heard)
     path, is_trash = split_trash(command.topic)
     topic = core.directory.actual(find_topic(core, path))
@@ -149,12 +149,12 @@ def _line(core: SmqpCore, topic: Topic) -> str:
 def _visible(core: SmqpCore, session: SmqpSession, path: str) -> Topic:
     topic = find_topic(core, path)
     if not is_visible(core, session, topic):
-        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} may do nothing with {path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} has no rights to {path}")
     return topic
 
 
 def _covered(core: SmqpCore, session: SmqpSession, pattern: str) -> list[Topic]:
-    """List what a wildcard covers and the login may see; what stands before the wildcard is there."""
+    """Return the visible topics that a wildcard covers; the topic before the wildcard must exist."""
     below = base(pattern)
     if below != ROOT:
         find_topic(core, below)

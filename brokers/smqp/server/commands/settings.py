@@ -22,8 +22,8 @@ OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
     """Connect to the port where the client listens now.
 
-    Deviation: unless told otherwise the answer is 200 whatever becomes of that, and comes at once: a client could find
-    out otherwise what listens on a machine that it is not allowed to connect to.
+    Deviation: by default the reply is 200, at once, whether or not connecting succeeds: otherwise clients could find
+    out which ports are open on a machine that they are not allowed to connect to.
     """
     assert heard.command is not None
     wanted, options = heard.command.port, core.options
@@ -31,7 +31,7 @@ def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAn
         raise RefusedError(ReplyCode.FORBIDDEN, f"clients are not notified at port {wanted}")
     if session.missed_ports >= options.max_failures:
         raise RefusedError(
-            ReplyCode.FORBIDDEN, f"{session.missed_ports} ports were tried, and no message was taken there"
+            ReplyCode.FORBIDDEN, f"{session.missed_ports} ports were tried, but no message was taken there"
         )
     session.missed_ports += 1  # until a message is taken
     if options.hide_ports:
@@ -43,7 +43,7 @@ def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAn
 
 
 def _tried(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
-    """Answer; who has ports tried at which nobody is, is not helped to find out about more."""
+    """Reply with the result; the limit of missed ports keeps clients from scanning many."""
     if code is ReplyCode.OK:
         session.missed_ports = 0
     _log(session, wanted, code)
@@ -52,7 +52,7 @@ def _tried(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
 
 def _log(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
     if code is not ReplyCode.OK:
-        log.warning("%s is not notified at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
+        log.warning("%s is unreachable at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
 
 
 def suspend(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -62,12 +62,12 @@ def suspend(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
 
 
 def resume(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Send messages again; without SUSPEND before, that changes nothing."""
+    """Send messages again; this has no effect without SUSPEND before."""
     session.channel.is_suspended = False
     core.wake(session)
     return OK
 
 
 def noop(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Do nothing, and say so; QUIT too, after which the connection ends."""
+    """Reply OK; also for QUIT, after which the connection ends."""
     return OK

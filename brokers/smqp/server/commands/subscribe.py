@@ -30,11 +30,11 @@ RESOURCES: Final[Mapping[CommandKind, Resource]] = {
 
 
 def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Subscribe to a topic, or to all that a wildcard covers, now and in future; list those that are there now."""
+    """Subscribe to a topic, or to all that a wildcard covers, now and in future; list the current ones."""
     command, resource = _read(heard)
     refuse_trash(command.topic)
     if resource is Resource.MESSAGE and command.topic == f"{ROOT}{ANY}":
-        raise RefusedError(ReplyCode.MAXIMUM_EXCEEDED, "messages of all topics there are cannot be subscribed to")
+        raise RefusedError(ReplyCode.MAXIMUM_EXCEEDED, "a subscription must not cover the messages of all topics")
     topics = _subscribable(core, session, command.topic, resource)
     session.channel.is_wanted = True
     core.wake(session)
@@ -54,7 +54,7 @@ def _read(heard: ReceivedCommand) -> tuple[Command, Resource]:
 
 
 def _subscribable(core: SmqpCore, session: SmqpSession, pattern: str, resource: Resource) -> list[Topic]:
-    """List the topics that a pattern covers and the login may subscribe to.
+    """Return the topics that a pattern covers and the account may subscribe to.
 
     Raises:
         RefusedError: 404 or 401.
@@ -87,7 +87,7 @@ def _keep(core: SmqpCore, session: SmqpSession, command: Command, resource: Reso
     account = session.owner.number
     if core.subscriptions.count(account) >= core.options.max_subscriptions:
         raise RefusedError(
-            ReplyCode.RESOURCE_TOO_LARGE, f"an account has up to {core.options.max_subscriptions} subscriptions"
+            ReplyCode.RESOURCE_TOO_LARGE, f"an account may have at most {core.options.max_subscriptions} subscriptions"
         )
     since = None if command.since is None else command.since.timestamp()
     if resource is not Resource.MESSAGE:
@@ -107,7 +107,7 @@ def _keep(core: SmqpCore, session: SmqpSession, command: Command, resource: Reso
 
 
 def subscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Tell the session of changes of the default timeout, while it lasts."""
+    """Notify the session of changes of the default timeout, until it ends."""
     session.wants_timeout = True
     session.channel.is_wanted = True
     core.wake(session)
@@ -115,7 +115,7 @@ def subscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedComma
 
 
 def unsubscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Tell it no more."""
+    """Stop notifying the session of the default timeout."""
     if not session.wants_timeout:
         raise RefusedError(ReplyCode.NOT_FOUND, "not subscribed to SERVER TIMEOUT")
     session.wants_timeout = False
@@ -123,7 +123,7 @@ def unsubscribe_timeout(core: SmqpCore, session: SmqpSession, heard: ReceivedCom
 
 
 def unsubscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """End the subscriptions that a topic or wildcard covers; list the topics that are not subscribed to any more."""
+    """End the subscriptions that a topic or wildcard covers; list the topics of ended subscriptions."""
     command, resource = _read(heard)
     found = _end(core, session, resource, command.topic)
     if found is None:
@@ -144,7 +144,7 @@ def unsubscribe_all(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand
 
 
 def _end(core: SmqpCore, session: SmqpSession, resource: Resource, pattern: str) -> list[str] | None:
-    """End what a pattern covers; None if that was nothing, else the lines that say what it was."""
+    """End the subscriptions that a pattern covers; return a line for each topic, or None if there were none."""
     account = session.owner.number
     itself = resource is Resource.TOPIC
     below = core.directory.matching(pattern, base(pattern), itself=itself)
@@ -172,7 +172,7 @@ def _is_subscribed(core: SmqpCore, session: SmqpSession, resource: Resource, top
 
 
 def _withdraw(core: SmqpCore, account: int, topic: Topic) -> None:
-    """Drop what still waits for an account that is not subscribed under another name either."""
+    """Drop the messages waiting for an account, unless it is subscribed to the topic under another name."""
     if topic.kind is TopicKind.TOPIC and all(each.account != account for each in core.recipients(topic)):
         for smuid in core.deliveries.withdraw(topic.number, account):
             core.settle(smuid)

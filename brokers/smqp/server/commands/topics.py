@@ -31,13 +31,13 @@ OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Create a topic, or a virtual one that leads to another; parents that are not there are created too."""
+    """Create a topic, or a virtual one that leads to another; missing parents are created too."""
     command = _command(heard)
     refuse_trash(command.topic)
     need(core, session, command.topic, Right.TOPICS)
     target = None if command.target is None else _target(core, session, command)
     if core.directory.find(command.topic) is not None:
-        raise RefusedError(ReplyCode.CONFLICT, f"there is a topic {command.topic}")
+        raise RefusedError(ReplyCode.CONFLICT, f"the topic {command.topic} exists")
     if core.becomes_temporary(command.topic):
         _make_temporary(core, session, command)
     else:
@@ -46,7 +46,7 @@ def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
 
 
 def _make_temporary(core: SmqpCore, session: SmqpSession, command: Command) -> None:
-    """Create a topic that is the session's own, before anybody is told of it."""
+    """Create a topic of the session; note its owner before the topic is announced."""
     refuse_temporary(core, *([] if command.target is None else [command.topic]))
     core.directory.owners[fold(command.topic)] = TopicOwner(session.owner.number, session.number)
     try:
@@ -58,18 +58,18 @@ def _make_temporary(core: SmqpCore, session: SmqpSession, command: Command) -> N
 
 
 def _target(core: SmqpCore, session: SmqpSession, command: Command) -> int:
-    """Find what a virtual topic is to lead to."""
+    """Return the number of the target of a new virtual topic."""
     assert command.target is not None
     refuse_trash(command.target)
     refuse_temporary(core, command.target)
     if fold(command.target) == fold(command.topic):
-        raise RefusedError(ReplyCode.CONFLICT, "a virtual topic leads to another than itself")
+        raise RefusedError(ReplyCode.CONFLICT, "a virtual topic must not lead to itself")
     target = find_lasting(core, command.target)
     if target.target is not None:
-        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{target.path} is virtual itself")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"a target must not be virtual, got {target.path}")
     need_ordinary(target)
     if core.rights.of(session.owner, target.path) is Right.NONE:
-        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} may do nothing with {target.path}")
+        raise RefusedError(ReplyCode.UNAUTHORIZED, f"{session.owner.name} has no rights to {target.path}")
     return target.number
 
 
@@ -82,10 +82,10 @@ def make_path(
     kind: TopicKind | None = None,
     is_login: bool = False,
 ) -> Topic:
-    """Create a topic and those above it that are not there; each has its parent's kind.
+    """Create a topic and the missing ones above it; each has its parent's kind.
 
     Raises:
-        RefusedError: 405 below virtual or login topics, 414 for too many children, or topics.
+        RefusedError: 405 below virtual, login or temporary topics, 414 for too many children or topics.
     """
     above, missing = _found_above(core, path)
     if missing:
@@ -106,7 +106,7 @@ def make_path(
 
 
 def _found_above(core: SmqpCore, path: str) -> tuple[Topic | None, list[str]]:
-    """Return the last topic on a path that is there, and the paths of those that are not."""
+    """Return the last existing topic on a path, and the paths of the missing ones."""
     above, missing = None, list[str]()
     for each in all_paths(path):
         topic = core.directory.find(each)
@@ -118,26 +118,26 @@ def _found_above(core: SmqpCore, path: str) -> tuple[Topic | None, list[str]]:
 
 
 def _check_parent(core: SmqpCore, above: Topic | None, *, more: int = 1, is_login: bool) -> None:
-    """See that there is room for so many more topics, the first of which is directly below one, or below none."""
+    """Check that `more` topics may be created, the first one directly below `above`, or below `/` for None."""
     if above is not None and above.target is not None:
-        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is virtual, so it cannot have topics below it")
     if above is not None and above.is_login and not is_login:
-        raise RefusedError(ReplyCode.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"topics below {above.path} belong to accounts")
     if above is not None and core.directory.owner(above.path) is not None:
-        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
+        raise RefusedError(ReplyCode.NOT_ALLOWED, f"{above.path} is temporary, so it cannot have topics below it")
     if above is not None and above.is_removing:
         raise RefusedError(ReplyCode.NOT_FOUND, f"{above.path} is being removed")
     if len(core.directory) + more > core.options.max_topics and not is_login:
-        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
+        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, f"a server may have at most {core.options.max_topics} topics")
     children = core.directory.children(ROOT if above is None else above.path)
     if len(children) >= core.options.max_children:
         raise RefusedError(
-            ReplyCode.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it"
+            ReplyCode.RESOURCE_TOO_LARGE, f"a topic may have at most {core.options.max_children} directly below it"
         )
 
 
 def _need_of_clients(core: SmqpCore, session: SmqpSession, *topics: Topic) -> None:
-    """See that topics are none that only the operator can make, since they are of another kind than those above them.
+    """Check that clients could create the topics: only the operator can create those of another kind than above them.
 
     Raises:
         RefusedError: 405.
@@ -145,11 +145,11 @@ def _need_of_clients(core: SmqpCore, session: SmqpSession, *topics: Topic) -> No
     for topic in topics:
         above = core.directory.find(parent(topic.path))
         if topic.kind is not (TopicKind.TOPIC if above is None else above.kind) and not session.owner.is_admin:
-            raise RefusedError(ReplyCode.NOT_ALLOWED, f"{topic.path} is the operator's, who alone can make it again")
+            raise RefusedError(ReplyCode.NOT_ALLOWED, f"{topic.path} belongs to the operator, as its kind shows")
 
 
 def remove(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Remove a topic, once the last of its messages was delivered; until then nothing new is published to it."""
+    """Remove a topic, once the last of its messages is delivered; until then it takes no new messages."""
     command = _command(heard)
     refuse_trash(command.topic)
     topic = find_lasting(core, command.topic) if _is_actual(core, command.topic) else find_topic(core, command.topic)
@@ -157,7 +157,7 @@ def remove(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
     need_ordinary(topic)
     _need_of_clients(core, session, topic)
     if core.directory.children(topic.path) or core.directory.links(topic):
-        raise RefusedError(ReplyCode.CONFLICT, f"there are topics below {topic.path}, or virtual ones that lead to it")
+        raise RefusedError(ReplyCode.CONFLICT, f"{topic.path} has topics below it, or virtual ones that lead to it")
     pending = 0 if topic.target is not None else core.deliveries.pending_messages(topic.number)
     core.finish_removal(core.directory.change(topic, is_removing=True))
     return SmqpAnswer(listing((f"{pending} messages pending",)))
@@ -169,7 +169,7 @@ def _is_actual(core: SmqpCore, path: str) -> bool:
 
 
 def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Give a topic, and all below it, another path; messages, subscriptions and links go with it."""
+    """Give a topic and all topics below it another path; messages, subscriptions and links move with them."""
     command = _command(heard)
     assert command.target is not None
     refuse_trash(command.topic)
@@ -180,7 +180,7 @@ def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
     need_ordinary(topic)
     refuse_temporary(core, topic.path, command.target)
     if core.directory.find(command.target) is not None or is_below(fold(command.target), topic.folded):
-        raise RefusedError(ReplyCode.CONFLICT, f"{command.target} is there, or below what it is to replace")
+        raise RefusedError(ReplyCode.CONFLICT, f"{command.target} exists, or is below the topic to rename")
     old = topic.path
     moving = [topic, *core.directory.below(old)]
     _need_of_clients(core, session, *moving)
@@ -194,7 +194,7 @@ def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
 
 
 def _place(core: SmqpCore, path: str) -> str:
-    """Make the parents of a path; return it as it is spelled below them."""
+    """Create the parents of a path; return the path with their spelling."""
     found, missing = _found_above(core, path)
     _check_parent(core, found, more=len(missing), is_login=False)
     if parent(path) == ROOT:
@@ -217,7 +217,7 @@ def set_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 
 def remove_message(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """Remove one message, as state messages need it; the command is of later revisions."""
+    """Remove one message, as needed for state messages; the command is from later revisions."""
     command = _command(heard)
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
