@@ -189,9 +189,9 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
         (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "give its certificate too"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
-        (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "is not HOST:PORT"),
+        (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "must be HOST:PORT"),
         (["http", *LISTEN, "--connection", "stomp://me:secret@127.0.0.1:1", "--to", "jms:queue:a"], "no connection"),
-        (["wsgi", "wsgi_greeter", "--connection", "embedded:", "--uri", "jms:queue:a"], "is not MODULE:NAME"),
+        (["wsgi", "wsgi_greeter", "--connection", "embedded:", "--uri", "jms:queue:a"], "must be MODULE:NAME"),
         (["wsgi", "none:app", "--connection", "embedded:", "--uri", "jms:queue:a"], "cannot be imported"),
         (
             ["wsgi", "wsgi_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
