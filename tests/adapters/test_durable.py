@@ -107,12 +107,12 @@ class TestMistakes:
             yield connection
 
     def test_no_topic(self, connection: Connection) -> None:
-        with pytest.raises(UsageError, match="only a topic has durable subscriptions, and requests come to queue:q"):
+        with pytest.raises(UsageError, match="only a topic has them; requests come to queue:q"):
             Dispatcher(connection, "jms:queue:q", soapjms.Service(), durable="archive")
 
     @pytest.mark.parametrize("name", ["", 7])
     def test_no_name(self, connection: Connection, name: str) -> None:
-        with pytest.raises(UsageError, match="it is the name of a durable subscription"):
+        with pytest.raises(UsageError, match="durable must be the name of a durable subscription"):
             Dispatcher(connection, "jms:topic:t", soapjms.Service(), durable=name)
 
     def test_no_client_id(self, connection: Connection) -> None:
@@ -175,7 +175,7 @@ def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureR
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--uri", "jms:queue:q"], "only a topic has durable subscriptions"),
+        (["--uri", "jms:queue:q"], "only a topic has them"),
         (["--uri", "jms:topic:t", "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
         ([], "give either --uri or --wsdl"),
     ],
