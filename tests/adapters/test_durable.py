@@ -169,7 +169,7 @@ def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureR
             assert second.next() == "two"
         done = CliRunner().invoke(command, words)
         assert (done.exit_code, done.stderr) == (0, "")
-        assert done.stdout.startswith(f"there is no durable subscription 'archive' to topic:{name} at ")
+        assert done.stdout.startswith(f"the durable subscription 'archive' to topic:{name} at ")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class TestServing(OnActiveMQ):
         """ActiveMQ makes it, so all that is seen is that nobody answers: which the message says how to look into."""
         done = process("call", "--connection", url, "--uri", uri, "--timeout", "0.5", cwd=tmp_path, stdin=envelope())
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
-        assert b"soapjms doctor --uri URI sees whether anybody serves there" in done.stderr
+        assert b"soapjms doctor --uri URI checks whether a service listens there" in done.stderr
 
 
 class TestLoad(OnRealBrokers):
@@ -150,7 +150,10 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["call", "--connection", "embedded:", "@http", "greetMe"], "is not SOAP over JMS; say where it is with --uri"),
+        (
+            ["call", "--connection", "embedded:", "@http", "greetMe"],
+            "is not SOAP over JMS; give its address with --uri",
+        ),
         (["call", "--connection", "embedded:", "--wsdl", "@http", "@envelope"], "no port with a SOAP/JMS transport"),
         (["call", "--connection", "embedded:", "@jms", "greet"], "no operation 'greet'; there are: pingMe("),
         (

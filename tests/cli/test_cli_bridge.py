@@ -185,7 +185,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--to", "jms:queue:a", "--set", "priority=99"], "priority"),
         (["http", *AT, "--wsdl", "none.wsdl"], "none.wsdl"),
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
-        (["http", *AT, "--wsdl", PROPERTIES], f"; --wsdl {PROPERTIES}#PORT says which"),
+        (["http", *AT, "--wsdl", PROPERTIES], f"; choose one with --wsdl {PROPERTIES}#PORT"),
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
         (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "give its certificate too"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),

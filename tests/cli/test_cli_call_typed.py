@@ -143,7 +143,7 @@ def test_an_operation_of_what_is_not_there(wsdl: Path) -> None:
         done = run("call", wsdl)
         assert [each.partition("(")[0] for each in done.stdout.splitlines()] == ["order", "stock", "move"]
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"Warning: left out is what refers to something that is not there: {wsdl}:")
+        assert line.startswith(f"Warning: parts with missing definitions are left out: {wsdl}:")
         assert "price'" in line
         assert "name one that is there (" in line
 
@@ -226,12 +226,12 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
         ([*at, wsdl, "order", "from=a", "from=b"], "holds one value"),
         ([*at, wsdl, "order", "item:={"], "what item is given is no JSON"),
         ([*at, wsdl, "order", "item.article=@none.png"], "there is no file 'none.png'"),
-        ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "it is a JSON object"),
+        ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "--input must be a JSON object"),
         ([*at, wsdl, "order", "--input", tmp_path / "no.json"], "--input is no JSON"),
         ([*at, wsdl, "stock", "a=1"], "there is no 'a'; it takes: nothing"),
         ([*at, wsdl, "price", "price=A1", "--one-way"], "--one-way is for an envelope"),
         ([*at, "--port", "none", wsdl, "price", "price=A1"], "no port 'none'"),
-        ([*at, tmp_path / "no-port.wsdl", "price", "price=A1"], "is not SOAP over JMS; say where it is with --uri"),
+        ([*at, tmp_path / "no-port.wsdl", "price", "price=A1"], "is not SOAP over JMS; give its address with --uri"),
         ([*at, tmp_path / "none.wsdl", "price"], "none.wsdl"),
         ([wsdl, "price", "price=A1"], "give --connection, such as stomp://"),
         ([*at, "--uri", "jms:queue:a", "--input", tmp_path / "list.json", tmp_path / "list.json"], "--input is for"),
@@ -239,7 +239,7 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
         done = run("call", *arguments)
         assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.output)
         assert text in done.stderr, arguments
-        assert "mistake in soapjms" not in done.stderr
+        assert "bug in soapjms" not in done.stderr
 
 
 def test_nobody_answers(url: str) -> None:

@@ -56,7 +56,7 @@ class TestUsage:
             (["a:b", *EMBEDDED, "--workers", "0"], "0 is not in the range x>=1"),
             (["a:b", *EMBEDDED, "--processes", "0"], "0 is not in the range x>=1"),
             (["a:b", *EMBEDDED, "--profile", "x"], "'rec-2012'"),
-            (["a:b", *EMBEDDED, "--set", "x"], "'x' is not NAME=VALUE"),
+            (["a:b", *EMBEDDED, "--set", "x"], "a property must be NAME=VALUE, such as priority=7, got 'x'"),
             (["a:b", *EMBEDDED, "--health", "x"], "an address must be HOST:PORT, such as 127.0.0.1:8080, got 'x'"),
             (["a:b", *EMBEDDED, "--health", "127.0.0.1:99999"], "must be HOST:PORT"),
             (["a:b", *EMBEDDED, "--health", "192.0.2.1:1"], "cannot listen at 192.0.2.1:1"),

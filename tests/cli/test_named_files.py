@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         (["--config", "pipe", "uri", "parse", "jms:queue:a"], f"pipe cannot be read: {FIFO}"),
         (["call", "pipe", *AT], FIFO),
-        (["call", "--attachment", "pipe", *AT, "-"], "'pipe' is no file"),
+        (["call", "--attachment", "pipe", *AT, "-"], "an attachment must be a file, got 'pipe'"),
         (["call", ECHO, "greetMe", "--input", "pipe"], FIFO),
         (["call", ECHO, "greetMe", "requestType=@pipe"], "there is no file 'pipe'"),
         (["call", ECHO, "greetMe", "--names", "pipe"], "'pipe' is no file"),

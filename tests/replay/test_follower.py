@@ -301,7 +301,7 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
         (["x.jsonl", "--follow", "."], "give LOG..., or --follow DIR"),
         (["--follow", ".", "--local"], "--follow is for Spark"),
         (["x.jsonl", "--until-idle", "5"], "--until-idle is for --follow"),
-        (["--follow", ".", "--every", "nan"], "it must be 0 to"),
+        (["--follow", ".", "--every", "nan"], "the time must be 0 to"),
     ],
 )
 def test_the_command_refuses(tmp_path: Path, words: list[str], said: str) -> None:
