@@ -195,7 +195,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["wsgi", "none:app", "--connection", "embedded:", "--uri", "jms:queue:a"], "cannot be imported"),
         (
             ["wsgi", "wsgi_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
-            "it has: application",
+            "its callables are: application",
         ),
         (["wsgi", "wsgi_greeter:NS", "--connection", "embedded:", "--uri", "jms:queue:a"], "it is a WSGI application"),
         (["wsgi", "wsgi_greeter:application", "--connection", "embedded:"], "give either --uri or --wsdl"),
