@@ -111,8 +111,7 @@ def command(
     The broker must copy them to a topic; if it does not, the setting that it needs is printed, as by --setting. With a
     stomp: URL the copies are read over AMQP if the broker speaks it too. Ends at Ctrl-C, SIGTERM or after --for.
 
-    Exit status: 0 ended as told, 1 messages were dropped, not written, or missed without a connection, 2 usage, or the
-    broker cannot be tapped.
+    Exit status: 0 ended as told, 1 messages were dropped, not written or missed, 2 usage, or no tap at this broker.
     """
     if setting is not None:
         point = SETTINGS[setting]

@@ -155,7 +155,7 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
             "is not SOAP over JMS; give its address with --uri",
         ),
         (["call", "--connection", "embedded:", "--wsdl", "@http", "@envelope"], "no port with a SOAP/JMS transport"),
-        (["call", "--connection", "embedded:", "@jms", "greet"], "no operation 'greet'; there are: pingMe("),
+        (["call", "--connection", "embedded:", "@jms", "greet"], "no operation 'greet'; it has: pingMe("),
         (
             ["call", "--connection", "embedded:", "@jms", "greetMe", "name=Bob"],
             "there is no 'name'; there are: requestType",

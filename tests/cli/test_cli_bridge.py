@@ -181,7 +181,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *LISTEN, "--to", "jms:queue:a"], "give --connection, such as stomp://"),
         (["http", "--to", "jms:queue:a"], "Missing option '--listen'"),
         (["http", *AT, "--to", "jms:nowhere"], "jms:nowhere"),
-        (["http", *AT, "--to", "jms:queue:a", "--to", "jms:queue:b"], "/ is given twice"),
+        (["http", *AT, "--to", "jms:queue:a", "--to", "jms:queue:b"], "/ must be given only once"),
         (["http", *AT, "--to", "jms:queue:a", "--set", "priority=99"], "priority"),
         (["http", *AT, "--wsdl", "none.wsdl"], "none.wsdl"),
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),

@@ -212,7 +212,7 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
     )
     at = ["--connection", url]
     for arguments, text in [
-        ([*at, wsdl, "none"], "has no operation 'none'; there are: order("),
+        ([*at, wsdl, "none"], "has no operation 'none'; it has: order("),
         (
             [*at, wsdl, "price", "nothing"],
             "'nothing' is no argument; accepted are NAME=VALUE, NAME:=JSON or NAME=@FILE",
@@ -246,7 +246,7 @@ def test_nobody_answers(url: str) -> None:
     """One line, and status 3: the service may have carried it out all the same."""
     done = run("call", "--connection", url, "--timeout", "0.5", ECHO[SOAP_12], "greetMe", "requestType=Bob")
     assert (done.exit_code, done.stdout) == (3, "")
-    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI sees")
+    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI checks")
     assert done.stderr.count("\n") == 1
 
 

@@ -105,7 +105,7 @@ def test_names(folder: Path) -> None:
         written(folder, 'names = "names.toml"\n[call]\nuri = "jms:queue:a?jndiURL=tcp%3A%2F%2Fa%3A1"')
         done = run("call", "--timeout", "2", "hello.xml", **VARIABLES)
         assert (done.exit_code, heard.empty()) == (2, True)
-        assert "names is 'names.toml' by a soapjms.toml that you did not name" in done.stderr
+        assert "names is set to 'names.toml' by a soapjms.toml that you did not name" in done.stderr
 
 
 @pytest.mark.parametrize("named", ["file", "variable", "flag", "environment", "own"])
