@@ -1,4 +1,4 @@
-# The gate and its parts. `make test` is all of it, from a fresh clone with nothing but Python 3.11+ and root or a JDK.
+# The gate and its parts. `make test` runs all of it, from a fresh clone with only Python 3.11+ and root or a JDK.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,8 +10,8 @@ OUTSIDE := broker or spark or peer or browser
 
 SETUP := $(VENV)/.made-from-pyproject
 
-# The environment has the newest zeep. This one, the oldest that pyproject.toml lets in, stands before it on the path of
-# one run; that it imports a module which Python has deprecated since is no failure of ours.
+# The environment has the newest zeep. The oldest one that pyproject.toml allows comes before it on the path of one test
+# run; it imports a module that Python has deprecated since, which is not our failure.
 OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version_info >= (3, 13) else "4.2.0")')
 ZEEP := build/zeep-oldest
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf)
@@ -22,25 +22,25 @@ PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
-	@echo 'make check    the part of the gate that needs no broker, no Java and no Node.js'
-	@echo 'make fuzz     attacks by chance on all that reads what others send: some twenty minutes; FUZZ="--seed 1" repeats,'
-	@echo '              FUZZ="--only amqp smqp --cases 1000" is a part of it'
-	@echo 'make sanitize the tests of AMQP with proton compiled so that misused memory ends it; needs gcc'
-	@echo 'make soak     brokers, services and the network fail under load, many callers, many calls: about three hours'
-	@echo "              SOAK='--only kills' runs these steps; SOAK=--small each with next to nothing"
-	@echo "make kills    the first of its steps; KILLS='--only amqp/artemis --seed 3 --calls 500' is a part of it"
-	@echo 'make demo     a call from end to end; what it makes is in build/demo'
-	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
-	@echo 'make docs     the API reference, from the docstrings: docs/api'
-	@echo 'make setup    the virtual environment in $(VENV), of what requirements.lock pins'
-	@echo 'make lock     pin the newest of what pyproject.toml lets in; needs a network'
+	@echo 'make test     run the gate: format, lint, types, all tests, with real brokers and Spark'
+	@echo 'make check    run the part of the gate that needs no broker, no Java and no Node.js'
+	@echo 'make fuzz     run random attacks on all code that reads external input: about twenty minutes; FUZZ="--seed 1"'
+	@echo '              repeats a run, FUZZ="--only amqp smqp --cases 1000" runs a part'
+	@echo 'make sanitize run the AMQP tests with proton compiled to abort on misuse of memory; needs gcc'
+	@echo 'make soak     run failures of brokers, services and network under load, with many callers: about three hours;'
+	@echo "              SOAK='--only kills' runs one step, SOAK=--small runs all steps with minimal load"
+	@echo "make kills    run the first step of make soak; KILLS='--only amqp/artemis --seed 3 --calls 500' runs a part"
+	@echo 'make demo     run a call from end to end; its output is in build/demo'
+	@echo 'make bench    measure calls per second over a real ActiveMQ, safe and unsafe, and the cost of the parts'
+	@echo 'make docs     write the API reference from the docstrings: docs/api'
+	@echo 'make setup    make the virtual environment in $(VENV), as pinned in requirements.lock'
+	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that tells what they count, the JMS tests of Joram, and CXF'
-	@echo 'make hdfs     fetch the servers of HDFS, which make soak replays logs from'
-	@echo 'make packages fetch the W3C XML conformance data, rhea, a client of AMQP that is not ours, and axe-core'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, and CXF'
+	@echo 'make hdfs     fetch the HDFS servers that make soak replays logs from'
+	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), and axe-core'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
-	@echo 'make clean    remove all that was made'
+	@echo 'make clean    remove all generated files'
 
 setup: $(SETUP)
 
@@ -52,7 +52,7 @@ $(SETUP): pyproject.toml requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 
-# What is installed, each file by its hash, for every Python that pyproject.toml lets in.
+# Pin all installed packages, each file by its hash, for every Python that pyproject.toml allows.
 lock:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -66,7 +66,7 @@ brokers: $(BROKERS)
 
 hdfs: $(HDFS)
 
-# `java` stands behind the bar: it is checked first, but having checked it does not make the jars old.
+# `java` is an order-only prerequisite: it is checked first, but the check does not make the jars out of date.
 $(BROKERS) $(HDFS): build/%/.fetched: tests/peers/%/pom.xml | java
 	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< generate-resources
@@ -97,15 +97,15 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The tests that start something of their own wait more than they work, and so do not slow the others beside them.
-# All of them run whatever fails, so that one run tells everything.
+# Tests that start other processes wait more than they work, so they do not slow down the others beside them.
+# All of them run whatever fails, so that one run shows all failures.
 test: lint java brokers packages browser
 	$(MAKE) --jobs=2 --keep-going --output-sync=target test-brokers test-protocol test-inside test-peers test-wires test-oldest-zeep
 
 check: lint
 	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-wires test-oldest-zeep
 
-# Every branch of the protocol is covered by its own tests. Coverage makes them half as slow again.
+# The protocol's own tests cover every branch of it. Measuring coverage makes them half as slow again.
 test-protocol:
 	$(BIN)/coverage run -m pytest -m 'not soak and not ($(OUTSIDE))' tests/protocol
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100
@@ -126,11 +126,11 @@ test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
 	  -m 'not soak and not ($(OUTSIDE))' tests/zeep tests/service/test_signatures.py
 
-# What `make test` does with less; about three hours. SOAK='--small' runs each step with next to nothing.
+# The same as in `make test`, but under load; about three hours. SOAK='--small' runs each step with minimal load.
 soak: setup java brokers hdfs
 	$(BIN)/python tests/support/soak.py $(SOAK)
 
-# Each workload and seed takes some five minutes. With KILLS='--results FILE' what was interrupted goes on.
+# Each workload and seed takes about five minutes. KILLS='--results FILE' resumes an interrupted run.
 kills: setup java brokers
 	PYTHONPATH=tests/support $(BIN)/python tests/support/kill_kit.py $(KILLS)
 
@@ -147,7 +147,7 @@ docs: setup
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo
 
-# All but the first with less than they take by default: together a minute or two.
+# All but the first with less work than by default: together a minute or two.
 bench: setup java brokers browser
 	$(BIN)/python benchmarks/calls.py
 	$(BIN)/python benchmarks/safety.py --pairs 3 --seconds 2

@@ -1,8 +1,8 @@
-"""asyncio on both sides: a service whose function awaits, and a program that calls it many times at once.
+"""asyncio on both sides: a service with an `async` function, and a program that makes many calls at once.
 
 python examples/asyncio_greeter.py stomp://admin:admin@localhost:61613
 
-With a WSDL, `soapjms.zeep.AsyncClient` does it: see examples/zeep_client.py.
+With a WSDL, use `soapjms.zeep.AsyncClient`: see examples/zeep_client.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ service = soapjms.Service()
 
 @service.operation(f"{{{NAMESPACE}}}greetMe")
 async def greet(request: soapjms.Request) -> etree._Element:
-    """Say hello, once what it takes was awaited: a database, another service."""
+    """Say hello, after awaiting whatever is needed: a database, another service."""
     await asyncio.sleep(0)
     response = etree.Element(f"{{{NAMESPACE}}}greetMeResponse", nsmap={None: NAMESPACE})
     response.text = f"Hello {request.element.text}"
@@ -37,15 +37,15 @@ def envelope(name: str) -> str:
 
 
 async def call(client: soapjms.Client, name: str) -> str | None:
-    """Call, and leave the loop to others meanwhile."""
-    # On a thread, as it waits for the connection while that is lost; the future does not need one.
+    """Make a call without blocking the event loop."""
+    # `submit` waits while the connection is lost, so it runs on a thread; the future needs none.
     future = await asyncio.to_thread(client.submit, envelope(name))
     response = (await asyncio.wrap_future(future)).raise_for_fault()
     return None if response.element is None else response.element.text
 
 
 async def greet_all(client: soapjms.Client) -> None:
-    """Call several times at once."""
+    """Make several calls at once."""
     for greeting in await asyncio.gather(*(call(client, name) for name in ("Ann", "Bob", "Cem"))):
         print(greeting)
 

@@ -1,8 +1,8 @@
-"""Both bridges in a row: an HTTP client, HTTP to JMS, a queue, JMS to WSGI, and a SOAP application made for HTTP.
+"""Both bridges in a row: an HTTP client, HTTP to JMS, a queue, JMS to WSGI, and a SOAP application written for HTTP.
 
 python examples/bridge.py stomp://admin:admin@localhost:61613
 
-The same from the command line, in this folder, each in a terminal of its own:
+The same from the command line, in this folder, each in a separate terminal:
 
 soapjms bridge wsgi bridge:application --uri jms:queue:greeter --connection stomp://admin:admin@localhost:61613
 soapjms bridge http --listen localhost:8080 --to jms:queue:greeter --connection stomp://admin:admin@localhost:61613
@@ -28,7 +28,7 @@ URI = "jms:queue:greeter"
 
 
 def application(environ: MutableMapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Greet, over HTTP as ever: a WSGI application, of spyne or by hand, that knows nothing of JMS."""
+    """Greet over HTTP as usual: a WSGI application, by spyne or by hand, that knows nothing of JMS."""
     asked = xml.parse(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
     answer = xml.parse(
         f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greeting xmlns="urn:greeter"/></e:Body></e:Envelope>'.encode()
@@ -39,7 +39,7 @@ def application(environ: MutableMapping[str, Any], start_response: Callable[...,
 
 
 def ask(url: str, name: str) -> str:
-    """Be a client that knows nothing of JMS either."""
+    """Call as an HTTP client that knows nothing of JMS either."""
     body = (
         f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greetMe xmlns="urn:greeter"><name>{name}</name></greetMe></e:Body>'
         "</e:Envelope>"

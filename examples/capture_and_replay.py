@@ -1,8 +1,8 @@
-"""Capture what passes, and replay it to see who breaks which rule: a client that forgets a property is found.
+"""Capture messages, and replay them to see which rules are broken: a client that forgets a property is found.
 
 python examples/capture_and_replay.py stomp://admin:admin@localhost:61613 FOLDER
 
-FOLDER gets the capture log and the report. Replay runs without Spark here; `soapjms replay` does it on Spark.
+FOLDER gets the capture log and the report. The replay runs without Spark here; `soapjms replay` runs on Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ URI = f"jms:queue:{QUEUE}"
 
 
 def forget_the_content_type(connection: brokers.Connection, good: brokers.Message) -> None:
-    """Send a request again as a client would that does not say what is in it, and wait for the answer."""
+    """Send a request again without its content type, as a faulty client would, and wait for the answer."""
     answers: SimpleQueue[brokers.Message] = SimpleQueue()
     reply_to = connection.temporary()
     properties = brokers.Properties(each for each in good.properties if each.name != "SOAPJMS_contentType")

@@ -2,8 +2,8 @@
 
     python examples/demo.py --out build/demo [--url stomp://admin:admin@localhost:61613] [--local]
 
-Without `--url` it runs on the embedded broker; with `--local` the replay does without Spark. Ends with status 0 if
-everything came out as it should.
+Without `--url` it runs on the embedded broker; with `--local` the replay runs without Spark. The exit status is 0 if
+all results are as expected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ URI = "jms:queue:demo.greeter?timeToLive=60000"
 
 
 class Step(NamedTuple):
-    """One line of the table at the end: what was done, what came of it, and what had to."""
+    """One line of the final table: the action, its result, and the expected result."""
 
     what: str
     seen: str
@@ -75,11 +75,11 @@ def envelope(version: SoapVersion, operation: str, name: str) -> bytes:
     return etree.tostring(root)
 
 
-# What a good request has to lose to get each fault
+# How to spoil a good request to get each fault
 
 
 def with_property(name: str, value: str) -> Callable[[Message], Message]:
-    """Set one property to something wrong."""
+    """Set one property to a wrong value."""
     return lambda good: replace(good, properties=good.properties.merged([typed(name, value)]))
 
 
@@ -131,18 +131,18 @@ def provoke(connection: brokers.Connection, client: soapjms.Client, subcode: Sub
         if not came.wait(10):
             return "no answer"
     body = replies[0].body
-    assert isinstance(body, str | bytes), "text or octets, as every response of ours"
+    assert isinstance(body, str | bytes), "text or octets, as in all our responses"
     fault = read_fault(as_envelope(xml.parse(body)))
     return "no fault" if fault is None else str(fault.subcode)
 
 
-# The path
+# The whole path
 
 
 def exchange(url: str, log: Path) -> list[Step]:
-    """Serve, call, provoke; everything that passes is captured at the service."""
+    """Serve, call, and provoke faults; the service captures all messages."""
     steps, pinged = [], Event()
-    # Nothing is hidden: a body in an unknown encoding would be left out, and one of the requests has such a body.
+    # No mask: it would leave out a body in an unknown encoding, and one of the requests has such a body.
     with brokers.connect(url) as connection, soapjms.Recorder(log, mask=None) as recorder:
         service = soapjms.Dispatcher(connection, URI, greeter(pinged), workers=4, recorder=recorder)
         with service, soapjms.Client(connection, URI, timeout=10) as client:
@@ -160,7 +160,7 @@ def exchange(url: str, log: Path) -> list[Step]:
 
 
 def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
-    """Replay the captured log; the faults were provoked, so each has to show as a broken rule, rightly answered."""
+    """Replay the captured log: each provoked fault must show as a broken rule with the right answer."""
     from soapjms.replay import replay as run
 
     found = run([str(log)], str(out), engine=engine).members
@@ -168,7 +168,7 @@ def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
     steps = [
         Step("replay: requests with their responses", str(found["exchanges"]), str(len(Subcode) + 2)),
         Step("replay: one-way messages", str(found["one_way"]), "1"),
-        Step("replay: faults called for and seen", str(len(right)), str(len(Subcode))),
+        Step("replay: faults expected and seen", str(len(right)), str(len(Subcode))),
         Step("replay: records that could not be read", str(found["rejected"]), "0"),
     ]
     return steps, out / "report.html"
@@ -177,8 +177,8 @@ def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
 def main() -> int:
     """Run everything and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for everything that is made")
-    parser.add_argument("--url", default="embedded:demo", help="the broker to run on")
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for all output")
+    parser.add_argument("--url", default="embedded:demo", help="URL of the broker")
     parser.add_argument("--local", action="store_true", help="replay without Spark")
     options = parser.parse_args()
     console = Console()
@@ -190,7 +190,7 @@ def main() -> int:
         steps = exchange(options.url, log)
     with console.status("replaying on Spark" if not options.local else "replaying"):
         replayed, report = replay(log, options.out / "replay", "local" if options.local else "spark")
-    table = Table("what was done", "what came of it", title="soapjms demo")
+    table = Table("action", "result", title="soapjms demo")
     for step in steps + replayed:
         table.add_row(step.what, step.seen if step.fine else f"[bold red]{step.seen}, not {step.wanted}")
     console.print(table)

@@ -1,4 +1,4 @@
-"""An HTTP endpoint that calls a SOAP service over JMS: FastAPI in front, examples/greeter_service.py behind.
+"""An HTTP endpoint that calls a SOAP service over JMS: FastAPI at the front, examples/greeter_service.py behind it.
 
 SOAPJMS_CONNECTION=stomp://admin:admin@localhost:61613 uvicorn --app-dir examples fastapi_greeter:app
 
@@ -22,7 +22,7 @@ URI = "jms:queue:greeter"
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Have one connection and one client for all requests; both are thread-safe."""
+    """Keep one connection and one client for all requests; both are thread-safe."""
     with ExitStack() as stack:
         connection = stack.enter_context(soapjms.connect(os.environ["SOAPJMS_CONNECTION"]))
         app.state.greeter = stack.enter_context(soapjms.Client(connection, URI, timeout=5))
@@ -33,7 +33,7 @@ app = FastAPI(lifespan=lifespan)
 
 
 def envelope(name: str) -> etree._Element:
-    """Write a request; the name comes from outside, and lxml escapes it."""
+    """Write a request; the name is untrusted, and lxml escapes it."""
     space = soapjms.SoapVersion.SOAP_11.namespace
     root = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
     operation = etree.SubElement(etree.SubElement(root, f"{{{space}}}Body"), f"{{{NAMESPACE}}}greetMe")
@@ -43,7 +43,7 @@ def envelope(name: str) -> etree._Element:
 
 @app.get("/greeting")
 def greeting(name: str, request: Request) -> dict[str, str]:
-    """Greet somebody. Not `async`, so FastAPI runs it on a thread, where a call may wait."""
+    """Greet somebody. Not `async`, so FastAPI runs it on a thread, where a call may block."""
     client: soapjms.Client = request.app.state.greeter
     try:
         response = client.call(envelope(name)).raise_for_fault()

@@ -1,4 +1,4 @@
-"""A client of the greeter: calls it in both SOAP versions, shows a fault, pings.
+"""A client of the greeter: calls in both SOAP versions, several calls at once, a fault, a one-way message.
 
 python examples/greeter_client.py stomp://admin:admin@localhost:61613
 """

@@ -1,8 +1,8 @@
-"""A service: answers greetMe, and takes pingMe, which nobody waits for.
+"""A service: answers greetMe, and accepts pingMe, which is one-way.
 
 python examples/greeter_service.py stomp://admin:admin@localhost:61613
 
-Ends with Ctrl-C, once what it is working on is answered.
+Ctrl-C ends it, once the requests under way are answered.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
 
 
 if __name__ == "__main__":
-    signals = SimpleQueue[int]()  # no Event: a handler that sets one may wait for what it interrupted
+    signals = SimpleQueue[int]()  # not an Event: setting one in a handler may deadlock with the interrupted code
     signal.signal(signal.SIGINT, lambda number, _: signals.put(number))
     signal.signal(signal.SIGTERM, lambda number, _: signals.put(number))
     sys.exit(main(sys.argv[1:], signals.get))

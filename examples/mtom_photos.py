@@ -1,8 +1,8 @@
-"""Attachments with MTOM: a service gets a photo and sends it back framed; the octets travel as they are.
+"""Attachments with MTOM: a service gets a photo and sends it back framed; the octets travel unencoded.
 
 python examples/mtom_photos.py stomp://admin:admin@localhost:61613 PHOTO FRAMED
 
-PHOTO is a file to send, FRAMED the file to write what comes back to.
+PHOTO is the file to send, FRAMED the file to write the answer to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ service = soapjms.Service()
 
 @service.operation(f"{{{NAMESPACE}}}frame")
 def frame(request: soapjms.Request) -> soapjms.Reply:
-    """Frame a photo. Whether it came as an attachment or as base64 text within the envelope is all the same."""
+    """Frame a photo, whether it came as an attachment or as base64 text in the envelope."""
     photo = request.attachments.octets_of(request.element)
     framed = soapjms.Attachment(b"".join([FRAME, photo, FRAME]), "image/png", "framed@photos")
     answer = etree.Element(f"{{{NAMESPACE}}}frameResponse", nsmap={None: NAMESPACE})
@@ -33,7 +33,7 @@ def frame(request: soapjms.Request) -> soapjms.Reply:
 
 
 def request_for(photo: soapjms.Attachment) -> etree._Element:
-    """Write a request in which an xop:Include stands for the photo: that makes it MTOM."""
+    """Write a request with an xop:Include in place of the photo, which makes it MTOM."""
     space = soapjms.SoapVersion.SOAP_12.namespace
     envelope = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
     element = etree.SubElement(etree.SubElement(envelope, f"{{{space}}}Body"), f"{{{NAMESPACE}}}frame")

@@ -1,4 +1,4 @@
-"""Replay on a cluster: what spark-submit runs. Its arguments are those of `soapjms replay`.
+"""Replay on a cluster: a script for spark-submit, with the arguments of `soapjms replay`.
 
     spark-submit --master yarn --py-files soapjms-0.1.0-py3-none-any.whl examples/replay_on_spark.py \\
         replay hdfs:///captures --out /shared/report

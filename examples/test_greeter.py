@@ -2,7 +2,7 @@
 
 pytest examples/test_greeter.py
 
-The fixtures come with `pip install soapjms[testing]`; docs/testing.md tells more of them.
+The fixtures come with `pip install soapjms[testing]`; docs/testing.md describes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def envelope(name: str) -> str:
 
 
 class Reception:
-    """What uses the greeter, and is to be tested: it greets guests, and knows what to do when nobody answers."""
+    """The code under test, which uses the greeter: it greets guests, and copes when nobody answers."""
 
     def __init__(self, greeter: soapjms.Client) -> None:
         self.greeter = greeter
@@ -44,7 +44,7 @@ class Reception:
 
 
 def test_the_service(soapjms_serve: ServiceRunner, soapjms_client: ClientMaker, soapjms_capture: Traffic) -> None:
-    """The greeter greets, refuses nobody's name, and keeps the rules of SOAP over JMS."""
+    """The greeter greets, answers an empty name with a fault, and follows the rules of SOAP over JMS."""
     client = soapjms_client(soapjms_serve(service))
     response = client.call(envelope("World"))
     assert response.envelope.body.findtext(".//{*}greeting") == "Hello World"
@@ -71,13 +71,13 @@ def test_the_client(soapjms_stub: StubService, soapjms_client: ClientMaker, soap
 
 
 def test_a_slow_greeter(soapjms_stub: StubService, soapjms_client: ClientMaker) -> None:
-    """The reception has guests wait when the greeter does not answer in time."""
+    """The reception asks guests to wait when the greeter does not answer in time."""
     soapjms_stub.expect(GREET).delay(60)
     assert Reception(soapjms_client(soapjms_stub.uri, timeout=0.2)).welcome("Ann") == "Please wait."
 
 
 def test_faults(soapjms_stub: StubService, soapjms_client: ClientMaker) -> None:
-    """Faults reach the caller: one of the binding, then one of the application."""
+    """Faults reach the caller: first one of the binding, then one of the application."""
     with soapjms_stub.in_sequence():
         soapjms_stub.expect(GREET).fault("missingContentType")
         soapjms_stub.expect(GREET).respond(soapjms.SoapFaultError("closed today", detail=etree.Element("closed")))

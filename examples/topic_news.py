@@ -1,4 +1,4 @@
-"""One-way messages on a topic: a newsroom tells the news, and every desk that listens gets them.
+"""One-way messages on a topic: a newsroom sends news, and every desk that listens gets them.
 
 python examples/topic_news.py stomp://admin:admin@localhost:61613
 """
@@ -19,7 +19,7 @@ URI = "jms:topic:newsroom"
 
 
 def desk(name: str, heard: SimpleQueue[str]) -> soapjms.Service:
-    """Make a service that notes the news; nobody waits for its answer, so it has none."""
+    """Make a service that notes the news; one-way operations return nothing."""
     service = soapjms.Service()
 
     @service.operation(f"{{{NAMESPACE}}}news")
@@ -39,14 +39,14 @@ def news(headline: str) -> etree._Element:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tell the news at the broker whose URL is given."""
+    """Send the news through the broker whose URL is given."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     heard: SimpleQueue[str] = SimpleQueue()
     with ExitStack() as stack:
         connection = stack.enter_context(soapjms.connect(arguments[0]))
-        for name in ("paper", "radio"):  # a topic has no memory: who listens later does not get them
+        for name in ("paper", "radio"):  # a topic keeps nothing: desks that subscribe later miss the news
             stack.enter_context(soapjms.Dispatcher(connection, URI, desk(name, heard)))
         newsroom = stack.enter_context(soapjms.Client(connection, URI))
         newsroom.send(news("Snow in June"))  # returns when the broker has it

@@ -1,8 +1,8 @@
-"""A service by its WSDL: functions get Python values and return them. Both SOAP versions, a fault, a one-way message.
+"""A service made from its WSDL: functions take and return Python values; both SOAP versions, a fault, one-way.
 
 python examples/typed_service.py stomp://admin:admin@localhost:61613
 
-examples/zeep_client.py calls it. Ends with Ctrl-C, once what it is working on is answered. The same from the command
+examples/zeep_client.py calls it. Ctrl-C ends it, once the requests under way are answered. The same from the command
 line, in this folder: soapjms serve typed_service:service --connection stomp://admin:admin@localhost:61613
 """
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
 
 
 if __name__ == "__main__":
-    signals = SimpleQueue[int]()  # no Event: a handler that sets one may wait for what it interrupted
+    signals = SimpleQueue[int]()  # not an Event: setting one in a handler may deadlock with the interrupted code
     signal.signal(signal.SIGINT, lambda number, _: signals.put(number))
     signal.signal(signal.SIGTERM, lambda number, _: signals.put(number))
     sys.exit(main(sys.argv[1:], signals.get))

@@ -1,8 +1,8 @@
-"""A client of the greeter by its WSDL, with zeep: both SOAP versions, a fault, a one-way message, asyncio.
+"""A client of the greeter made from its WSDL, with zeep: both SOAP versions, a fault, a one-way message, asyncio.
 
 python examples/zeep_client.py stomp://admin:admin@localhost:61613
 
-examples/greeter_service.py answers.
+It calls examples/greeter_service.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WSDL = Path(__file__).parent / "greeter.wsdl"
 
 
 async def greet_all(connection: Connection, names: Sequence[str]) -> list[str]:
-    """Greet several at once."""
+    """Greet several people at once."""
     async with soapjms.zeep.AsyncClient(WSDL, connection=connection, operation_timeout=10) as client:
         greetings: list[str] = await asyncio.gather(*(client.service.greetMe(name) for name in names))
     return greetings

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install packages, as root on Debian and Ubuntu; elsewhere say what is needed, and what to type there.
+# Install packages, if run as root on Debian or Ubuntu; otherwise say what is needed and what to type.
 set -euo pipefail
 
 needed=${1:?usage: scripts/apt-install.sh WHAT-IS-NEEDED PACKAGE...}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check that Chromium is there: a test opens the report of a replay in it, without a window. As root on Debian and Ubuntu
-# it is installed; elsewhere this says what to type. CHROMIUM names another program of its kind, such as Google Chrome.
+# Check for Chromium, in which a test opens the report of a replay without a window. As root on Debian or Ubuntu, install
+# it; otherwise say what to type. CHROMIUM names another Chromium-based program, such as Google Chrome.
 set -euo pipefail
 
 chromium_works() {
@@ -15,6 +15,6 @@ if [ -n "${CHROMIUM:-}" ]; then
 fi
 "$(dirname "$0")/apt-install.sh" "Chromium is needed." chromium fonts-dejavu-core
 if ! chromium_works; then
-  echo "Still no Chromium that runs. Install one, and name it: CHROMIUM=/path/to/chrome make test" >&2
+  echo "There is still no working Chromium. Install one, and name it: CHROMIUM=/path/to/chrome make test" >&2
   exit 1
 fi

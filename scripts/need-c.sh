@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check that python-qpid-proton, which on Linux comes as source, can be compiled: a C compiler and the headers of the
-# Python given. As root on Debian and Ubuntu they are installed; elsewhere this says what to type.
+# Check that python-qpid-proton, which on Linux comes as source, can be compiled: this needs a C compiler and the headers
+# of the given Python. As root on Debian or Ubuntu, install them; otherwise say what to type.
 set -euo pipefail
 
 python=${1:?usage: scripts/need-c.sh PYTHON}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check that a JDK of 17 or newer and Maven are there: the tests run real brokers and Spark, and nothing is skipped for
-# want of them. As root on Debian and Ubuntu they are installed; elsewhere this says what to type.
+# Check for a JDK of version 17 or newer and Maven: the tests run real brokers and Spark, and none is skipped without
+# them. As root on Debian or Ubuntu, install them; otherwise say what to type.
 set -euo pipefail
 
 oldest=17
@@ -11,13 +11,13 @@ java_is_good() {
   local version
   version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')
   [ -n "$version" ] && [ "$version" -ge "$oldest" ] &&
-    "$java" --list-modules | grep '^jdk\.compiler' >/dev/null # a single .java file is run as it is
+    "$java" --list-modules | grep '^jdk\.compiler' >/dev/null # tests run single .java files directly
 }
 
 packages=()
 if ! java_is_good; then
   if [ -n "${JAVA_HOME:-}" ]; then
-    echo "JAVA_HOME is $JAVA_HOME, which is no JDK of $oldest or newer. Set it to one, or unset it." >&2
+    echo "JAVA_HOME must be a JDK of version $oldest or newer, got $JAVA_HOME. Set it to one, or unset it." >&2
     exit 1
   fi
   if apt-cache show "openjdk-$oldest-jdk-headless" >/dev/null 2>&1; then
@@ -29,9 +29,9 @@ fi
 command -v mvn >/dev/null || packages+=(maven)
 [ "${#packages[@]}" -gt 0 ] || exit 0
 
-"$(dirname "$0")/apt-install.sh" "A JDK of $oldest or newer and Maven are needed." "${packages[@]}"
+"$(dirname "$0")/apt-install.sh" "A JDK of version $oldest or newer and Maven are needed." "${packages[@]}"
 if ! java_is_good; then
-  echo "Still no JDK of $oldest or newer: the first java on PATH is $(command -v java)." >&2
+  echo "There is still no JDK of version $oldest or newer: the first java on PATH is $(command -v java)." >&2
   echo "Choose another: update-alternatives --config java" >&2
   exit 1
 fi

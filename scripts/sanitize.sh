@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests with proton compiled so that it ends the process where it misuses memory: a use after free, a second free, a
-# read beyond an end. The garbage collector runs often meanwhile, as what it lets go of is where such was found.
+# Run tests with proton compiled so that misuse of memory ends the process: a use after free, a double free, a read out
+# of bounds. The garbage collector runs often meanwhile, as such errors were found in objects that it freed.
 #
 #   scripts/sanitize.sh PYTHON FOLDER [argument of pytest]...
 set -euo pipefail
@@ -23,7 +23,8 @@ if [ ! -e "$folder/.made" ]; then
   touch "$folder/.made"
 fi
 
-# What measures memory fails, as the sanitizer keeps what was freed; and what nests as deep as it can needs more stack.
+# Left out: tests that measure memory, since the sanitizer keeps freed memory, and tests of deep nesting, which need more
+# stack than there is with it.
 exec env LD_PRELOAD="$library" PYTHONPATH="$folder" PYTHONMALLOC=malloc \
   ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1 \
   "$python" -c 'import gc, sys, pytest; gc.set_threshold(50, 5, 5); sys.exit(pytest.main(sys.argv[1:]))' -p no:cacheprovider \

@@ -8,11 +8,11 @@ from importlib.util import find_spec as _find_spec
 
 import brokers as _brokers
 
-# A folder called `brokers` of the user's own is easily in the way of ours: say so here, where the file can be named.
+# A user's own folder called `brokers` easily shadows ours: say so here, where its path can be named.
 if not hasattr(_brokers, "Connection") or _find_spec("brokers.connection") is None:
     raise ImportError(
-        f"soapjms needs its package `brokers`, and Python found another at {_brokers.__file__ or _brokers.__path__}; "
-        "rename that one, or start Python from another folder"
+        f"soapjms needs its own package `brokers`, but Python found another at "
+        f"{_brokers.__file__ or _brokers.__path__}; rename that one, or start Python from another folder"
     )
 
 from brokers import connect

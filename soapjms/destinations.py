@@ -1,8 +1,8 @@
-"""What a `jms:` URI means: a destination on a connection, where replies may go, and the broker to connect to.
+"""The meaning of a `jms:` URI: a destination on a connection, where replies may go, and the broker to connect to.
 
-Connections are opened by connection factory, context factory and provider URL. The functions that do so are for URIs
-of the caller's own configuration, never for one out of a message. They choose among the brokers that `Names` allows;
-they bring no login, no host and no option of their own.
+Connections are opened by connection factory, context factory and provider URL. The functions that do so take URIs from
+the caller's own configuration, never from a message. They choose among the brokers that `Names` allows and add no
+login, host or option themselves.
 
 Spec: RFC 6167 4.2, 4.2.1, 4.2.2.1, 4.3, 4.3.2, 8.2.2; SOAP/JMS 2.2.1, 2.2.2 replyToName; Protocol-2060.
 """
@@ -35,31 +35,36 @@ VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destinati
     "queue": lambda names, name, environment: queue(name),
     "topic": lambda names, name, environment: topic(name),
 }
-"""The lookup variants, each with how it finds a destination."""
+"""The function that finds a destination, by lookup variant."""
 
 
 def destination_of(uri: JmsUri, names: Names, properties: Effective | None = None) -> Destination:
-    """Find the destination that a URI names; `properties` are the effective ones, if not only the URI's count.
+    """Find the destination that a URI names.
+
+    Args:
+        uri: the URI.
+        names: resolves the JNDI name of a URI of the variant `jndi`.
+        properties: the effective binding properties; None if only those of the URI count.
 
     Raises:
-        UsageError: a lookup variant that is not supported; a name that no header carries.
-        NameNotFoundError: a JNDI name that is not registered.
+        UsageError: the lookup variant is not supported, or no header can carry the name.
+        NameNotFoundError: the JNDI name is not registered.
     """
     try:
         find = VARIANTS[str(uri.variant)]
     except KeyError:
-        raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
+        raise UsageError(f"the lookup variant must be one of {', '.join(VARIANTS)}, got {uri.variant!r}") from None
     values = uri.effective() if properties is None else _as_text(properties)
     return _carried(f"{uri.variant}:{uri.destination}", find(names, str(uri.destination), jndi_entries(values)))
 
 
 def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
-    """Find the fixed reply destination of the effective properties, None if the reply queue is ours to choose.
+    """Find the fixed reply destination of the effective properties; None if the client chooses the reply queue.
 
     For the variants queue and topic `replyToName` is a queue, `topicReplyToName` a topic.
 
     Raises:
-        NameNotFoundError: a JNDI name that is not registered.
+        NameNotFoundError: the JNDI name is not registered.
 
     Spec: SOAP/JMS 2.2.2; Protocol-2008, Protocol-2070.
     """
@@ -77,37 +82,37 @@ def soap_action_of(
     """Return the SOAP action of one message: the caller's, else None if the properties give one, else the operation's.
 
     Raises:
-        UsageError: the port has no such operation, it is of another pattern, or there is no port; `soap_action` is no
-            text, or holds what no property of a message carries.
+        UsageError: the port has no such operation, the operation has another message exchange pattern, or there is no
+            port; `soap_action` is not a string, or holds characters that a message property cannot carry.
 
     Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001, Protocol-2018.
     """
     if soap_action is not None and not isinstance(soap_action, str):
-        raise UsageError(f"soap_action is {soap_action!r}; it is text, or None for what the properties give")
+        raise UsageError(f"soap_action must be a string, or None to use the properties' value, got {soap_action!r}")
     if soap_action is not None:
         require_carried("soap_action", soap_action)
     if operation is None:
         return soap_action
     if port is None:
-        raise UsageError(f"operation is {operation!r}, and no WSDL tells what that is; see Client.from_wsdl")
+        raise UsageError(f"operation must come with a WSDL, got {operation!r} without one; see Client.from_wsdl")
     found = port.operation(operation)
     if found.mep is not mep:
-        raise UsageError(f"the operation {operation!r} is {MEP_WORDS[found.mep]}; accepted here is {MEP_WORDS[mep]}")
+        raise UsageError(f"the operation {operation!r} must be {MEP_WORDS[mep]} here, got {MEP_WORDS[found.mep]}")
     if soap_action is not None or properties.stated("soapAction") is not None:
         return soap_action
     return found.soap_action or None
 
 
 def require_carried(what: str, text: str) -> str:
-    """Return a text of the caller's that becomes a header or a property.
+    """Return a caller's text that becomes a header or a property; `what` names it in the error.
 
     Raises:
-        UsageError: it holds what not every protocol carries there.
+        UsageError: the text holds characters that not every protocol can carry there.
     """
     problem = uncarried(text)
     if problem is not None:
         raise UsageError(
-            f"{what} is {text!r}, which holds {problem}: no header or property of a message carries that; leave it out"
+            f"{what} is {text!r}, which holds {problem}: no message header or property can carry that; leave it out"
         )
     return text
 
@@ -122,7 +127,7 @@ def _as_text(properties: Effective) -> Mapping[str, str]:
 
 
 def jndi_entries(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of the JNDI environment that the parameters `jndi-…` make: the prefix is taken off.
+    """Return the JNDI environment that the `jndi-…` parameters describe, without that prefix.
 
     Spec: RFC 6167 4.2.1.4.
     """
@@ -135,18 +140,18 @@ FORBIDDEN_PREFIXES: Final = ("activemq.", "dlq.", "dlq::", "expiryqueue", "$")
 """Advisory, management and dead-letter destinations, in lower case."""
 
 SPECIAL_CHARACTERS: Final = re.compile(r"[,*>?]|://")
-"""What makes a broker take a name for something else: several destinations, a pattern, a destination with options."""
+"""Characters that make a broker read a name as several destinations, a pattern, or a destination with options."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyRule:
-    """Where replies may go: a request is anybody's, and its JMSReplyTo names where the service is to write.
+    """Where replies may go: anybody can send a request, and its JMSReplyTo names where the service is to write.
 
-    Whatever is allowed here, not the request's own destination, and not those of the broker itself.
+    The request's own destination and the broker's own destinations are refused, whatever is allowed here.
 
     Attributes:
         queues: the names of the queues that may be written to; None for any.
-        topics: likewise of the topics: what is sent there reaches whoever listens.
+        topics: the names of the topics that may be written to; None for any. All subscribers get a reply sent there.
     """
 
     queues: frozenset[str] | None = None
@@ -154,15 +159,15 @@ class ReplyRule:
 
     @classmethod
     def of(cls, queues: bool | Collection[str], topics: bool | Collection[str]) -> Self:
-        """Make a rule of what a user says: True for any, False for none, or names.
+        """Make a rule from a user's options: True for any destination, False for no destination, or a list of names.
 
         Raises:
-            UsageError: it is something else, such as one name alone, or a name that is never allowed.
+            UsageError: an option has another type, such as a single string, or a name that is never allowed.
         """
         return cls(_allowed("reply_queues", queues), _allowed("reply_topics", topics))
 
     def refusal(self, request: Message) -> str | None:
-        """Say why a reply must not go to the request's JMSReplyTo, None if it may."""
+        """Say why a reply must not go to the request's JMSReplyTo; None if it may."""
         reply = request.reply_to
         if reply is None:
             return "the message has no JMSReplyTo"
@@ -179,19 +184,19 @@ class ReplyRule:
             option, allowed = "reply_topics", self.topics
         if allowed is not None and name not in allowed:
             return (
-                f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow; it would with "
-                f"{option}=True, or a list that has its name (`soapjms serve`: --{option.replace('_', '-')[:-1]} NAME)"
+                f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow; use "
+                f"{option}=True, or a list with that name (`soapjms serve`: --{option.replace('_', '-')[:-1]} NAME)"
             )
         why = never_written(name)
         return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"
 
 
 def never_written(name: str) -> str | None:
-    """Say why nothing is ever written to a queue or topic of some name because a request asks for it; None if it is."""
+    """Say why a reply must never go to a queue or topic of this name; None if it may."""
     if name.lower() == "dlq" or name.lower().startswith(FORBIDDEN_PREFIXES):
         return "a destination of the broker's own"
     if SPECIAL_CHARACTERS.search(name):
-        return "which a broker may take for several destinations or a pattern"
+        return "which a broker may read as several destinations or a pattern"
     return None
 
 
@@ -199,16 +204,16 @@ def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | Non
     if isinstance(given, bool):
         return None if given else frozenset()
     if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
-        raise UsageError(f"{option} is {given!r}; it is True for any, False for none, or a list of names")
+        raise UsageError(f"{option} must be True for any, False for none, or a list of names, got {given!r}")
     for name in given:
         require_carried(option, name)
         if not name or never_written(name) is not None:
-            raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is no name'}; leave it out")
+            raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is not a name'}; leave it out")
     return frozenset(given)
 
 
 ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}
-"""Properties that are an entry of the JNDI environment under another name; `resolve` leaves one name of the two."""
+"""Entries of the JNDI environment by the property that gives the same value; `resolve` leaves one of the two names."""
 
 
 def connect_uri(
@@ -221,34 +226,34 @@ def connect_uri(
 ) -> Connection:
     """Connect to the broker that a URI or a WSDL's port leads to.
 
-    It does so by its jndiConnectionFactoryName, jndiURL and `jndi-` parameters. Without any of them the connection
-    factory is called `ConnectionFactory`. The variants queue and topic may have these parameters too.
+    The jndiConnectionFactoryName, jndiURL and `jndi-` parameters name the broker. Without them the connection factory
+    is called `ConnectionFactory`. URIs of the variants queue and topic may have these parameters too.
 
     Args:
-        uri: of the caller's own configuration, or the port of a WSDL.
-        names: what the names mean, and the brokers that may be reached.
-        properties: binding properties that win over those of the URI.
+        uri: a URI from the caller's own configuration, or the port of a WSDL.
+        names: the meaning of JNDI names, and the brokers that may be reached.
+        properties: binding properties that take precedence over those of the URI.
         timeout: seconds that connecting may take.
-        options: the adapter's own; see `brokers.connect`.
+        options: options of the adapter; see `brokers.connect`.
 
     Raises:
-        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidUriError, InvalidPropertyError: the URI or a property does not follow the specification.
         InvalidWsdlError: the port cannot be used.
-        UsageError: the URI carries what looks like a secret.
-        NameNotFoundError: no such connection factory.
+        UsageError: a parameter of the URI looks like a secret.
+        NameNotFoundError: there is no such connection factory.
         NamingError: the broker is not allowed, or the URI names a class or URL that would reach out.
-        ConnectionFailedError: nobody answers there, or the credentials were refused.
+        ConnectionFailedError: no broker answers at the URL, or the credentials were refused.
     """
     _, effective = read_uri(uri, properties)
     return connect(broker_url_of(effective, names), timeout=timeout, **options)
 
 
 def connect_url(url: str, timeout: float = DEFAULT_TIMEOUT) -> Connection:
-    """Connect to the broker at a URL of the caller's own.
+    """Connect to the broker at a URL from the caller's own configuration.
 
     Raises:
-        UsageError: the URL cannot be read; no message repeats a password.
-        BrokerError: no adapter is for it, or nobody answers there.
+        UsageError: the URL cannot be read; the error text repeats no password.
+        BrokerError: there is no adapter for the URL, or no broker answers there.
     """
     try:
         return connect(url, timeout=timeout)
@@ -259,17 +264,17 @@ def connect_url(url: str, timeout: float = DEFAULT_TIMEOUT) -> Connection:
 
 
 def broker_url_of(properties: Effective, names: Names) -> str:
-    """Find the URL for `brokers.connect` of the broker that effective properties lead to; it may hold a login.
+    """Find the URL, for `brokers.connect`, of the broker that effective properties lead to; it may hold a login.
 
     Raises:
-        UsageError: a JNDI entry out of a URI or WSDL looks like a secret.
-        NameNotFoundError, NamingError: as `connect_uri` has it.
+        UsageError: a JNDI entry from a URI or WSDL looks like a secret.
+        NameNotFoundError, NamingError: see `connect_uri`.
     """
     for name, found in properties.items():
         if name.startswith("jndi-") and SECRET.search(name) and found.origin is not Origin.ENVIRONMENT:
             raise UsageError(
                 f"{name} in {found.origin} looks like a secret, which must not be there (RFC 6167 4.4); "
-                "the login of a broker is in the URL of the allowed broker"
+                "put the broker's login into the URL of the allowed broker"
             )
     stated = {name: str(found.value) for name, found in properties.items()}
     environment = jndi_entries(stated) | {entry: stated[name] for name, entry in ENTRIES.items() if name in stated}

@@ -1,8 +1,8 @@
-"""Middleware: functions around calls and around services, in order, each with what comes next.
+"""Middleware: functions that run, in order, around calls and around services.
 
-One gets what goes on (an `OutgoingCall`, or a `Request`) and `call_next`, which goes on with it and returns what came
-back. It may change the one before and the other after, call next several times, or not at all. The first in a list is
-the outermost.
+A middleware function gets an `OutgoingCall` or a `Request`, and `call_next`, which passes it on and returns the result.
+It may change the first before and the result after, and may call `call_next` once, several times, or not at all. The
+first function of a list is the outermost.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ R = TypeVar("R")
 
 
 def is_coroutine(function: object) -> bool:
-    """Say whether calling it makes a coroutine: an `async def` function, or an object whose `__call__` is one."""
+    """Say whether calling the function makes a coroutine: it is `async def`, or an object whose `__call__` is."""
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def middleware_given(given: Iterable[Callable[..., Any]]) -> tuple[Callable[..., Any], ...]:
-    """Return what a caller gave as middleware.
+    """Return the caller's middleware as a tuple.
 
     Raises:
-        UsageError: it is no list of functions.
+        UsageError: it is not a list of functions.
     """
     found: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in found:
         if not callable(each) or isinstance(each, type):
             raise UsageError(
-                f"middleware is {each!r}; it is a list of functions (call, call_next), the outermost first"
+                f"middleware must be a list of functions (call, call_next), the outermost first, got {each!r}"
             )
     return found
 
 
 def plain(given: Iterable[Callable[..., Any]], instead: str) -> tuple[Callable[..., Any], ...]:
-    """Return middleware that is no `async def`; `instead` says where that goes.
+    """Return middleware of plain functions; `instead` says, in the error, where `async def` functions go.
 
     Raises:
-        UsageError: it is no list of functions, or one of them is `async`.
+        UsageError: it is not a list of functions, or one of them is `async def`.
     """
     found = middleware_given(given)
     for each in found:
         if is_coroutine(each):
-            raise UsageError(f"the middleware {each!r} is async def; here it is a plain function: {instead}")
+            raise UsageError(f"middleware must be plain functions here, got the async def {each!r}: {instead}")
     return found
 
 
 def around(
     middleware: Iterable[Callable[..., Any]], last: Callable[[T], R], checked: Callable[[Any], R]
 ) -> Callable[[T], R]:
-    """Return what runs middleware around `last`; what each returns goes through `checked`, which may refuse it."""
+    """Return a function that runs middleware around `last`; `checked` sees, and may refuse, what each one returns."""
     for each in reversed(tuple(middleware)):
         last = partial(_step, each, last, checked)
     return last
@@ -87,15 +87,15 @@ async def _async_step(
 
 
 def properties_of(values: Mapping[str, PropertyValue]) -> Properties:
-    """Return properties for a message beside those of the binding.
+    """Return message properties to send beside those of the binding.
 
     Raises:
-        UsageError: JMS has no property of such a name, or it is the binding's.
+        UsageError: JMS allows no property of this name or value, or the property belongs to the binding.
     """
     for name in values:
         if str(name).startswith(PROPERTY_PREFIX):
-            raise UsageError(f"the property {name} is the binding's own, and not for others to set")
+            raise UsageError(f"the property {name} belongs to the binding, and must not be set by others")
     try:
         return application_properties(values)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"a property of the message is not as JMS has it: {error}") from None
+        raise UsageError(f"JMS does not allow a property of the message: {error}") from None

@@ -1,10 +1,10 @@
-"""Telling observers what happens to calls, requests and connections: for metrics, traces or anything else.
+"""Observers of calls, requests and connections: for metrics, traces or anything else.
 
-A `Client` or `Dispatcher` without an `Observer` only asks whether there is one. With some, each is told on the very
-thread where it happens, which may be the one that reads the socket: an observer notes it and returns. An observer
-that raises harms nobody: that is logged once.
+A `Client` or `Dispatcher` without an `Observer` only checks whether it has one. Observers are called on the thread
+where the event happens, which may be the one that reads the socket, so an observer must return quickly. An exception
+in an observer is logged once and has no other effect.
 
-`soapjms.prometheus` and `soapjms.opentelemetry` have the observers to use.
+`soapjms.prometheus` and `soapjms.opentelemetry` provide ready-made observers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ NOTHING: Final = Properties()
 SUBCODES: Final = frozenset(map(str, Subcode))
 
 NO_NAMES: Final = frozenset("NULL TRUE FALSE NOT AND OR BETWEEN LIKE IN IS ESCAPE".split())
-"""Identifiers that are no names of properties. Spec: JMS 1.1 3.8.1.1."""
+"""Identifiers that must not name a property. Spec: JMS 1.1 3.8.1.1."""
 
 
 def is_property_name(name: str) -> bool:
-    """Say whether an application may call a property so: an identifier, in ASCII, not of JMS itself.
+    """Say whether an application may use this property name: an ASCII identifier that JMS does not reserve.
 
     Spec: JMS 1.1 3.5.1.
     """
@@ -43,21 +43,22 @@ def is_property_name(name: str) -> bool:
 
 
 class Side(StrEnum):
-    """Who tells: a `Client` or a `Dispatcher`."""
+    """What is observed: a `Client` or a `Dispatcher`."""
 
     CLIENT = "client"
     SERVICE = "service"
 
 
 class Outcome(StrEnum):
-    """What a call, a one-way message or a request came to.
+    """How a call, a one-way message or a request ended.
 
-    A client's call: RESPONSE, FAULT, TIMEOUT, CANCELLED (its future was) or FAILED; its one-way message: SENT or
-    FAILED. FAILED also if what was to be sent is no envelope.
+    A client's call: RESPONSE, FAULT, TIMEOUT, CANCELLED (its future was cancelled) or FAILED; its one-way message: SENT
+    or FAILED. FAILED also covers an argument that is not an envelope.
 
-    A service's request: RESPONSE or FAULT, once the broker has the answer; DONE, a one-way message was worked on;
-    REFUSED, a one-way message breaks a rule; EXPIRED, it was skipped; DEAD_LETTER, whatever its caller was answered;
-    UNDELIVERED, the broker would not take the answer; LOST, it was not accepted, and the broker delivers it again.
+    A service's request: RESPONSE or FAULT, once the broker has the answer; DONE, a one-way message was processed;
+    REFUSED, a one-way message breaks a rule; EXPIRED, the request was skipped; DEAD_LETTER, whatever answer its caller
+    got; UNDELIVERED, the broker refused the answer; LOST, the request was not accepted, and the broker delivers it
+    again.
     """
 
     RESPONSE = "response"
@@ -76,7 +77,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who tells, and where the messages go that it sends or takes."""
+    """The client or dispatcher that is observed: its side, and the destination of the messages it sends or receives."""
 
     side: Side
     destination: Destination
@@ -84,14 +85,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A call, one-way message or request that begins.
+    """The beginning of a call, one-way message or request.
 
     Attributes:
-        place: of whom.
-        one_way: nobody waits for an answer.
-        message: what a service got; None at a client, which is about to make it.
-        correlation_id: JMSCorrelationID, None for none.
-        soap_action: of what a client is about to send, None for none.
+        place: the client or dispatcher.
+        one_way: whether no answer is expected.
+        message: the message that a service received; None at a client, which is about to make it.
+        correlation_id: JMSCorrelationID, or None.
+        soap_action: the SOAP action of the message that a client is about to send, or None.
     """
 
     place: Place
@@ -103,17 +104,17 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How it ended.
+    """The end of a call, one-way message or request.
 
     Attributes:
-        outcome: what it came to.
-        subcode: of a fault of the binding, one of `soapjms.Subcode`, or `other` if a peer made one up; empty for
-            another fault, and for none.
-        operation: at a service, the name of the operation in Clark notation; empty if there is none of that name, so
-            that a peer cannot make up any number of them.
-        redelivered: the request was delivered before, as far as broker or store tell.
-        response: what a client got, None for nothing.
-        error: what a call raises, None if it returns.
+        outcome: how it ended.
+        subcode: the subcode of a fault of the binding: one of `soapjms.Subcode`, or `other` if a peer made one up;
+            empty for other faults, and without a fault.
+        operation: at a service, the name of the operation in Clark notation; empty for an unknown name, so that a peer
+            cannot make up any number of them.
+        redelivered: whether the request was delivered before, as far as the broker or the store can tell.
+        response: the message that a client received, or None.
+        error: the exception that a call raises; None if it returns.
     """
 
     outcome: Outcome
@@ -126,17 +127,17 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a dispatcher is.
+    """The health of a dispatcher.
 
     Attributes:
-        live: it can still serve; if not, only another process helps.
-        ready: it takes requests now.
-        problem: why it is not ready, empty if it is.
-        under_way: requests that are being worked on, or wait for their commit.
-        round_trip: seconds of a message through the broker, None if none came back.
-        subscriptions: how many of its workers' subscriptions live at the broker.
-        workers: how many there should be.
-        stalled: seconds for which nothing was finished, though something is under way.
+        live: whether it can still serve; if not, the process must be restarted.
+        ready: whether it takes requests now.
+        problem: why it is not ready; empty if it is.
+        under_way: number of requests that are being processed, or wait for their commit.
+        round_trip: seconds that a message took through the broker; None if it did not come back.
+        subscriptions: number of its workers' subscriptions that exist at the broker.
+        workers: number of subscriptions that there should be, one for each worker.
+        stalled: seconds since a request was last finished, while requests are under way.
     """
 
     live: bool
@@ -150,88 +151,90 @@ class Health:
 
 
 class Observation:
-    """One call, one-way message or request, as one observer follows it. What a subclass leaves out does nothing."""
+    """One call, one-way message or request, as one observer follows it. Each method does nothing unless overridden."""
 
     def properties(self) -> Mapping[str, str]:
-        """Return message properties for what is sent: a client's message, or a service's answer.
+        """Return properties for the message that is sent: a client's request, or a service's answer.
 
-        The names are identifiers of Java, as JMS has it. One that the binding sets itself is dropped.
+        The names must be Java identifiers, as JMS demands. A property that the binding sets itself is dropped.
         """
         return {}
 
     def working(self) -> AbstractContextManager[object]:
-        """Return what the service's function runs in, on its thread, each time that it is run."""
+        """Return a context manager for the service's function to run in, on its thread; called for each run."""
         return nullcontext()
 
     def failed(self, error: BaseException) -> None:
-        """Take note that the service's function failed; it may be run again."""
+        """Note that the service's function failed; it may be run again."""
 
     def ended(self, ended: Ended) -> None:
-        """Take note of the end, which comes once."""
+        """Note the end; called once."""
 
 
 class Observer:
-    """Is told what happens. What a subclass leaves out does nothing. Any number of threads may tell."""
+    """Base class of observers. Each method does nothing unless overridden, and may be called on any thread."""
 
     def started(self, place: Place) -> None:
-        """Take note of a client or dispatcher that starts; its connection is usable, or will be."""
+        """Note that a client or dispatcher starts; its connection is usable, or will be."""
 
     def begun(self, begun: Begun) -> Observation | None:
-        """Take note of what begins; return what follows it to its end, None for nobody."""
+        """Note a call, one-way message or request that begins; return an observation to follow it, or None."""
         return None
 
     def counted(self, place: Place, what: str, times: int) -> None:
-        """Take note of what `Client.counts` or `Dispatcher.counts` counts; the names are few, and ours."""
+        """Note an event that `Client.counts` or `Dispatcher.counts` counts; `what` is one of our few names."""
 
     def connection_changed(self, place: Place, state: ConnectionState) -> None:
-        """Take note that the connection was lost, was made again, or is closed for good."""
+        """Note that the connection was lost, was made again, or is closed and stays so."""
 
     def subscriptions_changed(self, place: Place, change: int, problem: str) -> None:
-        """Take note that so many subscriptions more of a dispatcher live at the broker, or fewer, and why."""
+        """Note by how many the dispatcher's subscriptions at the broker grew or, if negative, shrank, and why."""
 
     def health_checked(self, place: Place, health: Health) -> None:
-        """Take note of what `Dispatcher.health` found; `soapjms serve` asks once a second."""
+        """Note the result of `Dispatcher.health`; `soapjms serve` asks for it once a second."""
 
 
 def carried(observation: Observation) -> Properties:
-    """Return what a message is to carry for an observation.
+    """Return the properties that a message is to carry for an observation.
 
     Raises:
-        ValueError: JMS has no property of such a name, or no property carries the value.
+        ValueError: JMS allows no property of this name, or no property can carry the value.
     """
     return application_properties(observation.properties())
 
 
 def application_properties(values: Mapping[str, PropertyValue]) -> Properties:
-    """Return properties for a message beside those of the binding.
+    """Return message properties to send beside those of the binding.
 
     Raises:
-        ValueError, TypeError: JMS has no property of such a name, or no property carries the value.
+        ValueError, TypeError: JMS allows no property of this name, or no property can carry the value.
     """
     for name, value in values.items():
         if not isinstance(name, str) or not is_property_name(name):
-            raise ValueError(f"{name!r} is no name of a JMS property: an identifier that does not begin with JMS")
+            raise ValueError(
+                f"the name of a JMS property must be an identifier that does not begin with JMS, got {name!r}"
+            )
         if isinstance(value, str) and (problem := uncarried(value)) is not None:
-            raise ValueError(f"the property {name} is {value!r}, which holds {problem}: no message carries that")
+            raise ValueError(f"the property {name} is {value!r}, which holds {problem}: no message can carry that")
     return properties(values)
 
 
 def entered(observation: Observation) -> AbstractContextManager[object]:
-    """Enter what an observation wants a function to run in."""
+    """Enter the context that an observation wants a function to run in."""
     context = observation.working()
     context.__enter__()
     return context
 
 
 class _Guard:
-    """Calls observers, each of which may fail: that is logged once for each kind of them and each method."""
+    """Calls observers, and logs their exceptions: once for each class of observer and each method."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str]] = set()
         self._lock = Lock()
 
     def call(self, of: object, what: Callable[..., T], *args: object) -> T | None:
-        """Call what is of an observer; return what it returns, None if it fails."""
+        """Call `what`, a function for the observer or observation `of`; return its result, or None if it fails."""
         try:
             return what(*args)
         except Exception:
@@ -245,14 +248,14 @@ class _Guard:
         if is_known:
             log.debug("the observer %s failed again in %s", *name, exc_info=True)
         else:
-            log.exception("the observer %s failed in %s, and nothing else; again is logged as DEBUG only", *name)
+            log.exception("the observer %s failed in %s; nothing else did; later failures are logged as DEBUG", *name)
 
 
 class Observed:
-    """One call, one-way message or request, for all observers. For one thread at a time, but for `end`.
+    """One call, one-way message or request, for all observers. Only `end` is thread-safe.
 
     Attributes:
-        outcome: what it comes to unless `end` says another.
+        outcome: how it ends unless `end` is given another outcome.
         subcode, operation, redelivered: see `Ended`.
     """
 
@@ -267,7 +270,7 @@ class Observed:
         self.redelivered = redelivered
 
     def properties(self) -> Properties:
-        """Return what its message is to carry for the observers."""
+        """Return the properties that its message is to carry for the observers."""
         found = NOTHING
         for each in self._observations:
             found = found.merged(self._guard.call(each, carried, each) or ())
@@ -275,7 +278,7 @@ class Observed:
 
     @contextmanager
     def working(self, *, redelivered: bool) -> Iterator[None]:
-        """Run what is within as the observers want it, who cannot keep it from running."""
+        """Run the body of the `with` statement in the observers' contexts; they cannot keep it from running."""
         self.redelivered = redelivered
         within = [(each, self._guard.call(each, entered, each)) for each in self._observations]
         try:
@@ -286,18 +289,18 @@ class Observed:
                     self._guard.call(observation, context.__exit__, None, None, None)
 
     def fault(self, subcode: str | None) -> None:
-        """Note the subcode of a fault; a peer may make up any, so what the binding does not have becomes `other`."""
+        """Note the subcode of a fault; one that the binding does not define becomes `other`: peers may invent any."""
         self.subcode = "" if not subcode else str(subcode) if subcode in SUBCODES else "other"
 
     def failed(self, error: BaseException) -> None:
-        """Tell that the service's function failed."""
+        """Tell the observers that the service's function failed."""
         for each in self._observations:
             self._guard.call(each, each.failed, error)
 
     def end(
         self, outcome: Outcome | None = None, *, response: Message | None = None, error: BaseException | None = None
     ) -> None:
-        """Tell the end; a second time does nothing."""
+        """Tell the observers of the end. Idempotent."""
         ended = Ended(
             outcome=outcome or self.outcome,
             subcode=self.subcode,
@@ -315,17 +318,17 @@ class Observed:
 
 
 def observers_given(observer: Observer | Iterable[Observer] | None) -> tuple[Observer, ...]:
-    """Return what a caller gave as observers: none, one, or several.
+    """Return the observers that a caller gave: None, one, or several.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: an item is not an Observer.
     """
     given = () if observer is None else (observer,) if isinstance(observer, Observer) else observer
     found = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in found:
         if not isinstance(each, Observer):
             raise UsageError(
-                f"observer is {each!r}; it is an Observer such as soapjms.prometheus.Metrics(), or several"
+                f"observer must be one or several Observers such as soapjms.prometheus.Metrics(), got {each!r}"
             )
     return found
 
@@ -340,27 +343,27 @@ class Observers:
 
     @classmethod
     def of(cls, observer: Observer | Iterable[Observer] | None, place: Place) -> Self | None:
-        """Make one of what the caller gave; None if nobody observes.
+        """Make one from the caller's argument; return None if there are no observers.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: an item is not an Observer.
         """
         found = observers_given(observer)
         return cls(found, place) if found else None
 
     def started(self) -> None:
-        """Tell that the client or dispatcher starts."""
+        """Tell the observers that the client or dispatcher starts."""
         for each in self._observers:
             self._guard.call(each, each.started, self._place)
 
     def sending(self, *, one_way: bool, correlation_id: str | None, soap_action: str | None) -> Observed:
-        """Tell that a client is about to send."""
+        """Tell the observers that a client is about to send."""
         return self._begin(
             Begun(place=self._place, one_way=one_way, correlation_id=correlation_id, soap_action=soap_action), False
         )
 
     def received(self, message: Message, *, redelivered: bool) -> Observed:
-        """Tell that a service got a message."""
+        """Tell the observers that a service received a message."""
         return self._begin(
             Begun(
                 place=self._place,
@@ -372,22 +375,22 @@ class Observers:
         )
 
     def counted(self, what: str, times: int) -> None:
-        """Tell what was counted."""
+        """Tell the observers what was counted."""
         for each in self._observers:
             self._guard.call(each, each.counted, self._place, what, times)
 
     def connection_changed(self, state: ConnectionState) -> None:
-        """Tell the state of the connection."""
+        """Tell the observers the state of the connection."""
         for each in self._observers:
             self._guard.call(each, each.connection_changed, self._place, state)
 
     def subscriptions_changed(self, change: int, problem: str) -> None:
-        """Tell how many subscriptions more live."""
+        """Tell the observers by how many the subscriptions at the broker changed."""
         for each in self._observers:
             self._guard.call(each, each.subscriptions_changed, self._place, change, problem)
 
     def health_checked(self, health: Health) -> None:
-        """Tell how the dispatcher is."""
+        """Tell the observers the health of the dispatcher."""
         for each in self._observers:
             self._guard.call(each, each.health_checked, self._place, health)
 

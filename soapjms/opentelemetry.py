@@ -1,10 +1,10 @@
 """Traces with OpenTelemetry: `Client(..., observer=Traces())`, `Dispatcher(..., observer=Traces())`.
 
-Needs the extra `opentelemetry`, and the SDK to go anywhere. The client's message carries the trace context as
-properties, so that the service's span is a child of the client's, and the answer carries the service's, to which the
-client's span gets a link: of several deliveries of a request, that is the one that was answered.
+Needs the extra `opentelemetry`, and the OpenTelemetry SDK to export spans. The client's message carries the trace
+context as properties, so that the service's span is a child of the client's. The answer carries the service's context,
+and the client's span gets a link to it: of several deliveries of a request, the link shows which one was answered.
 
-Spec: W3C Trace Context; OpenTelemetry semantic conventions for messaging, which JMS is a system of.
+Spec: W3C Trace Context; OpenTelemetry semantic conventions for messaging, with JMS as the messaging system.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from brokers.message import Message, Properties
 from soapjms.observing import Begun, Ended, Observation, Observer, Outcome, Side, is_property_name
 
 DASH: Final = "__dash__"
-"""What stands for a hyphen, which no JMS property has in its name, as OpenTelemetry for Java has it."""
+"""Replaces a hyphen, which JMS property names cannot have; OpenTelemetry for Java does the same."""
 
 MAX_VALUE_CHARACTERS: Final = 8192
-"""Characters of a property beyond which it is no trace context."""
+"""Maximum length of a property that is read as trace context, in characters."""
 
 MAX_TEXT_CHARACTERS: Final = 256
-"""Characters of an attribute, as a peer's ids are as long as it likes."""
+"""Maximum length of a span attribute, in characters: a peer's ids can have any length."""
 
 KINDS: Final = {
     (Side.CLIENT, False): ("call", "send", SpanKind.CLIENT),
@@ -48,19 +48,19 @@ ERRORS: Final = {
     Side.CLIENT: frozenset({Outcome.FAULT, Outcome.TIMEOUT, Outcome.FAILED}),
     Side.SERVICE: frozenset({Outcome.DEAD_LETTER, Outcome.UNDELIVERED, Outcome.LOST}),
 }
-"""The outcomes that are an error of this side. A fault is the service's only if its function failed."""
+"""The outcomes that are errors, by side. A fault is an error of the service only if its function failed."""
 
 
 class _Carried(Getter[Properties]):
     """Reads trace context from the properties of a message."""
 
     def get(self, carrier: Properties, key: str) -> list[str] | None:
-        """Return the text of a property, as the only value."""
+        """Return the text of a property as a list of one value."""
         value = carrier.value(key.replace("-", DASH))
         return [value] if isinstance(value, str) and len(value) <= MAX_VALUE_CHARACTERS else None
 
     def keys(self, carrier: Properties) -> list[str]:
-        """List the names."""
+        """List the names of the properties."""
         return [each.name.replace(DASH, "-") for each in carrier]
 
 
@@ -68,7 +68,7 @@ CARRIED: Final = _Carried()
 
 
 class _Propagation:
-    """Trace context in messages, by a propagator or by those that the program or its environment has set."""
+    """Writes and reads trace context in messages, with the given propagator or the program's global one."""
 
     def __init__(self, propagator: TextMapPropagator | None) -> None:
         self._propagator = propagator
@@ -91,11 +91,11 @@ class _Traced(Observation):
     """One span.
 
     Args:
-        span: begun.
-        context: what the span is in, with baggage.
-        begun: what it is of.
-        propagation: into messages and out of them.
-        answers: the client sent its context, so the answer has ours.
+        span: the span, already started.
+        context: the context that has the span, with baggage.
+        begun: the call, one-way message or request.
+        propagation: writes and reads trace context in messages.
+        answers: whether the client sent its context, so that the answer carries the service's.
     """
 
     def __init__(self, span: Span, context: Context, begun: Begun, propagation: _Propagation, *, answers: bool) -> None:
@@ -107,14 +107,14 @@ class _Traced(Observation):
         self._has_failed = False
 
     def properties(self) -> Mapping[str, str]:
-        """Return the trace context; baggage goes to the service, and not back."""
+        """Return the trace context as properties; baggage goes to the service, but not back."""
         if self._side is Side.CLIENT:
             return self._propagation.written(self._context)
         return self._propagation.written(trace.set_span_in_context(self._span, Context())) if self._answers else {}
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Have the span be the current one, so that those of the function are its children."""
+        """Make the span the current one, so that spans of the function become its children."""
         self._has_failed = False
         token = contexts.attach(self._context)
         try:
@@ -152,9 +152,9 @@ class Traces(Observer):
     """Makes a span of each call, one-way message and request, for any number of clients and dispatchers.
 
     Args:
-        tracer_provider: makes the spans; the one that the program has set unless it is given.
-        propagator: writes and reads the trace context; what the program or OTEL_PROPAGATORS says unless it is given:
-            W3C trace context and baggage, if they say nothing.
+        tracer_provider: makes the spans; by default the program's global one.
+        propagator: writes and reads the trace context; by default the one that the program or OTEL_PROPAGATORS sets,
+            else W3C trace context and baggage.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Traces(Observer):
         self._propagation = _Propagation(propagator)
 
     def begun(self, begun: Begun) -> Observation:
-        """Begin a span: a child of the current one at a client, of the client's at a service."""
+        """Start a span: at a client a child of the current span, at a service a child of the client's span."""
         parent = contexts.get_current() if begun.message is None else self._propagation.read(begun.message)
         operation, _, kind = KINDS[begun.place.side, begun.one_way]
         span = self._tracer.start_span(
@@ -180,7 +180,7 @@ class Traces(Observer):
 
 
 def attributes(begun: Begun) -> dict[str, str | bool | int]:
-    """Return what the conventions have for a message, as far as it is known."""
+    """Return the span attributes that the semantic conventions define for a message, without unknown values."""
     operation, kind, _ = KINDS[begun.place.side, begun.one_way]
     message = begun.message
     found: dict[str, str | bool | int | None] = {

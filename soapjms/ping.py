@@ -1,4 +1,4 @@
-"""Whether the way through the broker is open."""
+"""Pings: messages sent through the broker and back, to show that it passes messages on."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from soapjms.validation import finite
 DEFAULT_TIMEOUT: Final = 5.0
 
 PING_PREFIX: Final = "soapjms-ping-"
-"""How the correlation ids of pings begin, so that who looks on knows them."""
+"""Prefix of the correlation ids of pings, so that observers of the broker can recognise them."""
 
 
 class Pinger:
     """Sends itself messages through the broker, over a temporary queue of the connection. Thread-safe.
 
-    The queue is made at the first ping and kept, as brokers forget one only with its connection. What asks the broker
-    runs on a thread of its own: one that reads nothing, or answers nothing, keeps nobody longer than the time-out.
+    The queue is made at the first ping and kept, as brokers delete it only with its connection. Requests to the broker
+    run on a separate thread, so that a broker that stops reading or answering delays no caller beyond the timeout.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._sending = Lock()  # one at a time, so that a broker that is stuck has one thread wait for it
+        self._sending = Lock()  # one at a time, so that only one thread waits for a broker that hangs
         self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
         self._is_closed = False
         self._waiting: dict[str, Event] = {}
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
-        """Send a message to and fro, and return the seconds that it took.
+        """Send a message through the broker and back, and return the seconds that it took.
 
         Raises:
-            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
-            UsageError: `timeout` is no positive, finite number.
+            PingFailedError: the message did not come back within `timeout` seconds, or there is no connection.
+            UsageError: `timeout` is not a positive, finite number.
         """
         seconds, started = finite(timeout), time.monotonic()
         until = started + seconds
@@ -54,18 +54,18 @@ class Pinger:
             if not came.wait(left(until)):
                 raise PingFailedError(f"a message through the broker did not come back within {seconds:g} s")
         except (BrokerError, FutureTimeoutError) as error:
-            why = str(error) or f"the broker did not take it within {seconds:g} s"
+            why = str(error) or f"the broker did not accept it within {seconds:g} s"
             raise PingFailedError(f"no message could be sent through the broker: {why}") from error
         finally:
             del self._waiting[name]
         return time.monotonic() - started
 
     def _send(self, name: str, until: float) -> Future[Future[SendResult]]:
-        """Send a message, on another thread; the future is done once the connection took it.
+        """Send a message on another thread; the future is done once the connection has accepted the message.
 
         Raises:
-            TimeoutError: the one before was not taken yet.
-            PingFailedError: there is no thread to be had.
+            TimeoutError: the message before this one has not been accepted yet.
+            PingFailedError: no thread could be started.
         """
         if not self._sending.acquire(timeout=left(until)):
             raise FutureTimeoutError
@@ -90,10 +90,10 @@ class Pinger:
         return taken
 
     def _destination(self) -> Destination:
-        """Return the queue of this generation; for one thread at a time."""
+        """Return the queue of the connection's current generation. Not thread-safe."""
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
-            destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
+            destination = self._connection.temporary(fresh=False)  # the correlation id shows whether a message is ours
             consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
             place = generation, destination, consumer
             with self._lock:

@@ -1,4 +1,4 @@
-"""How far long work is, as the functions tell that take a `progress`."""
+"""The progress of long work, as reported by functions that take a `progress` argument."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Self
 
 
 class Phase(str):
-    """What is under way, in a few words: a text that says besides how much of it is done.
+    """The current phase of long work, in a few words: a string that also holds how much of it is done.
 
     Attributes:
-        done: how much, by any measure.
-        total: how much there is to do by the same measure; None where nobody knows.
+        done: how much is done, in any unit.
+        total: how much there is to do, in the same unit; None if unknown.
     """
 
     __slots__ = ("done", "total")
@@ -19,7 +19,7 @@ class Phase(str):
     total: float | None
 
     def __new__(cls, text: str, done: float = 0, total: float | None = None) -> Self:
-        """Make one."""
+        """Make a phase."""
         made = super().__new__(cls, text)
         made.done, made.total = done, total
         return made

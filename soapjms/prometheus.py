@@ -1,7 +1,7 @@
 """Metrics for Prometheus: `Client(..., observer=Metrics())`, `Dispatcher(..., observer=Metrics())`.
 
-Needs the extra `prometheus`. `docs/observing.md` has every metric. Labels have few values: what a peer can make up is
-never one.
+Needs the extra `prometheus`. `docs/observing.md` lists all metrics. Labels have few values: a text that a peer can
+choose freely is never one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from soapjms.observing import Begun, Ended, Health, Observation, Observer, Place
 from soapjms.protocol.exchange import Pattern
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper ends of the buckets: from a call on one machine to the usual time-outs."""
+"""Upper bounds of the buckets, in seconds: from a call on one machine to the usual timeouts."""
 
 WHERE: Final = ("destination", "pattern")
 
@@ -43,23 +43,23 @@ class _Family:
         many, one = NOUNS[side]
         self.ended = Counter(
             f"soapjms_{many}",
-            "What ended, by what it came to.",
+            "Calls, one-way messages or requests that ended, by outcome.",
             (*WHERE, "operation", "outcome", "subcode"),
             registry=registry,
         )
         self.seconds = Histogram(
             f"soapjms_{one}_seconds",
-            "From its beginning to its end: at a service, until the broker has the answer.",
+            "Duration from beginning to end: at a service, until the broker has the answer.",
             (*WHERE, "operation", "outcome"),
             buckets=SECONDS,
             registry=registry,
         )
         self.in_progress = Gauge(
-            f"soapjms_{many}_in_progress", "What is under way.", WHERE, registry=registry, multiprocess_mode="livesum"
+            f"soapjms_{many}_in_progress", "Under way now.", WHERE, registry=registry, multiprocess_mode="livesum"
         )
         self.events = Counter(
             f"soapjms_{side}_events",
-            "What the client or dispatcher counts, by the names of its `counts`.",
+            "Events that the client or dispatcher counts, by their names in its `counts`.",
             ("destination", "event"),
             registry=registry,
         )
@@ -72,41 +72,41 @@ class _Families:
         self.sides = {side: _Family(side, registry) for side in Side}
         self.redelivered = Counter(
             "soapjms_service_redelivered_requests",
-            "Requests that were delivered before, as far as broker or store tell.",
+            "Requests that were delivered before, as far as the broker or the store can tell.",
             ("destination",),
             registry=registry,
         )
         self.subscriptions = Gauge(
             "soapjms_service_subscriptions",
-            "Subscriptions of dispatchers that live at the broker, one for each worker.",
+            "Subscriptions of dispatchers at the broker, one for each worker.",
             ("destination",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.ready = Gauge(
             "soapjms_service_ready",
-            "Dispatchers that were ready when they were last asked.",
+            "Dispatchers that were ready at their last health check.",
             ("destination",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.live = Gauge(
             "soapjms_service_live",
-            "Dispatchers that could still serve when they were last asked.",
+            "Dispatchers that could still serve at their last health check.",
             ("destination",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.workers = Gauge(
             "soapjms_service_workers",
-            "Workers of dispatchers, each of which wants a subscription.",
+            "Workers of dispatchers, each of which needs a subscription.",
             ("destination",),
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.stalled = Gauge(
             "soapjms_service_stalled_seconds",
-            "For how long nothing was finished, though something is under way.",
+            "Seconds since a request was last finished, while requests are under way.",
             ("destination",),
             registry=registry,
             multiprocess_mode="livemax",
@@ -132,7 +132,7 @@ class _Measured(Observation):
         self._began = perf_counter()
 
     def ended(self, ended: Ended) -> None:
-        """Count it, and measure how long it took."""
+        """Count the end and the duration."""
         seconds = perf_counter() - self._began
         self._family.in_progress.labels(*self._where).dec()
         self._family.seconds.labels(*self._where, ended.operation, ended.outcome).observe(seconds)
@@ -143,15 +143,15 @@ class _Measured(Observation):
 
 _known: WeakKeyDictionary[CollectorRegistry, _Families] = WeakKeyDictionary()
 _knowing: Final = Lock()
-# A registry takes each metric once, and a program has one registry: a module that makes a `Metrics` for its client and
-# the command that makes another for its dispatcher mean the same metrics.
+# A registry accepts each metric once, and a program has one registry: the `Metrics` that a module makes for its client
+# and the one that the command makes for its dispatcher share the same metrics.
 
 
 class Metrics(Observer):
-    """Counts and measures, for any number of clients and dispatchers. Several of one registry are as one.
+    """Counts and measures, for any number of clients and dispatchers. Instances with one registry share its metrics.
 
     Args:
-        registry: where the metrics are; the library's own unless it is given.
+        registry: holds the metrics; by default that of `prometheus_client`.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -161,7 +161,7 @@ class Metrics(Observer):
             self._families = _known[registry]
 
     def started(self, place: Place) -> None:
-        """Have what is counted seldom begin at 0, so that its first time is seen as a change."""
+        """Start rare counters at 0, so that their first event shows as a change."""
         of_whom = place.side, str(place.destination)
         self._families.losses.labels(*of_whom)
         self._families.reconnects.labels(*of_whom)
@@ -170,15 +170,15 @@ class Metrics(Observer):
             self._families.subscriptions.labels(str(place.destination))
 
     def begun(self, begun: Begun) -> Observation:
-        """Measure from now on."""
+        """Start measuring."""
         return _Measured(self._families, begun)
 
     def counted(self, place: Place, what: str, times: int) -> None:
-        """Count."""
+        """Count the event."""
         self._families.sides[place.side].events.labels(str(place.destination), what).inc(times)
 
     def connection_changed(self, place: Place, state: ConnectionState) -> None:
-        """Count losses and what makes up for them; a connection that is closed was meant to be, or had been lost."""
+        """Count losses and reconnects; a closed connection was closed on purpose, or its loss was counted before."""
         of_whom = place.side, str(place.destination)
         if state is ConnectionState.LOST:
             self._families.losses.labels(*of_whom).inc()
@@ -186,11 +186,11 @@ class Metrics(Observer):
             self._families.reconnects.labels(*of_whom).inc()
 
     def subscriptions_changed(self, place: Place, change: int, problem: str) -> None:
-        """Count those that live."""
+        """Update the number of subscriptions at the broker."""
         self._families.subscriptions.labels(str(place.destination)).inc(change)
 
     def health_checked(self, place: Place, health: Health) -> None:
-        """Show whether it is ready and live, how many workers it has, and since when it stalls."""
+        """Set whether the dispatcher is ready and live, its number of workers, and for how long it has stalled."""
         where, families = str(place.destination), self._families
         families.ready.labels(where).set(health.ready)
         families.live.labels(where).set(health.live)
@@ -202,14 +202,14 @@ class Metrics(Observer):
 
 
 def exposition(registry: CollectorRegistry = REGISTRY) -> tuple[str, bytes]:
-    """Return what Prometheus reads: its content type, and the text."""
+    """Return the metrics for Prometheus to read: the content type and the text."""
     return CONTENT_TYPE, generate_latest(registry)
 
 
 def exposition_of(directory: str, hung: Collection[int] = ()) -> tuple[str, bytes]:
-    """Return the same for all processes that have their metrics in a directory (`PROMETHEUS_MULTIPROC_DIR`).
+    """Return the same for all processes that keep their metrics in a directory (`PROMETHEUS_MULTIPROC_DIR`).
 
-    The gauges of processes that hang are left out, as they say what was before; what these counted stays.
+    The gauges of processes that hang, `hung`, are left out, as they are out of date; their counters stay.
     """
     registry = CollectorRegistry()
     registry.register(_OfProcesses(directory, hung))
@@ -222,7 +222,7 @@ class _OfProcesses(Collector):
         self._hung = tuple(f"_{pid}.db" for pid in hung)
 
     def collect(self) -> Iterable[Metric]:
-        """Add up all files but the gauges of processes that hang."""
+        """Add up all files except the gauges of processes that hang."""
         files = [str(each) for each in self._directory.glob("*.db") if not self._is_stale(each.name)]
         merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]  # no types here
         return merged
@@ -232,5 +232,5 @@ class _OfProcesses(Collector):
 
 
 def forget(pid: int, directory: str) -> None:
-    """Take what is under way in a process that has ended out of the sums. What it counted stays."""
+    """Remove the live gauges of a process that has ended from the sums. Its counters stay."""
     mark_process_dead(pid, directory)  # type: ignore[no-untyped-call]  # likewise

@@ -1,4 +1,4 @@
-"""What a function of a service may return, and the envelope that is made of it."""
+"""The values that a function of a service may return, and the envelopes made from them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Content: TypeAlias = etree._Element | SoapFaultError | None
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer with attachments, which make it MTOM if it has an `xop:Include`, else SwA; or with SOAP headers.
+    """An answer with attachments, SOAP headers or properties. With an `xop:Include` it is sent as MTOM, else as SwA.
 
     Attributes:
         content: what a function would return without them.
-        attachments: what goes along.
-        headers: the SOAP header blocks: elements. A typed function may give values by the names that its WSDL has.
+        attachments: the attachments.
+        headers: the SOAP header blocks, as elements. A typed function may give values by their names in its WSDL.
         properties: properties of the JMS message, beside those of the binding.
     """
 
@@ -41,12 +41,12 @@ class Reply:
 
 
 class Prepared(NamedTuple):
-    """An answer, ready to be sent: what middleware sees of it, and may change or replace.
+    """An answer that is ready to be sent. Middleware sees it in this form, and may change or replace it.
 
     Attributes:
         envelope: the SOAP envelope.
-        attachments: what goes along with it.
-        properties: properties of the JMS message, beside those of the binding: a dict of its own.
+        attachments: the attachments sent with it.
+        properties: properties of the JMS message, beside those of the binding; not shared with other answers.
     """
 
     envelope: etree._Element
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
 
     @classmethod
     def of(cls, envelope: etree._Element) -> Self:
-        """Make one of nothing but an envelope."""
+        """Make an answer from an envelope alone."""
         return cls(envelope, (), {})
 
     @property
@@ -65,7 +65,7 @@ class Prepared(NamedTuple):
 
     @property
     def fault(self) -> Fault | None:
-        """The SOAP fault that it holds, None if it holds none."""
+        """The SOAP fault in the envelope, or None."""
         return read_fault(as_envelope(self.envelope))
 
     def add_header(self, block: etree._Element) -> None:
@@ -82,16 +82,16 @@ SOAP_11_BLAMES: Final[Mapping[str, Blame]] = {"Client": Blame.SENDER, "Server": 
 
 
 def prepared(version: SoapVersion, answer: Answer) -> Prepared:
-    """Make of what a function returned what is sent. A fault that it returned becomes one too.
+    """Make an answer to send from what a function returned. A returned fault becomes a fault envelope.
 
     Raises:
-        TypeError, ValueError: it returned what no answer is.
+        TypeError, ValueError: the function returned something that is not an answer.
     """
     if isinstance(answer, Prepared):
         return answer
     if not isinstance(answer, Reply):
         return Prepared.of(as_envelope_of(version, answer))
-    if isinstance(answer.content, SoapFaultError):  # goes without attachments and headers
+    if isinstance(answer.content, SoapFaultError):  # sent without attachments and headers
         return Prepared(fault_of(version, answer.content), (), dict(answer.properties))
     root = as_envelope_of(version, answer.content)
     if answer.headers:
@@ -101,23 +101,23 @@ def prepared(version: SoapVersion, answer: Answer) -> Prepared:
 
 def _add_headers(root: etree._Element, reply: Reply) -> None:
     if root is reply.content:
-        raise ValueError("the operation returned headers beside an envelope, which has its own Header")
+        raise ValueError("the operation returned headers together with an envelope, which has its own Header")
     if not all(isinstance(each, etree._Element) for each in reply.headers):
-        raise TypeError(f"the headers of a Reply are elements, not {reply.headers!r}")
+        raise TypeError(f"the headers of a Reply must be elements, got {reply.headers!r}")
     header_of(root).extend(deepcopy(each) for each in reply.headers if isinstance(each, etree._Element))
 
 
 def service_failed(version: SoapVersion) -> etree._Element:
-    """Build the fault for a failure of the service itself: nothing of its insides, as the peer may be anybody."""
+    """Build the fault for a failure of the service itself. It tells no details, as the peer may be anybody."""
     return build_fault(version, "the service failed", blame=Blame.RECEIVER)
 
 
 def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
-    """Turn what a function returned into an envelope. An element is copied: the function may return it again.
+    """Turn what a function returned into an envelope. An element is copied, as the function may return it again.
 
     Raises:
-        TypeError: it returned something else than an element, a fault or None; a comment is no element.
-        ValueError: it returned an envelope of the other SOAP version, or one without Body.
+        TypeError: the function returned anything but an element, a fault or None; a comment is not an element.
+        ValueError: the function returned an envelope of the other SOAP version, or one without a Body.
     """
     if answer is None:
         return wrap(None, version)
@@ -125,18 +125,18 @@ def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
         return fault_of(version, answer)
     if not isinstance(answer, etree._Element) or not isinstance(answer.tag, str):
         seen = type(answer).__name__
-        raise TypeError(f"an operation returns an element, a SoapFaultError, None or a Reply, not {seen}")
+        raise TypeError(f"an operation must return an element, a SoapFaultError, None or a Reply, got {seen}")
     if answer.tag not in ENVELOPE_TAGS:
-        return wrap(copy(answer), version)  # of an element a copy is deep, and quicker than `deepcopy`
+        return wrap(copy(answer), version)  # the copy of an element is deep, and faster than `deepcopy`
     if as_envelope(answer).version is not version:
-        raise ValueError(f"the operation returned an envelope of another version than the request's SOAP {version}")
+        raise ValueError(f"the operation must return an envelope of the request's version, SOAP {version}, got another")
     return answer
 
 
 def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
-    """Build the envelope for a fault that a function raised or returned, perhaps one that it had received itself.
+    """Build the envelope for a fault that a function raised or returned, perhaps after receiving it itself.
 
-    A `detail` that is no element is logged and left out.
+    A `detail` that is not an element is logged and left out.
     """
     parts = _details(error.detail)
     blame = SOAP_11_BLAMES.get(error.blame) or Blame(error.blame)
@@ -147,11 +147,11 @@ def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
 
 
 def _details(detail: object) -> list[etree._Element]:
-    """Return copies of the elements that go into the fault's detail: of a fault received, those that were in its."""
+    """Return copies of the elements for the fault's detail; if `detail` is a detail element itself, of its children."""
     if detail is None:
         return []
     if not isinstance(detail, etree._Element):
-        log.error("the detail of a fault is an element, not %r; it is left out", detail)
+        log.error("the detail of a fault must be an element, got %r; it is left out", detail)
         return []
     found = detail.iterchildren(etree.Element) if detail.tag in DETAIL_TAGS else [detail]
     return [deepcopy(each) for each in found]

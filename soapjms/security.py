@@ -1,9 +1,9 @@
-"""WS-Security at a service: a `verify` hook that says who sent a request, and one that checks UsernameTokens.
+"""WS-Security at a service: the `verify` hook, which identifies the sender of a request, and one for UsernameTokens.
 
-A hook gets the request, and the `wsse:Security` header that is for this service, None if none came. It returns who
-sent it, which is `request.identity` from then on, or raises a fault, such as those that `refused` makes. It runs before
-middleware and functions, once for each delivery of a request, and before what a store has is given to anybody. What a
-client sends, zeep's `wsse` writes. A hook for signatures is in `soapjms.signatures`.
+A hook gets the request, and the `wsse:Security` header that is for this service, or None without one. It returns the
+identity of the sender, which becomes `request.identity`, or raises a fault, such as those that `refused` makes. It runs
+before middleware and functions, once for each delivery of a request, and before a stored answer is given to anybody.
+At a client, zeep's `wsse` writes the header. A hook for signatures is in `soapjms.signatures`.
 
 Spec: Web Services Security: SOAP Message Security 1.1.1, 12; UsernameToken Profile 1.1.1.
 """
@@ -52,10 +52,10 @@ CODES: Final[Mapping[str, str]] = {
     "SecurityTokenUnavailable": "the referenced security token could not be retrieved",
     "MessageExpired": "the message has expired",
 }
-"""The fault codes of WS-Security, each with what it says unless somebody says more."""
+"""The default reason by fault code of WS-Security."""
 
 MAX_TEXT_CHARACTERS: Final = 1024
-"""Characters of a username, password, nonce or time; more is refused unread."""
+"""Maximum length of a username, password, nonce or time, in characters; longer ones are refused unread."""
 
 COPIED: Final = "the message came before, to be answered elsewhere"
 
@@ -65,17 +65,17 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\
 
 
 def refused(code: str, reason: str = "") -> SoapFaultError:
-    """Make a fault of WS-Security, to be raised: `raise refused("FailedAuthentication")`.
+    """Make a fault of WS-Security to raise: `raise refused("FailedAuthentication")`.
 
     Args:
         code: one of `CODES`.
-        reason: for people; do not say which of user and password was wrong.
+        reason: a text for people; do not say which of user and password was wrong.
 
     Raises:
         UsageError: there is no such code.
     """
     if code not in CODES:
-        raise UsageError(f"{code!r} is no fault code of WS-Security; there are: {', '.join(CODES)}")
+        raise UsageError(f"code must be one of {', '.join(CODES)}, got {code!r}")
     space = WSU if code == "MessageExpired" else WSSE
     return SoapFaultError(reason or CODES[code], blame=Blame.SENDER, subcodes=[f"{{{space}}}{code}"])
 
@@ -84,24 +84,26 @@ class VerifyMiddleware:
     """Middleware that asks a `verify` hook, and counts the Security header as understood.
 
     Args:
-        verify: the hook. None and False are failures too, so that one that forgets to return lets nobody in.
-        roles: what the service acts as; see `Service`.
+        verify: the hook. Returning None or False is a failure, so that a hook without a `return` lets nobody in.
+        roles: the SOAP roles that the service acts in; see `Service`.
 
     Raises:
-        UsageError: it is no plain function.
+        UsageError: `verify` is not a plain function.
     """
 
     def __init__(self, verify: Verify, roles: Collection[str]) -> None:
         if not callable(verify) or isinstance(verify, type) or is_coroutine(verify):
-            raise UsageError(f"verify is {verify!r}; it is a plain function (request, security) that returns who it is")
+            raise UsageError(
+                f"verify must be a plain function (request, security) that returns the identity, got {verify!r}"
+            )
         self._verify = verify
         self._roles = roles
 
     def __call__(self, request: Request, call_next: Callable[[Request], Prepared]) -> Prepared:
-        """Go on with the request if the hook says who sent it.
+        """Pass the request on if the hook returns an identity.
 
         Raises:
-            SoapFaultError: what the hook raised; or there are several headers, or the hook named nobody.
+            SoapFaultError: the hook raised it; or there are several Security headers, or the hook returned no identity.
         """
         memo = request.delivery
         if self not in memo:  # a request that is run again was verified before
@@ -121,25 +123,25 @@ class VerifyMiddleware:
         return identity
 
 
-# What tokens and signatures have in common
+# Shared by tokens and signatures
 
 
 def check_positive(**values: object) -> None:
-    """Refuse an argument that is no positive number.
+    """Refuse an argument that is not a positive number.
 
     Raises:
-        UsageError: it names the argument.
+        UsageError: a value is not a positive number; the error names the argument.
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
-            raise UsageError(f"{name} is {value!r}; it is a positive number")
+            raise UsageError(f"{name} must be a positive number, got {value!r}")
 
 
 def check_timestamp(security: etree._Element, now: float, skew: float) -> float | None:
-    """Return when the Timestamp of a Security header says it was created, in epoch seconds; None if it does not.
+    """Return the creation time in the Timestamp of a Security header, in epoch seconds, or None if it has none.
 
     Raises:
-        SoapFaultError: it has expired, or was created ahead of the clock here.
+        SoapFaultError: the Timestamp has expired, or was created ahead of the clock here.
 
     Spec: SOAP Message Security 1.1.1, 10.
     """
@@ -156,14 +158,14 @@ def check_timestamp(security: etree._Element, now: float, skew: float) -> float 
 
 
 class Nonces:
-    """Nonces that were used, so that nobody uses one again. Thread-safe, in memory, bounded.
+    """Used nonces, kept so that none is accepted twice. Thread-safe, in memory, bounded.
 
-    Where there is no room, or they are too old, the oldest go; from then on nothing is taken that says it was created
-    before them. So memory stays bounded and no replay passes, also where the clock is set back; what is refused then
-    are slow messages.
+    The oldest nonces are dropped when they are too old or there is no room. From then on, a nonce that was created
+    before them is refused. So memory stays bounded and no replay passes, even if the clock is set back; slow messages
+    may be refused then.
 
     Args:
-        most: how many are remembered.
+        most: how many nonces are remembered.
     """
 
     def __init__(self, most: int) -> None:
@@ -176,17 +178,17 @@ class Nonces:
     def take(
         self, nonce: bytes, created: float, oldest: float, key: bytes | None, *, redelivered: bool = False
     ) -> bool:
-        """Note a nonce; False if it was used, but for an earlier delivery of the same message.
+        """Note a nonce; return False if it was used before, unless by an earlier delivery of the same message.
 
-        A sender chooses what names a message, so that a copy may have the same name: only what the broker, or the
-        store, says was delivered before is the same message.
+        A sender chooses the key of a message, so a copy may have the same key: only a message that the broker or the
+        store reports as delivered before counts as the same message.
 
         Args:
-            nonce: with the user it belongs to.
-            created: when, in epoch seconds, its sender says.
-            oldest: what was created before that nobody takes any more.
-            key: what names the message, whenever it is delivered; None if nothing does.
-            redelivered: broker or store say that it was delivered before.
+            nonce: identifies the nonce together with its user.
+            created: creation time in epoch seconds, as the sender states it.
+            oldest: epoch seconds; nonces created before are no longer accepted by the caller.
+            key: identifies the message, the same for each delivery; None if nothing identifies it.
+            redelivered: whether the broker or the store says that it was delivered before.
         """
         with self._lock:
             while self._by_age and self._by_age[0][0] < oldest:  # by a clock that may be set back again
@@ -204,11 +206,11 @@ class Nonces:
             return True
 
     def _is_oldest(self, created: float) -> bool:
-        """Say whether it would be the one to go."""
+        """Say whether a nonce of this creation time would be the first to be dropped."""
         return len(self._seen) >= self._most and created <= self._by_age[0][0]
 
     def __len__(self) -> int:
-        """Count those that are remembered."""
+        """Return the number of nonces that are remembered."""
         return len(self._seen)
 
 
@@ -218,21 +220,21 @@ class Nonces:
 class UsernameTokens:
     """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
 
-    Wrong passwords are logged. After ten for one user, one more token is looked at every two seconds, and those between
+    Wrong passwords are logged. After ten for one user, only one token is checked every two seconds, and those between
     are refused as if they were wrong.
 
     Args:
-        passwords: by user, or a function that returns a user's password, None if there is no such user.
-        check: for passwords that nobody can read: called with user and password, it returns whether they go together.
+        passwords: the passwords by user, or a function that returns a user's password, or None for an unknown user.
+        check: for passwords that cannot be read: a function of user and password that returns whether they match.
             Tokens with digests are refused then.
         digest_only: refuse passwords in plain text.
-        max_age: seconds after its Created at which a token is too old, which is also how long nonces are remembered.
-        skew: seconds that the clock of a sender may be ahead, or a Timestamp expired.
-        max_nonces: how many are remembered; see `Nonces`. They are those of this process.
-        clock: tells the time in epoch seconds.
+        max_age: seconds after its Created at which a token is too old; nonces are remembered as long.
+        skew: seconds that a sender's clock may be ahead, or that a Timestamp may have expired.
+        max_nonces: how many nonces this process remembers; see `Nonces`.
+        clock: returns the time in epoch seconds.
 
     Raises:
-        UsageError: an argument is not as it must be.
+        UsageError: an argument is invalid.
 
     Spec: UsernameToken Profile 1.1.1, 3; SOAP Message Security 1.1.1, 10.
     """
@@ -249,13 +251,13 @@ class UsernameTokens:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if (passwords is None) is (check is None):
-            raise UsageError("UsernameTokens takes passwords, or check=function(user, password), and not both")
+            raise UsageError("UsernameTokens must get either passwords or check=function(user, password)")
         if digest_only and check is not None:
-            raise UsageError("digest_only needs passwords: nothing but a password itself makes a digest")
+            raise UsageError("digest_only needs passwords: a digest can only be made from the password itself")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         if not callable(self._password_of if check is None else check):
-            raise UsageError("passwords is a mapping or a function, check is a function")
+            raise UsageError("passwords must be a mapping or a function, and check a function")
         self._check = check
         self._digest_only = digest_only
         self._max_age, self._skew, self._clock = max_age, skew, clock
@@ -266,7 +268,7 @@ class UsernameTokens:
         """Return the user's name.
 
         Raises:
-            SoapFaultError: there is no token, it is not as it must be, too old, used before, or not right.
+            SoapFaultError: the token is missing, malformed, too old, used before, or wrong.
         """
         if security is None:
             raise refused("InvalidSecurity", "there is no wsse:Security header; a UsernameToken is needed")
@@ -296,10 +298,10 @@ class UsernameTokens:
     def _check_password(
         self, request: Request, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None
     ) -> None:
-        """See that a password is right, unless too many for that user were wrong.
+        """Check a password, unless too many for that user were wrong.
 
-        Who has sent right ones for the user under a JMSXUserID counts apart, so that others do not keep it out where
-        the broker says who sends.
+        A JMSXUserID that has sent right passwords for the user is counted separately, so that, where the broker says
+        who sends, others cannot lock it out.
         """
         sender = request.message.properties.text("JMSXUserID") or ""
         lane = self._guesses.lane(repr(user.casefold()), sender[:MAX_TEXT_CHARACTERS])
@@ -340,10 +342,10 @@ class UsernameTokens:
 
 
 def _proof(kind: str, user: str, password: str | None, nonce: bytes) -> bytes:
-    """Name what a token proved: the same for whatever else can be made of one without knowing the password.
+    """Identify the proof in a token: the same for all tokens that can be made from it without knowing the password.
 
-    The octets of Nonce and Created go into a digest one behind the other, and those of the Username not at all: where
-    one ends and the next begins, or how the name is spelled, proves nothing.
+    A digest covers the octets of Nonce and Created in sequence, and not the Username: neither the boundary between the
+    two nor the spelling of the name is proved.
     """
     if kind == DIGEST:
         return sha256((password or "").encode("utf-8", "surrogatepass")).digest()
@@ -351,15 +353,15 @@ def _proof(kind: str, user: str, password: str | None, nonce: bytes) -> bytes:
 
 
 def _same(one: bytes, other: bytes) -> bool:
-    """Compare in a time that tells neither content nor length."""
+    """Compare in a time that reveals neither content nor length."""
     return hmac.compare_digest(sha256(one).digest(), sha256(other).digest())
 
 
 def only_child(parent: etree._Element, space: str, name: str) -> etree._Element | None:
-    """Return the child of this name, None without any.
+    """Return the child of this name, or None.
 
     Raises:
-        SoapFaultError: there are several, so that others might read another one.
+        SoapFaultError: there are several, so that other readers might pick another one.
     """
     found = parent.findall(f"{{{space}}}{name}")
     if len(found) > 1:
@@ -372,10 +374,10 @@ def _said(parent: etree._Element, name: str) -> str | None:
 
 
 def text_of(element: etree._Element | None) -> str | None:
-    """Return what is in an element.
+    """Return the text of an element.
 
     Raises:
-        SoapFaultError: elements, or too much.
+        SoapFaultError: the element has child elements or too long a text.
     """
     if element is None:
         return None

@@ -1,8 +1,8 @@
-"""Signatures of WS-Security at a service: a `verify` hook that trusts what a known certificate signed, and no more.
+"""Signatures of WS-Security at a service: a `verify` hook that trusts only what a known certificate signed.
 
-Needs the extra `wsse`. A signature says by their ids which elements it covers, wherever in the message they are. So
-what it covers is found first, and has to be the very Body that is worked on and the very header blocks that are read;
-only then are octets and key looked at. `docs/security.md` says what is not signed in any message of JMS.
+Needs the extra `wsse`. A signature refers by id to the elements it covers, wherever in the message they are. So these
+elements are found first, and must be the very Body that is processed and the very header blocks that are read; only
+then are octets and key checked. `docs/security.md` lists the parts of a JMS message that are never signed.
 
 Spec: SOAP Message Security 1.1.1, 8; XML Signature Syntax and Processing 1.1.
 """
@@ -35,16 +35,16 @@ DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 _MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"
 _XMLENC: Final = "http://www.w3.org/2001/04/xmlenc#"
 EXCLUSIVE: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
-"""The one transform and canonical form that is taken: any other could sign what is not there, or only a part of it."""
+"""The only accepted transform and canonical form: any other could sign other content, or only a part of it."""
 
 METHODS: Final = frozenset(f"{_MORE}{key}-sha{size}" for key in ("rsa", "ecdsa") for size in (256, 384, 512))
 DIGESTS: Final = frozenset({f"{_XMLENC}sha256", f"{_MORE}sha384", f"{_XMLENC}sha512"})
 SHA1: Final = frozenset({f"{DS}rsa-sha1", f"{DS}sha1"})
-"""What zeep signs with unless told otherwise; it no longer keeps anybody from forging."""
+"""The algorithms that zeep signs with by default; SHA-1 no longer prevents forgeries."""
 
 ID: Final = f"{{{WSU}}}Id"
 IDS: Final = (ID, "Id", "ID", "id", "{http://www.w3.org/XML/1998/namespace}id")
-"""What others may take for an id: none that is signed may be there twice, under whichever of these names."""
+"""Attributes that other software may read as an id: a signed id must be unique over all of them."""
 
 REFERENCE: Final = re.compile(r"#[\w.-]{1,256}")
 MAX_REFERENCES: Final = 50
@@ -53,24 +53,25 @@ MAX_REFERENCES: Final = 50
 class Signatures:
     """A `verify` hook for signatures. The identity is the name under which the signer's certificate was given.
 
-    What has to be signed: the Body, a Timestamp, and the header blocks of `headers` that came.
+    The signature must cover the Body, a Timestamp, and those header blocks of `headers` that the message has.
 
     Args:
-        certificates: by the names of who has them, in PEM: a path, or octets. Nobody else is trusted, whatever a
-            message brings along; their dates are not looked at: who is no longer trusted is taken out.
-        headers: names of header blocks that have to be signed if they come, in Clark notation; `{namespace}*` is any of
-            a namespace.
-        timestamp: a signed Timestamp is needed, and a message counts once. Without it whoever recorded a message may
-            send it again, at any time.
-        attachments: let parts pass that the signed elements do not include; nothing signs those.
-        sha1: take SHA-1 as well.
+        certificates: the certificates by their owners' names, in PEM: paths or octets. Nobody else is trusted,
+            whatever certificate a message carries. Validity dates are not checked: remove owners who are no longer
+            trusted.
+        headers: names of header blocks that must be signed if present, in Clark notation; `{namespace}*` is any block
+            of a namespace.
+        timestamp: demand a signed Timestamp, and accept a message only once. Without it, anybody who recorded a message
+            can send it again at any time.
+        attachments: accept parts that the signed elements do not include; such parts are not signed.
+        sha1: accept SHA-1 as well.
         max_age: seconds after its Created at which a message is too old, and for which signatures are remembered.
-        skew: seconds that the clock of a sender may be ahead, or a Timestamp expired.
-        max_nonces: how many signatures are remembered; see `Nonces`. They are those of this process.
-        clock: tells the time in epoch seconds.
+        skew: seconds that a sender's clock may be ahead, or that a Timestamp may have expired.
+        max_nonces: how many signatures this process remembers; see `Nonces`.
+        clock: returns the time in epoch seconds.
 
     Raises:
-        UsageError: an argument is not as it must be; a certificate cannot be read.
+        UsageError: an argument is invalid, or a certificate cannot be read.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Signatures:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not isinstance(certificates, Mapping) or not certificates:
-            raise UsageError(f"certificates is {certificates!r}; it has a certificate, by the name of who has it")
+            raise UsageError(f"certificates must map owners' names to their certificates, got {certificates!r}")
         if isinstance(headers, str):
-            raise UsageError(f"headers is {headers!r}; it is a list of names")
+            raise UsageError(f"headers must be a list of names, got {headers!r}")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._keys = {name: _key(name, each) for name, each in certificates.items()}
         self._headers = frozenset(headers)
@@ -99,10 +100,11 @@ class Signatures:
         self._nonces = Nonces(int(max_nonces) or 1)
 
     def __call__(self, request: Request, security: etree._Element | None) -> str:
-        """Return the name of who signed.
+        """Return the signer's name.
 
         Raises:
-            SoapFaultError: there is no signature, it does not cover what it has to, is of nobody known, or too old.
+            SoapFaultError: the signature is missing, does not cover all required elements, is from an unknown signer,
+                or is too old.
         """
         if security is None:
             raise refused("InvalidSecurity", "there is no wsse:Security header; a signature is needed")
@@ -113,7 +115,7 @@ class Signatures:
         signed = signed_elements(signature, request.envelope, security, self._algorithms)
         self._check_covered(request, security, signed)
         created = None if request.finished else check_timestamp(security, now, self._skew)
-        is_new = self._needs_timestamp and not request.finished  # else it was new when it was verified first
+        is_new = self._needs_timestamp and not request.finished  # a finished one was checked when it was new
         if is_new and (created is None or created < now - self._max_age):
             raise refused("MessageExpired", "the Timestamp has no Created, or one that is too old")
         who = self._signer(request, signature, signed)
@@ -133,7 +135,7 @@ class Signatures:
         for block in () if envelope.header is None else envelope.header.iterchildren(etree.Element):
             if is_among(block, self._headers) and block not in covered:
                 raise refused("InvalidSecurity", f"the header block {named(block.tag)} is not signed")
-        if any(True for each in signed for _ in each.iter(etree.Comment)):  # it splits texts, and nothing signs it
+        if any(True for each in signed for _ in each.iter(etree.Comment)):  # comments split texts, and are not signed
             raise refused("InvalidSecurity", "a comment is within what is signed")
         if request.element.tag == XOP_INCLUDE:
             raise refused("InvalidSecurity", "an xop:Include is the content of the Body; it stands within an element")
@@ -146,9 +148,9 @@ class Signatures:
                 raise refused("InvalidSecurity", "an attachment is not signed: what is signed does not include it")
 
     def _signer(self, request: Request, signature: etree._Element, signed: Sequence[etree._Element]) -> str:
-        """Check octets and key.
+        """Check octets and key, and return the signer's name.
 
-        What is included becomes base64 first, as it was signed, and stays so: what comes after reads what was signed.
+        Included attachments become base64 first, as they were signed, and stay so: later steps read what was signed.
         """
         try:
             request.attachments.expand(request.envelope.root)
@@ -161,7 +163,7 @@ class Signatures:
                 context.register_id(each, "Id", WSU)
             try:
                 context.verify(signature)
-            except xmlsec.Error:  # it says no more than that
+            except xmlsec.Error:  # xmlsec gives no further details
                 continue
             return name
         raise refused("FailedCheck")
@@ -170,16 +172,17 @@ class Signatures:
 def signed_elements(
     signature: etree._Element, envelope: Envelope, security: etree._Element, algorithms: Collection[str]
 ) -> list[etree._Element]:
-    """Find what a signature says it covers: the Body, blocks of the header, and tokens of the Security header.
+    """Find the elements that a signature covers: the Body, header blocks, and tokens of the Security header.
 
     Args:
-        signature: a ds:Signature, of which octets and key have not been looked at.
-        envelope: the message that is worked on.
-        security: the header block that it stands in.
-        algorithms: those that are taken.
+        signature: a ds:Signature whose octets and key have not been checked yet.
+        envelope: the envelope of the message.
+        security: the Security header block that holds the signature.
+        algorithms: the accepted algorithms.
 
     Raises:
-        SoapFaultError: the signature is of another form; it covers what stands elsewhere, or an id that is there twice.
+        SoapFaultError: the signature has another form, covers an element elsewhere, or refers to an id that occurs
+            twice.
     """
     if any(True for _ in signature.iter(etree.Comment, etree.ProcessingInstruction)):
         raise refused("InvalidSecurity", "a comment or processing instruction is within the signature")
@@ -190,7 +193,7 @@ def signed_elements(
     if len(references) > MAX_REFERENCES:
         raise refused("InvalidSecurity", f"the signature has more than {MAX_REFERENCES} references")
     wanted: dict[str, list[etree._Element]] = {_referred(each, algorithms): [] for each in references}
-    if len(wanted) < len(references):  # each of them would be digested
+    if len(wanted) < len(references):  # each reference would be digested
         raise refused("InvalidSecurity", "the signature refers to an id more than once")
     for element in envelope.root.iter(etree.Element):
         for name in IDS:
@@ -211,7 +214,7 @@ def _referred(reference: etree._Element, algorithms: Collection[str]) -> str:
 
 
 def _only(name: str, found: Sequence[etree._Element], envelope: Envelope, security: etree._Element) -> etree._Element:
-    """Return the element of an id, if it is the only one and one that counts where it stands."""
+    """Return the element with an id, if it is the only one and stands where the service reads it."""
     if len(found) != 1 or found[0].get(ID) != name:
         raise refused("InvalidSecurity", f"{len(found)} elements have the id {named(name)}; one has to, as wsu:Id")
     element = found[0]
@@ -223,7 +226,7 @@ def _only(name: str, found: Sequence[etree._Element], envelope: Envelope, securi
 
 
 def _children(parent: etree._Element, *wanted: str) -> list[etree._Element]:
-    """Return the children of a part of a signature; `?` stands for one or none, `+` for one or more of a name."""
+    """Return the children of a part of a signature; `?` after a name allows one or none, `+` one or more."""
     found = list(parent.iterchildren(etree.Element))
     names = [etree.QName(each) for each in found]
     spelled = "".join(f"{each.localname} " if each.namespace == DS else "- " for each in names)
@@ -240,7 +243,7 @@ def _check_algorithm(element: etree._Element, known: Collection[str]) -> None:
 
 
 def _octets_signed(signature: etree._Element) -> bytes:
-    """Return a digest of the octets that a key signed; nothing can change about them while the signature is right."""
+    """Return a digest of the octets that a key signed; a message with a valid signature cannot have other octets."""
     info = signature.find(f"{{{DS}}}SignedInfo")
     assert info is not None
     return sha256(etree.tostring(info, method="c14n", exclusive=True, with_comments=False)).digest()
@@ -251,4 +254,4 @@ def _key(name: str, certificate: str | PathLike[str] | bytes) -> Any:
         octets = certificate if isinstance(certificate, bytes) else Path(certificate).read_bytes()
         return xmlsec.Key.from_memory(octets, xmlsec.constants.KeyDataFormatCertPem, None)
     except (OSError, TypeError, xmlsec.Error) as error:
-        raise UsageError(f"the certificate of {name!r} cannot be read, as PEM: {error}") from None
+        raise UsageError(f"the certificate of {name!r} cannot be read as PEM: {error}") from None

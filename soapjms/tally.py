@@ -12,11 +12,11 @@ class Tally:
     """Counts that several threads add to.
 
     Args:
-        observers: are told of each.
+        observers: are told of each event.
 
     Attributes:
-        counts: how often, by name.
-        observers: None if there are none.
+        counts: the number of events by name.
+        observers: the observers, or None.
     """
 
     def __init__(self, observers: Observers | None = None) -> None:
@@ -25,7 +25,7 @@ class Tally:
         self._lock = Lock()
 
     def add(self, *what: str, times: int = 1) -> None:
-        """Count each of these."""
+        """Add `times` to the count of each of these names."""
         with self._lock:
             for each in what:
                 self.counts[str(each)] += times

@@ -1,4 +1,4 @@
-"""What callers give, checked before anything happens: a refusal says what would be accepted."""
+"""Checks of callers' arguments before anything happens; each error says what would be accepted."""
 
 from __future__ import annotations
 
@@ -18,44 +18,42 @@ def connection_to(connection: Connection) -> Connection:
     """Return the connection.
 
     Raises:
-        UsageError: it is something else, such as a URL, which is not repeated: it may hold a password.
+        UsageError: it is not a Connection; the error does not repeat it, as a URL may hold a password.
     """
     if not isinstance(connection, Connection):
-        raise UsageError(f"connection is of type {type(connection).__name__}; it is what soapjms.connect(URL) returns")
+        raise UsageError(f"connection must be what soapjms.connect(URL) returns, got a {type(connection).__name__}")
     return connection
 
 
 def durable_on(connection: Connection, destination: Destination, name: str | None) -> str | None:
-    """Return the name of a durable subscription; None for none.
+    """Return the name of a durable subscription, or None.
 
     Raises:
-        UsageError: it is no name, the destination is no topic, or the connection has no client id.
+        UsageError: the name is no string or empty, the destination is not a topic, or the connection has no client id.
     """
     if name is None:
         return None
     if not isinstance(name, str) or not name:
-        raise UsageError(f"durable is {name!r}; it is the name of a durable subscription, or None for none")
+        raise UsageError(f"durable must be the name of a durable subscription, or None, got {name!r}")
     if destination.kind is not DestinationKind.TOPIC:
-        raise UsageError(
-            f"durable is {name!r}; only a topic has durable subscriptions, and requests come to {destination}"
-        )
+        raise UsageError(f"durable must be None, got {name!r}: only a topic has them; requests come to {destination}")
     if not connection.capabilities.durable_topics:
         raise UsageError(
-            f"durable is {name!r}; durable subscriptions belong to a client id, and the connection has none: connect "
-            "with clientId=NAME in the URL, where the broker has them (capability `durable_topics`)"
+            f"durable must be None, got {name!r}: durable subscriptions need a client id, and the connection has none; "
+            "connect with clientId=NAME in the URL, if the broker supports them (capability `durable_topics`)"
         )
     return name
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return where to listen: an interface, empty for all, and a port, 0 for any that is free.
+    """Return where to listen: an interface (empty for all), and a port (0 for any free one).
 
     Raises:
-        UsageError: it is not HOST:PORT, of IPv6 `[HOST]:PORT`.
+        UsageError: the address is not HOST:PORT, or `[HOST]:PORT` for IPv6.
     """
     host, colon, port = address.rpartition(":")
     if not colon or set("/?#@") & set(host) or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{shown(address)} is not HOST:PORT, such as 127.0.0.1:8080")
+        raise UsageError(f"an address must be HOST:PORT, such as 127.0.0.1:8080, got {shown(address)}")
     return host.strip("[]"), int(port)
 
 
@@ -63,7 +61,7 @@ def finite(seconds: float, name: str = "timeout") -> float:
     """Return a time that is positive and finite.
 
     Raises:
-        UsageError: it is no positive, finite number of seconds, or more than the machine can wait (centuries).
+        UsageError: it is not a positive, finite number of seconds, or longer than the machine can wait (centuries).
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
         raise UsageError(f"{name} must be a positive, finite number of seconds, got {seconds!r}")
@@ -71,21 +69,21 @@ def finite(seconds: float, name: str = "timeout") -> float:
 
 
 def payload_type(kind: MessageType) -> MessageType:
-    """Return the message type of requests, which may be given by its name.
+    """Return the message type of requests, which may be given by name.
 
     Raises:
         UsageError: it is neither BYTES nor TEXT (Protocol-2034).
     """
     if kind not in (MessageType.BYTES, MessageType.TEXT):
-        raise UsageError(f"message_type is {kind!r}; a request is MessageType.BYTES or MessageType.TEXT")
+        raise UsageError(f"message_type must be MessageType.BYTES or MessageType.TEXT, got {kind!r}")
     return MessageType(kind)
 
 
 def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:
-    """Return the profile, which may be given by its name; "auto" is the edition that a WSDL's port follows.
+    """Return the profile, which may be given by name; "auto" is the edition that a WSDL's port follows.
 
     Raises:
-        UsageError: there is none of that name, or it is something else; "auto" for a URI, which shows no edition.
+        UsageError: there is no profile of that name, or "auto" is given for a URI, which shows no edition.
 
     Spec: SOAP/JMS 3.4.2.
     """
@@ -95,10 +93,10 @@ def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:
         return place.profile
     if profile == AUTO:
         raise UsageError(
-            f"profile is {profile!r}, and only the port of a WSDL shows it; accepted are: {KNOWN_PROFILES}"
+            f"profile must be one of {KNOWN_PROFILES}, got {profile!r}, which only the port of a WSDL can resolve"
         )
     if profile not in PROFILES:
-        raise UsageError(f"profile is {profile!r}; it is a Profile or its name, or {AUTO!r}: {KNOWN_PROFILES}")
+        raise UsageError(f"profile must be a Profile, {AUTO!r} or one of {KNOWN_PROFILES}, got {profile!r}")
     return PROFILES[profile]
 
 
@@ -106,11 +104,11 @@ KNOWN_PROFILES: Final = ", ".join(PROFILES)
 
 
 def at_least_one(name: str, value: int) -> int:
-    """Return a number of things of which there has to be one.
+    """Return an integer that is at least 1; `name` names it in the error.
 
     Raises:
-        UsageError: it is no integer of at least 1.
+        UsageError: it is not an integer of at least 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name} is {value!r}; it is an integer, at least 1")
+        raise UsageError(f"{name} must be an integer of at least 1, got {value!r}")
     return value

@@ -1,6 +1,6 @@
-"""WSDL files: reading them with what they import from beside them, and adding a port to one.
+"""WSDL files: reading one with its imports, and adding a port to one.
 
-What a WSDL says is `soapjms.protocol.wsdl`; here are the files: which may be read, and how much of them.
+`soapjms.protocol.wsdl` interprets a WSDL; this module reads the files, and limits which and how much is read.
 """
 
 from __future__ import annotations
@@ -21,46 +21,47 @@ from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
 from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)(?:/+(.+))?", re.DOTALL)
-"""What somebody gave who has it in a browser, or mixed it up; as a path it has one slash, if it has any."""
+"""A URL given where a path was wanted; turned into a path it has at most one slash after the scheme."""
 
 
 def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Description:
     """Read a WSDL 1.1 or 2.0 file with all that it imports or includes.
 
-    Imports are read from local files below the file's own folder, links followed; nothing is fetched over a network.
+    Imports are read from local files below the file's own folder, after following links; nothing is fetched over a
+    network.
 
     Args:
-        path: of the file.
+        path: the file.
         allow: other folders that imports may be read from.
 
     Raises:
-        InvalidWsdlError: it cannot be read, is no WSDL or has a document type; or an import that is refused, runs in a
-            loop, or is too much.
+        InvalidWsdlError: the file cannot be read, is no WSDL, or has a document type declaration; or an import is
+            refused, is circular, or is too large.
     """
     files = Files(Path(path), allow)
     return read(files.first(), str(path), files.load)
 
 
 def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Iterable[str | Path] = ()) -> Description:
-    """Add a SOAP/JMS port to a WSDL file; the rest of it stays as it is.
+    """Add a SOAP/JMS port to a WSDL file; the rest of the file stays as it is.
 
     Args:
-        path: of the file.
-        out: the file to write, which may be the same; it is replaced in one go.
-        port: what to add.
+        path: the file to read.
+        out: the file to write, which may be the same; it is replaced atomically.
+        port: the port to add.
         allow: other folders that imports may be read from.
 
     Returns:
-        What is in the new file.
+        The description in the new file.
 
     Raises:
-        InvalidWsdlError: the file cannot be read, or not what it imports from where `out` is.
-        InvalidUriError, InvalidPropertyError, UsageError: `port` is not as it must be.
+        InvalidWsdlError: the file cannot be read, or its imports cannot be read relative to `out`.
+        InvalidUriError, InvalidPropertyError, UsageError: `port` is invalid.
         OSError: `out` cannot be written.
     """
     before, after = Files(Path(path), allow), Files(Path(out), allow)
     octets = add_port(before.first(), port, str(path), before.load)
-    described = read(octets, str(out), after.load)  # from there: what it imports has to be there too
+    described = read(octets, str(out), after.load)  # relative to `out`: the imports must be readable from there too
     _write(out, octets)
     return described
 
@@ -69,17 +70,18 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
     """Write a WSDL with another address for a SOAP/JMS port.
 
     Args:
-        path: of the file.
-        out: the file to write, which may be the same; it is replaced in one go.
-        port: as it was read from the file.
-        address: a `jms:` URI, right in the strict grammar; None leaves the port where it is.
+        path: the file to read.
+        out: the file to write, which may be the same; it is replaced atomically.
+        port: the port, as it was read from the file.
+        address: a `jms:` URI that follows the strict grammar; None keeps the address.
 
     Returns:
-        What is in the new file.
+        The description in the new file.
 
     Raises:
-        InvalidWsdlError: the file cannot be read, or not what it imports from where `out` is; the port is not in it.
-        InvalidUriError: the address is not as it must be.
+        InvalidWsdlError: the file cannot be read, or its imports cannot be read relative to `out`; or the port is not
+            in it.
+        InvalidUriError: the address is invalid.
         OSError: `out` cannot be written.
     """
     octets = Files(Path(path), ()).first()
@@ -100,10 +102,10 @@ def _write(out: str | Path, octets: bytes) -> None:
 
 
 class Folders:
-    """The folders that a WSDL and what it imports may be read from, links followed: its own, and those allowed.
+    """The folders that a WSDL and its imports may be read from, after following links: its own, and those allowed.
 
     Args:
-        first: the file of the WSDL, links followed; None for one that is no local file, and has no folder.
+        first: the file of the WSDL, after following links; None for a WSDL that is not a local file.
         allow: other folders.
     """
 
@@ -112,19 +114,19 @@ class Folders:
         self._folders = [*own, *(real_path(Path(each)) for each in allow)]
 
     def check(self, location: str, real: Path) -> None:
-        """Refuse what is in none of them.
+        """Refuse a file that is in none of the folders.
 
         Args:
-            location: as it is written in the import.
-            real: where it leads, links followed.
+            location: the location as it is written in the import.
+            real: the path it leads to, after following links.
 
         Raises:
-            InvalidWsdlError: it is outside.
+            InvalidWsdlError: the file is in none of the folders.
         """
         if not any(real.is_relative_to(each) for each in self._folders):
             own = next(map(str, self._folders), "all folders")
             raise InvalidWsdlError(
-                f"the import of {shown(location)} leads to {real}, outside of {own}; copy the file there, or allow its "
+                f"the import of {shown(location)} leads to {real}, outside {own}; copy the file there, or allow its "
                 "folder"
             )
 
@@ -133,8 +135,8 @@ class Files:
     """The files that one WSDL may be read from.
 
     Args:
-        path: of the first.
-        allow: folders that imports may be read from, beside that of the first.
+        path: the first file.
+        allow: folders that imports may be read from, beside that of the first file.
     """
 
     def __init__(self, path: Path, allow: Iterable[str | Path]) -> None:
@@ -142,14 +144,14 @@ class Files:
         self._real = real_path(path)
         self._folders = Folders(self._real, allow)
         self._reals = {str(path): self._real}
-        self._octets: dict[str, bytes] = {}  # of what is imported, each file read once
+        self._octets: dict[str, bytes] = {}  # the contents of imported files, each read once
 
     def first(self) -> bytes:
-        """Read the first."""
+        """Read the first file."""
         return read_file(self._path)
 
     def load(self, location: str, base: str) -> Loaded:
-        """Read what a document imports: a path, or a file: URI, from the folder of that document."""
+        """Read a document's import: a path or file: URI, relative to the folder of the document `base`."""
         real = real_path(self._reals[base].parent / local_path(location))
         self._folders.check(location, real)
         name = self._name(real)
@@ -159,7 +161,7 @@ class Files:
         return Loaded(name, self._octets.get(name, b""))
 
     def _name(self, real: Path) -> str:
-        """Return how a file is called: as the first was, if it is below the same folder; each by one name only."""
+        """Return the one name of a file: in the form of the first file's path if it is below the same folder."""
         if real == self._real:
             return str(self._path)
         if real.is_relative_to(self._real.parent):
@@ -171,39 +173,39 @@ def local_path(location: str) -> str:
     """Return the path in a location.
 
     Raises:
-        InvalidWsdlError: it is no local file.
+        InvalidWsdlError: the location is not a local file.
     """
     try:
         parts = urlsplit(location)
-    except ValueError:  # its text repeats what is before the host
-        raise InvalidWsdlError(f"the import of {shown(location)} is no URI: look at its host") from None
+    except ValueError:  # its text repeats the login before the host
+        raise InvalidWsdlError(f"the import of {shown(location)} is not a URI: check its host") from None
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
         raise InvalidWsdlError(
             f"the import of {shown(location)} is refused: nothing is fetched over a network; save the file "
-            "beside this one and write its name as the location"
+            "beside this one and use its name as the location"
         )
     return fsdecode(unquote_to_bytes(parts.path))
 
 
 def real_path(path: Path) -> Path:
-    """Return where a path leads, links followed.
+    """Return where a path leads, after following links.
 
     Raises:
-        InvalidWsdlError: nowhere: a loop of links, or no name that a file can have.
+        InvalidWsdlError: the path leads nowhere: links form a loop, or a file cannot have this name.
     """
     try:
         return path.resolve()
-    except RecursionError:  # of the caller's
+    except RecursionError:  # the caller's
         raise
     except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a name with a null character
         raise InvalidWsdlError(f"{shown(str(path))} cannot be read: {error}") from None
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file, if it is one: no device, no pipe, and one octet more at most than a WSDL may have.
+    """Read a regular file, not a device or pipe, up to one octet more than a WSDL may have.
 
     Raises:
-        InvalidWsdlError: it cannot be read, or is no file.
+        InvalidWsdlError: the file cannot be read, or is not a regular file.
     """
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
@@ -212,7 +214,7 @@ def read_file(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         raise InvalidWsdlError(_unreadable(path, error)) from None
     if not is_file:
-        raise InvalidWsdlError(f"{str(path)!r} cannot be read: it is no file")
+        raise InvalidWsdlError(f"{str(path)!r} cannot be read: it is not a file")
     return octets
 
 
@@ -223,6 +225,6 @@ def _unreadable(path: Path, error: OSError | ValueError) -> str:
         return f"{name} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
     address = f"{url[1]}//{url[2]}"
     return (
-        f"{without_login(address)!r} is refused: nothing is fetched over a network; save the WSDL, with what it "
-        "imports, and give the name of the file"
+        f"{without_login(address)!r} is refused: nothing is fetched over a network; save the WSDL, with its imports, "
+        "and give the name of the file"
     )

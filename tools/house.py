@@ -1,8 +1,8 @@
-"""The house in figures: files, lines, circles of imports, and the frames of a call and of a request.
+"""The code in figures: files, lines, import cycles, and the stack frames of a call and of a request.
 
     python tools/house.py
 
-Frames are those of a real call over the embedded broker; `test_frames` counts those of other adapters.
+The frames are those of a real call over the embedded broker; `test_frames` counts those of other adapters.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def sends_seen(connection: Connection) -> Iterator[list[list[str]]]:
 
 
 def frames(url: str) -> tuple[list[str], list[str]]:
-    """Make a call, and return what stands on the stack of each side.
+    """Make a call, and return the functions on the stack of each side.
 
     Returns:
-        From `Client.submit` to the adapter's `send`, and from what the adapter hands a delivery to, to the user's
-        function.
+        The functions from `Client.submit` to the adapter's `send`, and from the one that the adapter gives a delivery
+        to, to the user's function.
     """
     service, requests = soapjms.Service(), list[list[str]]()
 

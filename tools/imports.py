@@ -1,4 +1,4 @@
-"""What each file of the product imports, read from its syntax tree."""
+"""The imports of each file of the product, read from its syntax tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tree_of(path: Path) -> ast.Module:
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the module that each import of a file names, and how many dots stand before it.
 
-    `from package import name` names `package.name` where that is a module of ours.
+    `from package import name` names `package.name` if that is one of our modules.
     """
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
@@ -38,14 +38,14 @@ def module_of(path: Path) -> str:
 
 
 def graph() -> dict[str, set[str]]:
-    """Return the modules that each module of the product imports, within functions and for types included."""
+    """Return the modules that each module of the product imports, including imports in functions and for types."""
     names = {module_of(path): path for path in PRODUCT}
     return {name: {each for each, _ in imports_of(path)} & names.keys() - {name} for name, path in names.items()}
 
 
 def circles(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return what is left of a graph without what no circle goes through: empty if there is none."""
-    while graph:  # take away what imports nothing that is left, and what nothing that is left imports
+    """Return the part of a graph that remains without the modules that are in no cycle; empty without cycles."""
+    while graph:  # remove modules that import none of the others, or are imported by none of them
         imported = set().union(*graph.values())
         spare = {name for name, wanted in graph.items() if not wanted or name not in imported}
         if not spare:

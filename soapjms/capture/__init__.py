@@ -1,6 +1,6 @@
-"""Capture logs: recording messages as they pass, hiding what must not be written, and tapping a broker.
+"""Capture logs: recording messages as they pass, masking secrets, and tapping a broker.
 
-Judging what was captured belongs in `soapjms.replay`, the format of a line in `soapjms.protocol.record`.
+Judging captured messages belongs in `soapjms.replay`, the format of a line in `soapjms.protocol.record`.
 """
 
 from soapjms.capture.mask import Mask

@@ -1,6 +1,6 @@
-"""Writing the files of a capture log: each of a limited size, whole at any time, also where the disk is full.
+"""Writing the files of a capture log: each of limited size, and readable at any time, even when the disk is full.
 
-The one writer of `Recorder`, `soapjms capture` and `soapjms generate`. Nothing here knows of messages.
+`Recorder`, `soapjms capture` and `soapjms generate` all write through this module. Nothing here knows of messages.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from soapjms.protocol.errors import UsageError
 log = logging.getLogger("soapjms.capturelog")
 
 DEFAULT_ROTATION_OCTETS: Final = 64 << 20
-"""Octets of a capture log's file."""
+"""Size at which a capture log's file is full, in octets."""
 
 CHUNK_OCTETS: Final = 1 << 18
 """Octets that are compressed and written together."""
 
 GZIP_LEVEL: Final = 3
-"""Of gzip: capture logs shrink to a few hundredths anyway, and a broker's machine has other things to do."""
+"""Compression level: capture logs shrink to a few hundredths anyway, and a broker's machine has other work to do."""
 
 NOTHING: Final = gzip.compress(b"", mtime=0)
-"""What is in a compressed file that has no lines: one without any member would not be one of gzip."""
+"""The content of a compressed file without lines: a file without any member would not be valid gzip."""
 
 
 def utc_now() -> datetime:
-    """Return the time of capture."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def file_name(begun: datetime, number: int, suffix: str) -> str:
-    """Name a file of a log: by when that was begun, in UTC, and the number of the file in it."""
+    """Name a file of a log by the time the log was begun, in UTC, and the number of the file."""
     return f"capture-{begun:%Y%m%dT%H%M%SZ}-{number:04}{suffix}"
 
 
 class LogFiles:
-    """Numbered files, to which lines are added. One thread at a time. Usable in a `with` statement.
+    """Numbered files, to which lines are added. Not thread-safe. Usable in a `with` statement.
 
-    Lines are collected, compressed as a gzip member of their own and written together. So a file consists of whole
-    members: who is killed leaves behind all that was flushed, for any reader of gzip. What was written in part, as on a
-    full disk, is cut off again. Where that cannot be, or another process was killed as it wrote, what follows begins a
-    line or member of its own, and `soapjms replay` reads on there.
+    Lines are collected, compressed as one gzip member and written together. So a file consists of whole members: after
+    a process is killed, any reader of gzip can read all that was flushed. A partial write, as on a full disk, is cut
+    off again. If that fails, or another process was killed while it wrote, the next lines begin a new line or member,
+    from which `soapjms replay` reads on.
 
-    A file that is full is followed by another. Where none can be begun, which is logged, the last one grows on.
+    When a file is full, another is begun. If that fails, which is logged, the last file grows on.
 
     Args:
-        name: gives the path of the file with a number.
-        number: of the first file.
-        rotation: octets of a file after which another is begun; it has a chunk more at most.
+        name: returns the path of the file with a number.
+        number: number of the first file.
+        rotation: size of a file, in octets, after which another is begun; it exceeds this by one chunk at most.
         compress: write gzip.
-        is_shared: add to a file that is there already; else it is left alone, and another number taken.
+        is_shared: append to a file that already exists; else such a file is left alone, and the next number is tried.
 
     Attributes:
-        files: those that were written, in order.
+        files: the files that were written, in order.
 
     Raises:
-        UsageError: a `rotation` below 1.
+        UsageError: `rotation` is below 1.
         OSError: the first file cannot be opened.
     """
 
@@ -75,7 +75,7 @@ class LogFiles:
         self, name: Callable[[int], Path], number: int = 1, *, rotation: int, compress: bool, is_shared: bool = False
     ) -> None:
         if rotation < 1:
-            raise UsageError(f"rotation is {rotation}; it is a number of octets, at least 1")
+            raise UsageError(f"rotation must be a number of octets, at least 1, got {rotation}")
         self.files: list[Path] = []
         self._name = name
         self._number = number
@@ -90,23 +90,23 @@ class LogFiles:
 
     @property
     def waiting(self) -> int:
-        """How many lines are not written yet."""
+        """The number of lines that are not written yet."""
         return len(self._lines)
 
     def add(self, line: bytes) -> bool:
-        """Take a line; say whether so much waits that it is to be flushed."""
+        """Add a line; return True if enough lines wait that they should be flushed."""
         self._lines.append(line)
         self._octets += len(line)
         return self._octets >= CHUNK_OCTETS
 
     def flush(self, *, keep: bool = False) -> int:
-        """Write what waits and return how many lines that were.
+        """Write the waiting lines and return their number.
 
         Args:
-            keep: lines that cannot be written wait on, to be tried again; else they are lost.
+            keep: keep lines that cannot be written, to try again later; else they are lost.
 
         Raises:
-            OSError: they could not be written; the file is as it was before.
+            OSError: the lines could not be written; the file is as it was before.
         """
         lines, octets = self._lines, self._octets
         if not lines:
@@ -138,7 +138,7 @@ class LogFiles:
         self._is_torn = False
 
     def _cut(self, size: int, written: int) -> None:
-        """Have a file as it was before something was written in part; what others wrote since stays."""
+        """Remove a partial write from the file, unless others have written after it."""
         if not written:
             return
         try:
@@ -146,16 +146,16 @@ class LogFiles:
                 self._file.truncate(size)
                 return
         except OSError as error:
-            log.warning("what was written in part to %s stays there: %s", self.files[-1], error)
+            log.warning("a partial write to %s could not be removed: %s", self.files[-1], error)
         self._is_torn = True
 
     def _rotate(self, size: int) -> int:
-        """Go on in the next file, in this one where no other can be begun; return the size of that."""
+        """Go on in the next file, or in this one if no other can be begun; return the size of the file in use."""
         try:
             following = self._next(self._number + 1)
         except OSError as error:
             if not self._grows_on:
-                log.warning("%s grows on, as no other file can be begun: %s", self.files[-1], error)
+                log.warning("%s grows beyond its limit, as no other file can be begun: %s", self.files[-1], error)
             self._grows_on = True
             return size
         full, self._file = self._file, following
@@ -164,7 +164,7 @@ class LogFiles:
         return os.fstat(following.fileno()).st_size
 
     def _next(self, number: int) -> FileIO:
-        """Begin a file, or go on in one that is there."""
+        """Begin a file, or go on in an existing one."""
         while True:
             path = self._name(number)
             try:
@@ -174,7 +174,7 @@ class LogFiles:
                 continue
             self._is_torn = not self._compress and _ends_within_a_line(path)
             if self._compress and not os.fstat(file.fileno()).st_size:
-                with suppress(OSError):  # on a full disk the first lines fail too, and that is told
+                with suppress(OSError):  # on a full disk the first lines fail too, and that is reported
                     if file.write(NOTHING) < len(NOTHING):
                         file.truncate(0)
             self.files.append(path)
@@ -183,7 +183,7 @@ class LogFiles:
 
     @property
     def is_empty(self) -> bool:
-        """The file that is being written has no lines."""
+        """Whether the file that is being written has no lines."""
         return os.fstat(self._file.fileno()).st_size <= (len(NOTHING) if self._compress else 0)
 
     def close(self) -> None:
@@ -200,10 +200,10 @@ class LogFiles:
 
 
 def _appended(path: str, flags: int) -> int:
-    """Open a file, its owner's alone, so that all that is written goes to its end, wherever that is by then.
+    """Open a file for appending, with access for its owner only.
 
     Raises:
-        OSError: it cannot be opened, or somebody else chose where what is written goes: it is a link, or another's.
+        OSError: the file cannot be opened, is a symbolic link, or belongs to another user.
     """
     if not path.startswith((*OPEN_ALREADY, "/dev/std")):
         flags |= os.O_NOFOLLOW
@@ -222,7 +222,7 @@ def _appended(path: str, flags: int) -> int:
 
 
 def _ends_within_a_line(path: Path) -> bool:
-    """Say whether a log ends in the middle of a line, as that of a process that was killed may."""
+    """Say whether a log ends in the middle of a line, as may happen when a process is killed."""
     if not path.is_file() or not path.stat().st_size:
         return False
     with path.open("rb") as file:
@@ -234,14 +234,14 @@ class CaptureLog(LogFiles):
     """Files in a folder, named by the time when the log was begun and their number.
 
     Args:
-        folder: made if it is not there.
-        rotation: octets of a file after which another is begun; it has a chunk more at most.
+        folder: the folder; made if it does not exist.
+        rotation: size of a file, in octets, after which another is begun; it exceeds this by one chunk at most.
         compress: write `.jsonl.gz`, else `.jsonl`.
         clock: returns the time.
 
     Raises:
-        UsageError: a `rotation` below 1.
-        OSError: the folder cannot be made or written in.
+        UsageError: `rotation` is below 1.
+        OSError: the folder cannot be made or written to.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class CaptureLog(LogFiles):
         )
 
     def close(self) -> None:
-        """Close the file, and remove it if nothing is in it. Call `flush` before. Idempotent."""
+        """Close the file, and remove it if it has no lines. Call `flush` before. Idempotent."""
         if not self._file.closed and self.is_empty:
             self.files.pop().unlink(missing_ok=True)
         super().close()

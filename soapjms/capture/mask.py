@@ -1,7 +1,7 @@
-"""Hiding what must not be in a capture log: properties by name, elements by local name, text by a pattern.
+"""Masking of secrets in a capture log: properties by name, elements by local name, text by a pattern.
 
-Bodies are looked at as text, not parsed: what stays is as it came, so that it can still be judged. A body that cannot
-be looked into is left out as a whole. Nothing here knows of files or brokers.
+Bodies are searched as text, not parsed, so that the rest stays as it came and can still be judged. A body that cannot
+be searched is left out as a whole. Nothing here knows of files or brokers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from soapjms.protocol.uri import parse
 
 HIDDEN: Final = b"***"
 ALWAYS: Final = ("Password",)
-"""Elements that are hidden without being named, however they are capitalised: of WS-Security."""
+"""WS-Security's elements that are always hidden, in any capitalisation."""
 
 MAX_CACHED_CHARACTERS: Final = 2048
-"""Characters of a URI from which on it is not remembered."""
+"""Length in characters from which on a redacted URI is not cached."""
 
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
 class WideEncoding(NamedTuple):
-    """An encoding whose characters have several octets, such as may be in one part of several.
+    """An encoding with several octets per character, which one part of a multipart body may have.
 
     Attributes:
-        codec: it.
-        width: octets of a unit.
-        runs: matches all that follows, unit by unit: what can be decoded at once, and what cannot.
+        codec: the codec's name.
+        width: size of a unit, in octets.
+        runs: matches runs of units, alternately those that can be decoded and those that cannot.
     """
 
     codec: str
@@ -59,25 +59,25 @@ WIDE: Final = (
 )
 
 BASE64_TEXT: Final = re.compile(r"[A-Za-z0-9+/\s]{16,}={0,2}\s*")
-"""Text that may be base64 as a whole."""
+"""Text that may be base64 throughout."""
 
 BASE64_PART: Final = re.compile(
     rb"(content-transfer-encoding:[ \t]*base64[^\r\n]{0,1000}\r?\n(?:[^\r\n]{1,1000}+\r?\n){0,50}+\r?\n)"
     rb"([A-Za-z0-9+/\s]++={0,2})",
     re.IGNORECASE,
 )
-"""A part of several in base64: its headers from that one on, and what it has."""
+"""A base64 part of a multipart body: its headers from Content-Transfer-Encoding on, and its content."""
 
 
 class MaskRule(NamedTuple):
-    """What is hidden in bodies.
+    """A rule for what is hidden in bodies.
 
     Attributes:
-        what: what a record calls it.
-        pattern: finds it in UTF-8.
-        instead: what is put there.
-        word: stands in small letters wherever the pattern finds something, so that it need not look elsewhere.
-        needles: find its name in other encodings; it is looked for there only where its name is.
+        what: its name in records.
+        pattern: finds the text to hide, in UTF-8.
+        instead: the replacement.
+        word: a word, in lower case, that every match contains, so that bodies without it need no search.
+        needles: find the element's name in other encodings; only bodies that contain it are searched in those.
     """
 
     what: str
@@ -88,12 +88,12 @@ class MaskRule(NamedTuple):
 
 
 class MaskedMessage(NamedTuple):
-    """A message without what had to be hidden.
+    """A message whose secrets are hidden.
 
     Attributes:
-        message: it.
+        message: the message.
         what: what was hidden: `property NAME`, `element NAME`, `pattern NUMBER`, or why the body was left out.
-        is_cut: the body was left out.
+        is_cut: whether the body was left out.
     """
 
     message: Message
@@ -103,18 +103,18 @@ class MaskedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is hidden; `***` is there instead.
+    """Rules for what is hidden and replaced by `***`.
 
-    Of an element it is the content, up to its next end tag; its attributes stay. In a multipart body that is so in each
-    part, in UTF-8, UTF-16, UTF-32, and in base64 of them.
+    Of an element, the content up to its next end tag is hidden; its attributes stay. In a multipart body this applies
+    to each part, in UTF-8, UTF-16, UTF-32, and in base64 of them.
 
     Args:
-        properties: names of message properties; those that look like a secret's are hidden anyway.
-        elements: local names of elements, in any namespace; those of `ALWAYS` are hidden anyway.
-        patterns: regular expressions: what they match in a body, as UTF-8, is hidden.
+        properties: names of message properties; properties whose names look like secrets are always hidden.
+        elements: local names of elements, in any namespace; those of `ALWAYS` are always hidden.
+        patterns: regular expressions; text that they match in a body, as UTF-8, is hidden.
 
     Raises:
-        UsageError: what is no name of an element, or no regular expression.
+        UsageError: an item is not a name of an element, or not a regular expression.
     """
 
     properties: Collection[str] = ()
@@ -129,7 +129,7 @@ class Mask:
         object.__setattr__(self, "rules", (*elements, *patterns))
 
     def apply(self, message: Message) -> MaskedMessage:
-        """Hide what is to be hidden. Never raises for what is in the message."""
+        """Hide what the rules say. Never raises because of the message's content."""
         properties, named = self._in_properties(message.properties)
         try:
             body, found = self._in_body(message)
@@ -145,7 +145,7 @@ class Mask:
         return name in self.properties or looks_secret(name)
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
-        """Hide properties that are called as secrets are, and secrets in the text of others."""
+        """Hide properties whose names look like secrets, and secrets in the text of others."""
         hidden: dict[str, Property] = {}
         for entry in properties:
             name, _, value = entry
@@ -173,10 +173,10 @@ class Mask:
         return entry if text == value else entry._replace(value=text)
 
     def _in_body(self, message: Message) -> tuple[Body, list[str]]:
-        """Return the body as a log may have it, and what is hidden in it.
+        """Return the body as a log may hold it, and the names of what is hidden in it.
 
         Raises:
-            ValueError, KeyError: it cannot be looked into.
+            ValueError, KeyError: the body cannot be searched.
         """
         body = message.body
         if isinstance(body, str):
@@ -219,7 +219,7 @@ class Mask:
         return octets, found
 
     def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
-        """Hide elements in UTF-16 and UTF-32, wherever their characters begin; note what was found."""
+        """Hide elements in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""
         for rule in self.rules:
             for wide, needle in rule.needles.items():
                 for start in {each.start() % wide.width for each in needle.finditer(octets)}:
@@ -228,13 +228,13 @@ class Mask:
         return octets
 
     def _in_part(self, found: list[str], part: re.Match[bytes]) -> bytes:
-        """Hide what is hidden in a part that is in base64; note what was found."""
+        """Hide secrets in a part that is in base64; add to `found` what was hidden."""
         octets, hidden = self._in_base64(part[2])
         found += [each for each in hidden if each not in found]
         return part[1] + octets if hidden else part[0]
 
     def _in_base64(self, text: bytes) -> tuple[bytes, list[str]]:
-        """Hide what is hidden in base64, and return base64; what is none stays."""
+        """Hide secrets in base64 text, and return base64; other text stays as it is."""
         try:
             octets, found = self._in_utf_8(a2b_base64(text))
         except ValueError:
@@ -242,7 +242,7 @@ class Mask:
         return (encodebytes(octets).replace(b"\n", b"\r\n") if b"\n" in text else b64encode(octets)), found
 
     def _in_map(self, body: Properties) -> tuple[Body, list[str]]:
-        """Hide entries that are called as what is hidden, and what is hidden in the texts of others."""
+        """Hide entries whose names the rules list, and secrets in the texts of others."""
         made, found = list[Property](), list[str]()
         for entry in body:
             if self._hides(entry.name) or entry.name in (*ALWAYS, *self.elements):
@@ -255,7 +255,7 @@ class Mask:
         return (Properties(made) if found else body), list(dict.fromkeys(found))
 
     def _in_stream(self, body: tuple[Element, ...]) -> tuple[Body, list[str]]:
-        """Hide what is hidden in the texts of a StreamMessage, whose elements have no names."""
+        """Hide secrets in the texts of a StreamMessage, whose elements have no names."""
         seen = [(each, *self._in_entry(each)) for each in body]
         found = [what for _, _, hidden in seen for what in hidden]
         if not found:
@@ -264,7 +264,7 @@ class Mask:
         return made, list(dict.fromkeys(found))
 
     def _in_entry(self, entry: Property | Element) -> tuple[PropertyValue, list[str]]:
-        """Hide what is hidden in the value of an entry; octets are there as base64, and text may be base64, too."""
+        """Hide secrets in the value of an entry; octets are held as base64, and text may be base64, too."""
         value = entry.value
         if isinstance(value, str) and (entry.type is PropertyType.BYTES or BASE64_TEXT.fullmatch(value)):
             octets, found = self._in_base64(value.encode("ascii", "replace"))
@@ -280,7 +280,7 @@ class Mask:
 
 @lru_cache(maxsize=1024)
 def looks_secret(name: str) -> bool:
-    """Say whether a property is called as a secret is."""
+    """Say whether the name of a property looks like a secret."""
     return SECRET.search(name) is not None
 
 
@@ -291,7 +291,7 @@ def _redacted(uri: str) -> str:
 
 
 def _in_run(rule: MaskRule, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:
-    """Hide one element in what is all of one encoding, if it is, and note that."""
+    """Hide an element in a run of units if the run can be decoded; add to `found` what was hidden."""
     try:
         text = run[0].decode(codec, "surrogatepass")
     except UnicodeDecodeError:
@@ -312,12 +312,12 @@ def _hidden(entry: Property) -> Property:
 
 def _element_rule(name: str) -> MaskRule:
     if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no local name of an element: no prefix, no path, as in CardNumber")
-    # No `<` within a tag, so that a body full of beginnings is not looked through once for each of them.
+        raise UsageError(f"an element must be a local name without prefix or path, such as CardNumber, got {name!r}")
+    # No `<` within a tag, so that a body full of unfinished tags is not searched to its end for each of them.
     tag = rb"(?:[^\s<>/:]+:)?" + re.escape(name).encode()
-    # A quoted `/>` ends no tag; where a quote is odd, the next `>` does.
+    # A quoted `/>` does not end a tag; after an unmatched quote, the next `>` does.
     within = rb"(?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*+|[^<>]*+)"
-    # An end tag within CDATA, a comment or an instruction ends nothing.
+    # An end tag within CDATA, a comment or a processing instruction does not count.
     apart = [rb"<!\[CDATA\[.*?(?:\]\]>|\Z)", rb"<!--.*?(?:-->|\Z)", rb"<\?.*?(?:\?>|\Z)"]
     content = rb"(?:[^<]++|" + rb"|".join(apart) + rb"|<(?!/" + tag + rb"\s*>))*+"
     pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content
@@ -330,4 +330,4 @@ def _pattern_rule(number: int, text: str) -> MaskRule:
     try:
         return MaskRule(f"pattern {number}", re.compile(text.encode()), HIDDEN)
     except (re.error, UnicodeEncodeError) as error:
-        raise UsageError(f"{text!r} is no regular expression: {error}") from None
+        raise UsageError(f"a pattern must be a regular expression, got {text!r}: {error}") from None

@@ -1,7 +1,7 @@
 """Writing messages to a capture log as they pass.
 
-Give a `Recorder` to a `Client` or `Dispatcher`, or let a `Tap` feed it from a destination. A line is written whole; one
-that cannot be written is counted and logged, and the call that it belongs to goes on.
+Give a `Recorder` to a `Client` or `Dispatcher`, or let a `Tap` feed it from a destination. Lines are written whole. A
+line that cannot be written is counted and logged, and the call that it belongs to goes on.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ DEFAULT_MASK: Final = Mask()
 UNMASKED: Final = "this log has passwords and other secrets as they are"
 
 FLUSH_SECONDS: Final = 1.0
-"""After which what was recorded is in the file, if that is compressed."""
+"""Seconds between two flushes of a compressed file."""
 
 
 class Recorder:
     """A capture log that is being written. Thread-safe. Usable in a `with` statement.
 
-    What a node does not know about a message is not in its record. Over STOMP a sender never learns the JMSMessageID of
-    what it sent, so a one-way message that was recorded at sender and receiver has nothing that both records know: it
-    counts as two. Where the broker tells the id, as the embedded one does, or the client sets a JMSCorrelationID, as it
-    does with Artemis, they are found to be copies of one.
+    A record holds only what its node knows about the message. Over STOMP a sender never learns the JMSMessageID of its
+    message, so the sender's and the receiver's records of a one-way message have no id in common: the message counts
+    twice. If the broker tells the id, as the embedded one does, or the client sets a JMSCorrelationID, as it does with
+    Artemis, both records are recognised as copies of one message.
 
-    A line of a `.jsonl` file is there when `record` returns. In a `.jsonl.gz` file it is there within a second, with
-    the others of that time in a gzip member of their own, so that who is killed loses a second and nothing before it.
-    What cannot be written, as on a full disk, is lost, counted in `failed` and logged; whatever comes when there is
-    room again is written, and follows what was written before.
+    A line of a `.jsonl` file is written when `record` returns. In a `.jsonl.gz` file it is written within a second, in
+    one gzip member with the other lines of that time, so that a process that is killed loses one second at most.
+    Messages that cannot be written, as on a full disk, are lost, counted in `failed` and logged; once there is room
+    again, new ones are written after those that were written before.
 
-    A file that is full is followed by another beside it, since gzip cannot be read in parts: after `capture.jsonl.gz`
-    come `capture-0002.jsonl.gz` and so on. Where none can be begun, which is logged, the last one grows on.
+    When a file is full, another is begun beside it, since gzip cannot be read in parts: after `capture.jsonl.gz` come
+    `capture-0002.jsonl.gz` and so on. If none can be begun, which is logged, the last one grows on.
 
-    Files that it makes are readable by their owner only. Passwords of WS-Security, and properties that are called as
-    secrets are, are hidden as `soapjms capture` hides them; `meta.masked` of a record says what was.
+    New files are readable by their owner only. Passwords of WS-Security, and properties whose names look like secrets,
+    are hidden as `soapjms capture` hides them; `meta.masked` of a record lists what was hidden.
 
     Args:
-        path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added, to the last of
+        path: a `.jsonl` file, or `.jsonl.gz` to compress. Existing content stays: lines are appended, to the last of
             the files if there are several.
         clock: returns the time of capture.
-        rotation: octets of a file, as it is on the disk, after which another is begun.
-        mask: what is hidden; None for nothing, which the log says and `meta.unmasked` of the first record.
+        rotation: size of a file on disk, in octets, after which another is begun.
+        mask: what is hidden; None to hide nothing, which the log and `meta.unmasked` of the first record say.
 
     Attributes:
         path: the first file.
 
     Raises:
-        UsageError: a `rotation` below 1.
+        UsageError: `rotation` is below 1.
         OSError: the file cannot be opened.
     """
 
@@ -91,18 +91,18 @@ class Recorder:
 
     @property
     def files(self) -> list[Path]:
-        """The files of the log that are there, in order."""
+        """The existing files of the log, in order."""
         return list(takewhile(Path.exists, map(self._numbered, count(1))))
 
     @property
     def written(self) -> int:
-        """Messages that are in the files; what waits is written first."""
+        """The number of messages that were written; waiting ones are written first."""
         self.flush()
         return self._written
 
     @property
     def failed(self) -> int:
-        """Messages that could not be written; what waits is tried first."""
+        """The number of messages that could not be written; waiting ones are tried first."""
         self.flush()
         return self._failed
 
@@ -113,7 +113,7 @@ class Recorder:
         return self.path.with_name(f"{self.path.name.removesuffix(suffix)}-{number:04}{suffix}")
 
     def now(self) -> datetime:
-        """Return the time of capture of what passes now."""
+        """Return the time of capture for a message that passes now."""
         return self._clock()
 
     def record(
@@ -123,15 +123,15 @@ class Recorder:
         node: Node | None = None,
         time: datetime | None = None,
     ) -> None:
-        """Write one message. Never raises for what is in it or for a full disk: that is counted and logged.
+        """Write one message. Never raises because of its content or a full disk: such failures are counted and logged.
 
-        A message whose body does not go with its type is such a one: nobody could read what was written.
+        A message whose body does not match its type fails too, as its record could not be read.
 
         Args:
-            message: what passed.
-            direction: what it is, if known.
-            node: who captured it, if known.
-            time: when it passed, if it is written later than that.
+            message: the message that passed.
+            direction: what the message is, if known.
+            node: the node that captured it, if known.
+            time: when the message passed, if it is written later.
         """
         try:
             line = to_octets(self._recorded(message, time or self.now(), direction, node)) + b"\n"
@@ -149,12 +149,12 @@ class Recorder:
         self._tell(lost, problem)
 
     def _recorded(self, message: Message, time: datetime, direction: Direction | None, node: Node | None) -> Record:
-        made = capture(message, time, direction, node)  # as it is, so that one that nobody could read is found
+        made = capture(message, time, direction, node)  # unmasked, so that an unreadable message is found
         if self._mask is None:
             if self._is_told:
                 return made
             self._is_told = True
-            log.info("%s has passwords and other secrets as they are: mask=None hides nothing", self.path)
+            log.info("%s holds passwords and other secrets unmasked: mask=None hides nothing", self.path)
             return replace(made, meta={"unmasked": UNMASKED})
         masked = self._mask.apply(message)
         if not masked.what:
@@ -163,7 +163,7 @@ class Recorder:
         return replace(made, truncated=True, sha256=None) if masked.is_cut else made
 
     def _see_to_flushing(self) -> None:
-        if self._flusher is None or not self._flusher.is_alive():  # it is not, in a process that was forked
+        if self._flusher is None or not self._flusher.is_alive():  # it is not alive in a forked process
             self._flusher = Thread(target=self._flush_now_and_then, name="soapjms-recorder", daemon=True)
             self._flusher.start()
             atexit.register(self.close)
@@ -173,11 +173,11 @@ class Recorder:
             self.flush()
 
     def _flush(self) -> tuple[int, Exception | None]:
-        """Write what waits; return how many messages were lost, and why."""
+        """Write the waiting messages; return how many were lost, and why."""
         waiting = self._log.waiting
         try:
             self._written += self._log.flush()
-        except Exception as error:  # a call must not fail of it, whatever it is
+        except Exception as error:  # no failure here may fail a call
             self._failed += waiting
             return waiting, error
         return 0, None
@@ -188,14 +188,14 @@ class Recorder:
             log.warning("%s not recorded in %s: %r", what, self.path, problem)
 
     def flush(self) -> None:
-        """Write what waits. Never raises: what cannot be written is counted and logged."""
+        """Write the waiting messages. Never raises: messages that cannot be written are counted and logged."""
         with self._lock:
             lost, problem = self._flush()
         self._tell(lost, problem)
 
     def close(self) -> None:
-        """Write what is still to be written and close the file. Idempotent."""
-        with self._lock:  # or a message that came in between would be lost
+        """Write the waiting messages and close the file. Idempotent."""
+        with self._lock:  # so that no message comes in between and is lost
             lost, problem = self._flush()
             self._closed.set()
             self._log.close()
@@ -214,7 +214,7 @@ class Recorder:
 def record(
     recorder: Recorder | None, message: Message, direction: Direction, node: Node, time: datetime | None = None
 ) -> None:
-    """Have a message recorded, if there is who records; one of the user's own may fail, and the message goes on."""
+    """Record a message if there is a recorder; if a user's own recorder fails, log that and go on."""
     if recorder is None:
         return
     try:
@@ -227,17 +227,17 @@ def record(
 
 
 class OutgoingRecord:
-    """The record of a message that is being sent, and of what answers it. Thread-safe.
+    """The record of a message that is being sent, and of its answer. Thread-safe.
 
-    A broker that tells the JMSMessageID does so when it has the message, and the answer may be there before that. So
-    both wait until then, and are written in their order, with the times at which they passed.
+    A broker that tells the JMSMessageID does so once it has the message, and the answer may arrive before that. So both
+    records wait until then, and are written in order, with the times at which the messages passed.
 
     Args:
-        recorder: where to; None if nobody records.
-        message: what is about to be sent.
-        direction: what it is.
-        node: who sends it.
-        tells_message_id: the broker will tell the id; else the message is written at once, without one.
+        recorder: the recorder, or None.
+        message: the message that is about to be sent.
+        direction: what the message is.
+        node: the node that sends it.
+        tells_message_id: whether the broker will tell the id; if not, the message is written at once, without one.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class OutgoingRecord:
             self._waiting.append((message, direction, node, self._time()))
 
     def sent(self, message_id: str | None = None) -> None:
-        """Tell that the broker has the message, or never will: it is written. A second time does nothing."""
+        """Note that the broker has the message, or never will, and write the records. Idempotent."""
         with self._lock:
             for message, direction, node, time in self._waiting:
                 known = message if self._is_written else replace(message, message_id=message_id)
@@ -262,7 +262,7 @@ class OutgoingRecord:
             self._waiting.clear()
 
     def answered(self, message: Message, direction: Direction, node: Node) -> None:
-        """Record what answers the message."""
+        """Record the answer to the message."""
         with self._lock:
             if self._is_written:
                 record(self._recorder, message, direction, node)
@@ -272,18 +272,18 @@ class OutgoingRecord:
     def _time(self) -> datetime | None:
         try:
             return None if self._recorder is None else self._recorder.now()
-        except Exception:  # it is asked again when the record is written, and counted if it fails again
+        except Exception:  # the clock is asked again when the record is written; a failure then is counted
             return None
 
 
 MIRROR_PREFIX: Final = "VirtualTopic.Mirror."
-"""What ActiveMQ puts before the name of a mirrored queue."""
+"""Prefix that ActiveMQ puts before the name of a mirrored queue."""
 
 
 def from_mirror(copy: Message) -> Message:
-    """Give a copy from ActiveMQ's mirrored queues its destination back: the `translate` of a tap on their topics.
+    """Restore the destination of a copy from ActiveMQ's mirrored queues: the `translate` of a tap on their topics.
 
-    A name that ActiveMQ made itself (`ID:...`) is a temporary queue's. A message from elsewhere stays as it is.
+    A name that ActiveMQ made itself (`ID:...`) belongs to a temporary queue. Other messages stay as they are.
     """
     destination = copy.destination
     if destination is None or destination.name is None or not destination.name.startswith(MIRROR_PREFIX):
@@ -294,15 +294,15 @@ def from_mirror(copy: Message) -> Message:
 
 
 class Tap:
-    """Records what a broker copies to a destination (a mirrored queue, a wire tap), as a node outside the exchange.
+    """Records the messages that a broker copies to a destination (a mirrored queue, a wire tap), as an outside node.
 
     Usable in a `with` statement.
 
     Args:
-        connection: to the broker.
+        connection: the connection to the broker.
         source: the destination with the copies.
-        recorder: where to.
-        translate: gives a copy its original headers back, where the broker changed them on the way; see `from_mirror`.
+        recorder: the recorder to write with.
+        translate: restores the original headers of a copy if the broker changed them; see `from_mirror`.
     """
 
     def __init__(

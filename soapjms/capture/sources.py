@@ -1,10 +1,10 @@
-"""Where a tap gets its copies: how each broker copies its traffic, and where a STOMP broker speaks AMQP.
+"""The source of a tap's copies: how each broker copies its traffic, and where a STOMP broker speaks AMQP.
 
-The table has one row a broker: where it copies its traffic to, if it is told, and what it has to be told. A copy
-names another destination than its original was sent to; `translate` gives it its headers back.
+The table has one row per broker: where it copies its traffic to, and the setting that makes it do so. A copy names
+another destination than its original; `translate` restores the original headers.
 
-Only AMQP shows the types of properties, so a tap on a STOMP broker looks for its AMQP. An address is knocked at
-before a password is sent there, and taken only if what is sent over STOMP is seen there.
+Only AMQP shows the types of properties, so a tap on a STOMP broker looks for its AMQP port. The protocol at an address
+is checked before a password is sent there, and the address is used only if messages sent over STOMP are seen there.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from soapjms.protocol.record import Direction
 from soapjms.protocol.uri import Mode, parse
 
 AMQP: Final[Mapping[str, tuple[str, int]]] = {"stomp": ("amqp", 5672), "stomp+ssl": ("amqps", 5671)}
-"""By the scheme of a STOMP URL: that of AMQP, no less safe, and the port where that usually is."""
+"""The AMQP scheme, no less secure, and its usual port, by the scheme of a STOMP URL."""
 
 ONLY_STOMP: Final = frozenset({"clientId", "dialect", "deadLetters", "heartbeat"})
-"""Parameters of a STOMP URL that mean nothing here."""
+"""Parameters of a STOMP URL that have no meaning over AMQP."""
 
 KNOCK_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 3.0
 
 
 def amqp_urls(url: str, port: int | None = None, *, shares_ports: bool = False) -> list[str]:
-    """Return where the broker of a STOMP URL may speak AMQP; nowhere for other URLs, and for several brokers.
+    """Return the URLs where the broker of a STOMP URL may speak AMQP; none for other URLs, or for several brokers.
 
     Args:
-        url: of one broker, with user and password, which go on into what is returned.
-        port: where, if that is known.
-        shares_ports: look at the port of the URL too.
+        url: the URL of one broker; its user and password are copied into the result.
+        port: the AMQP port, if it is known.
+        shares_ports: try the port of the URL too.
     """
     urls = read_failover(url, reconnect=True).urls
     parts = urlsplit(urls[0])
@@ -64,7 +64,7 @@ def amqp_urls(url: str, port: int | None = None, *, shares_ports: bool = False) 
     scheme, usual = AMQP[parts.scheme.lower()]
     who, at, _ = parts.netloc.rpartition("@")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    written = urls[0] if url.lower().startswith("failover:") else url  # in the former reconnecting stands elsewhere
+    written = urls[0] if url.lower().startswith("failover:") else url  # failover: has its reconnect options outside
     query = "&".join(each for each in urlsplit(written).query.split("&") if each.partition("=")[0] not in ONLY_STOMP)
     ports = [parts.port, usual] if shares_ports else [usual]
     wanted = dict.fromkeys(ports if port is None else [port])  # each once
@@ -72,10 +72,10 @@ def amqp_urls(url: str, port: int | None = None, *, shares_ports: bool = False) 
 
 
 def copies_reach(sender: Connection, watcher: Connection, source: Destination, timeout: float = PROBE_SECONDS) -> bool:
-    """Say whether `watcher` sees at `source` a copy of what `sender` sends, which nobody else gets.
+    """Say whether `watcher` sees, at `source`, a copy of a message from `sender` that nobody else gets.
 
     Raises:
-        BrokerError: it cannot be sent, or the source not be read.
+        BrokerError: the message cannot be sent, or the source cannot be read.
     """
     seen, probe = Event(), f"{PING_PREFIX}{token_hex(8)}"
 
@@ -93,7 +93,7 @@ def copies_reach(sender: Connection, watcher: Connection, source: Destination, t
 
 
 def probe_message(destination: Destination, correlation_id: str) -> Message:
-    """Return a message to see copies of."""
+    """Return a message whose copies can be recognised by its correlation id."""
     return Message(
         message_type=MessageType.BYTES,
         body=b"",
@@ -106,17 +106,17 @@ def probe_message(destination: Destination, correlation_id: str) -> Message:
 def typed_view(
     stomp: Connection, url: str, source: Destination, port: int | None = None, *, shares_ports: bool = False
 ) -> Connection | None:
-    """Connect over AMQP to the broker that `stomp` is connected to; None if that cannot be done.
+    """Connect over AMQP to the broker that `stomp` is connected to; return None if that fails.
 
     Args:
-        stomp: the connection.
+        stomp: the connection over STOMP.
         url: its URL.
-        source: where the broker's copies are.
-        port: where AMQP is; None to look where it usually is.
-        shares_ports: look at the port of the URL too.
+        source: the destination with the broker's copies.
+        port: the AMQP port; None to try the usual one.
+        shares_ports: try the port of the URL too.
 
     Raises:
-        UsageError: nothing of use is at the `port`.
+        UsageError: there is no AMQP of this broker at the `port`.
     """
     why = []
     for each in amqp_urls(url, port, shares_ports=shares_ports):
@@ -128,16 +128,16 @@ def typed_view(
             return found
         why.append(found)
     if port is not None:
-        raise UsageError(f"no AMQP at port {port}: {'; '.join(why) or 'that is for one broker, over STOMP'}")
+        raise UsageError(f"no AMQP at port {port}: {'; '.join(why) or 'this needs the STOMP URL of one broker'}")
     return None
 
 
 def _enter(stomp: Connection, url: str, source: Destination) -> Connection | str:
-    """Connect to a place, or say why not."""
+    """Connect to a URL, or say why that failed."""
     from brokers.amqp.dial import speaks_amqp  # needs the extra `amqp`
 
     if not speaks_amqp(url, KNOCK_SECONDS):
-        return "nobody there wants a login for AMQP 1.0"
+        return "nothing there asks for an AMQP 1.0 login"
     opened = connect(url)
     try:
         if copies_reach(stomp, opened, source):
@@ -147,8 +147,8 @@ def _enter(stomp: Connection, url: str, source: Destination) -> Connection | str
         raise
     opened.close()
     return (
-        f"{opened.capabilities.broker} is there, and shows at {source} no copy of what is sent over STOMP: "
-        "it is another broker, or has to be told to copy"
+        f"{opened.capabilities.broker} answers there, but {source} shows no copies of messages sent over STOMP: "
+        "it is another broker, or is not set up to copy"
     )
 
 
@@ -157,12 +157,12 @@ class TapPoint:
     """How one broker is tapped.
 
     Attributes:
-        name: what `soapjms capture --setting` calls it.
-        source: the topic where the copies are.
-        shares_ports: it may speak AMQP at the port where it speaks STOMP.
-        translate: gives a copy its original headers back.
-        file: where the setting belongs.
-        setting: what is to be written there.
+        name: its name for `soapjms capture --setting`.
+        source: the topic with the copies.
+        shares_ports: whether it may speak AMQP at its STOMP port.
+        translate: restores the original headers of a copy.
+        file: the configuration file that the setting belongs in.
+        setting: the text of the setting.
     """
 
     name: str
@@ -174,29 +174,29 @@ class TapPoint:
 
 
 DIVERTED: Final = ("_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-")
-"""How the properties begin in which Artemis says where a copy was. The second is what came over AMQP, where it is an
-annotation; a tap over STOMP sees both."""
+"""Prefixes of the properties in which Artemis describes the original of a copy. The second one marks messages that
+came over AMQP, where it is an annotation; a tap over STOMP sees both."""
 
 OF_STOMP: Final = frozenset(
     "__AMQ_CID content-length content-type destination destination-type persistent receipt transaction".split()
 )
-"""Headers of a sender over STOMP, which Artemis shows to consumers over AMQP as if they were properties."""
+"""Headers of a STOMP sender that Artemis shows to AMQP consumers as if they were properties."""
 
 ANYCAST: Final = "1"
 TEMPORARY: Final[Mapping[str, DestinationKind]] = {
     "temp-queue.": DestinationKind.TEMPORARY_QUEUE,
     "temp-topic.": DestinationKind.TEMPORARY_TOPIC,
 }
-"""How names of temporary destinations begin that STOMP clients made on Artemis."""
+"""Prefixes of the names of temporary destinations that STOMP clients made on Artemis."""
 
 
 def from_divert(copy: Message) -> Message:
-    """Give a copy from a divert of Artemis its destination and message id back: the `translate` of a tap on one.
+    """Restore destination and message id of a copy from a divert of Artemis: the `translate` of a tap on one.
 
-    What Artemis added is taken away, and what it shows of STOMP. A temporary queue of a Java client is called a queue,
-    as nothing tells it from one but that a request names it. A message from elsewhere stays as it is.
+    Properties that Artemis added, or took from STOMP headers, are removed. A temporary queue of a Java client appears
+    as a queue, as only the request that names it tells the two apart. Other messages stay as they are.
     """
-    told = {name: value for name, _, value in reversed(copy.properties)}  # of a name that comes twice the first value
+    told = {name: value for name, _, value in reversed(copy.properties)}  # of a repeated name, the first value
     address = _original(told, "ADDRESS")
     if address is None:
         return copy
@@ -214,27 +214,27 @@ def from_divert(copy: Message) -> Message:
 
 
 def _original(told: Mapping[str, PropertyValue], what: str) -> str | None:
-    """Read what Artemis says of the original, among the values of properties by their names."""
+    """Return one fact about the original from the properties that Artemis added, or None."""
     here, annotated = DIVERTED
     return as_text(told.get(here + what)) or as_text(told.get(annotated + what.replace("_", "-")))
 
 
 def _id_of(copy: Message, told: Mapping[str, PropertyValue]) -> str | None:
-    """Return the JMSMessageID where it is seen, which is over AMQP; else the number that the original has."""
+    """Return the JMSMessageID if it is visible, which it is over AMQP; else the number of the original."""
     if copy.message_id is not None and copy.message_id.startswith("ID:"):
         return copy.message_id
     return _original(told, "MESSAGE_ID") or copy.message_id
 
 
 def _replied(reply_to: Destination, came_over_stomp: bool) -> Destination:
-    """Call a reply destination a queue that Artemis calls a topic, as over STOMP nothing says what it is."""
+    """Turn a reply destination that came over STOMP into a queue: Artemis calls it a topic without knowing."""
     if came_over_stomp and reply_to.kind is DestinationKind.TOPIC:
         return Destination(DestinationKind.QUEUE, reply_to.name, reply_to.address)
     return reply_to
 
 
 def _named(destination: Destination) -> Destination:
-    """Call a temporary destination by the name that everybody on Artemis knows it by."""
+    """Give a temporary destination the name and kind that it has for all clients of Artemis."""
     name = destination.name or destination.address or ""
     for prefix, kind in TEMPORARY.items():
         if name.startswith(prefix):
@@ -272,14 +272,14 @@ TAPS: Final[Mapping[str, TapPoint]] = {
     "ActiveMQ-Artemis": ARTEMIS,
     "apache-activemq-artemis": ARTEMIS,
 }
-"""By what the broker calls itself in its capabilities, without its version; Artemis over AMQP in its own way."""
+"""Tap points by the broker's name in its capabilities, without the version; Artemis has another name over AMQP."""
 
 
 def direction_of(message: Message) -> Direction | None:
-    """Say what a message is that was seen from outside, None where nothing tells.
+    """Return the direction of a message that was seen from outside, or None if it cannot be told.
 
-    Without a reply destination it is a response or a one-way message. One that is where its own requestURI leads is the
-    latter: a response is where the request wanted it. It may have a JMSCorrelationID, so that cannot tell.
+    A message without a reply destination is a response or a one-way message. If it was sent where its own requestURI
+    leads, it is one-way: a response goes where the request wanted it. A JMSCorrelationID may be in both.
     """
     where = message.destination
     if message.reply_to is not None or where is None or where.kind.is_temporary:
@@ -290,15 +290,15 @@ def direction_of(message: Message) -> Direction | None:
 
 
 def tap_point(broker: str) -> TapPoint:
-    """Return how a broker is tapped, by what it calls itself (`ActiveMQ/6.1.8`).
+    """Return how to tap a broker, by its own name and version (`ActiveMQ/6.1.8`).
 
     Raises:
-        UsageError: it has nothing to tap.
+        UsageError: no way to tap this broker is known.
     """
     try:
         return TAPS[broker.partition("/")[0]]
     except KeyError:
         raise UsageError(
-            f"the broker {broker!r} has nothing to tap; known are: ActiveMQ, ActiveMQ-Artemis. A Client and a "
-            "Dispatcher record what they send and get with recorder=soapjms.Recorder(PATH)"
+            f"the broker must be ActiveMQ or ActiveMQ-Artemis to be tapped, got {broker!r}. A Client or Dispatcher "
+            "with recorder=soapjms.Recorder(PATH) records its own messages at any broker"
         ) from None

@@ -1,10 +1,10 @@
-"""Recording all that passes a broker, from outside: a tap on the copies that the broker makes.
+"""Recording of a broker's traffic from outside: a tap on the copies that the broker makes.
 
-The traffic is not touched: the copies are taken from a topic as they come. When they come faster than they can be
-written, some are dropped and counted, and the log says so; nobody waits for the tap. Where nothing can be written,
-as on a full disk, they wait in memory, as many as find room, and writing is tried again.
+The traffic is not touched: the copies are read from a topic as they come. Copies that come faster than they can be
+written are dropped and counted, and the log says so; nobody waits for the tap. While nothing can be written, as on a
+full disk, copies wait in memory as long as there is room, and writing is tried again.
 
-Which messages are wanted is decided here. No broker's name belongs here: see `sources.py`.
+This module decides which messages are recorded. No broker's name belongs here: see `sources.py`.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from soapjms.protocol.record import Node, Record, capture, format_time, to_octet
 
 MAX_BACKLOG_MESSAGES: Final = 100_000
 MAX_BACKLOG_OCTETS: Final = 64 << 20
-"""What may wait; of octets only those of bodies are counted."""
+"""Limits on waiting copies; only the octets of bodies count."""
 
 GATHER_SECONDS: Final = 0.3
-"""How long copies gather before they are written, where there is room for them."""
+"""Seconds that copies gather before they are written, if there is room for them."""
 
 SET_BACK: Final = timedelta(seconds=1)
-"""A clock that goes back by more was set, and times go back with it; else each is later than the one before."""
+"""A clock that goes back by more was set, and times go back with it; else each time is later than the one before."""
 
 MAX_KNOWN_REPLIES: Final = 100_000
-"""Reply destinations that are known at a time, and ids of requests to others that share them."""
+"""Maximum number of known reply destinations, and of ids of other requests that share them."""
 
 BINDING: Final = "SOAPJMS_"
 
 
 class CopiedMessage(NamedTuple):
-    """A copy, when it came, and how many were dropped before it since the one before."""
+    """A copy, the time it came, and how many copies were dropped since the one before it."""
 
     message: Message
     time: datetime
@@ -55,10 +55,10 @@ class CopiedMessage(NamedTuple):
 
 
 class MessageFilter:
-    """Which messages are recorded. Not thread-safe.
+    """Decides which messages are recorded. Not thread-safe.
 
     Args:
-        queues: names of the destinations of requests; with none, all that have a property of the binding.
+        queues: names of the destinations of requests; if empty, all messages with a property of the binding.
         everything: record all messages instead.
     """
 
@@ -69,12 +69,12 @@ class MessageFilter:
         self._others: OrderedDict[str, None] = OrderedDict()
 
     def wants(self, message: Message) -> bool:
-        """Say whether a message is to be recorded: it itself, or as the answer to one that is."""
+        """Say whether to record a message: for itself, or as the answer to one that is recorded."""
         if self._everything:
             return True
         replies = _name(message.reply_to)
         if not self._is_first(message):
-            if replies in self._replies:  # a destination of replies may serve other requests, too
+            if replies in self._replies:  # a reply destination may serve other requests, too
                 _remember(self._others, message.correlation_id, message.message_id)
             return _name(message.destination) in self._replies and message.correlation_id not in self._others
         _remember(self._replies, replies)
@@ -90,7 +90,7 @@ class MessageFilter:
 
 
 def _remember(known: OrderedDict[str, None], *names: str | None) -> None:
-    """Add names as the newest, and forget the oldest where there are too many."""
+    """Add names as the newest, and forget the oldest if there are too many."""
     for name in filter(None, names):
         known[name] = None
         known.move_to_end(name)
@@ -103,11 +103,11 @@ def _name(destination: Destination | None) -> str | None:
 
 
 class Backlog:
-    """Copies that wait to be written: so many and so much, and no more. Thread-safe.
+    """Copies that wait to be written, bounded in number and size. Thread-safe.
 
     Args:
-        messages: how many.
-        octets: of bodies; a single message may have more.
+        messages: maximum number of copies.
+        octets: maximum size of all bodies; a single message may be larger.
     """
 
     def __init__(self, messages: int = MAX_BACKLOG_MESSAGES, octets: int = MAX_BACKLOG_OCTETS) -> None:
@@ -121,7 +121,7 @@ class Backlog:
         self._is_closed = False
 
     def put(self, message: Message, time: datetime) -> bool:
-        """Add a copy, or drop it where there is no room; say whether it was added."""
+        """Add a copy, or drop it if there is no room; return whether it was added."""
         size = message.size
         with self._lock:
             is_full = len(self._waiting) >= self._most or self._octets + size > self._most_octets
@@ -140,10 +140,10 @@ class Backlog:
         return len(self._waiting) * 2 >= self._most or self._octets * 2 >= self._most_octets
 
     def take(self, seconds: float) -> CopiedMessage | None:
-        """Return the next copy, or None if none came in so many seconds, or none will come any more.
+        """Return the next copy, or None if none arrived within `seconds`, or the backlog is closed and empty.
 
-        One that had to be waited for is returned a moment later, unless half of the room is taken before: so others
-        gather behind it, as a change of threads for each of them would cost more than to write it.
+        If the call had to wait, it returns a moment after the copy arrived, or once half of the room is taken. So other
+        copies gather behind it: a change of threads for each of them would cost more than writing it.
         """
         with self._lock:
             is_late = not self._waiting
@@ -158,17 +158,17 @@ class Backlog:
             return arrived
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait until nothing will come any more, so long at most; say whether that is so."""
+        """Wait until the backlog is closed, for at most `seconds`; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed, seconds)
 
     @property
     def is_over(self) -> bool:
-        """Nothing waits, and nothing will."""
+        """Whether the backlog is closed and empty."""
         return self._is_closed and not self._waiting
 
     def close(self) -> None:
-        """Say that nothing will come any more."""
+        """Note that no more copies will come."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -178,18 +178,18 @@ log = logging.getLogger("soapjms.capture")
 
 PREFETCH_MESSAGES: Final = 1000
 FLUSH_SECONDS: Final = 0.7
-"""Seconds after which what gathered is written: so what passed is in the file within a second or little more."""
+"""Seconds between two writes: with the time to gather, a message is in the file within little more than a second."""
 
 MAX_KNOWN_GAPS: Final = 1000
 
 
 @dataclass(slots=True)
 class Gap:
-    """A time without connection: what passed then was not seen.
+    """A time without a connection, in which messages passed unseen.
 
     Attributes:
-        begun: when it was lost.
-        ended: when it was made again, None if it was not.
+        begun: when the connection was lost.
+        ended: when it was made again; None if it was not.
     """
 
     begun: datetime
@@ -197,30 +197,30 @@ class Gap:
 
 
 class Capture:
-    """Records what a broker copies to a topic. Usable in a `with` statement; it begins at once.
+    """Records the messages that a broker copies to a topic. Usable in a `with` statement; starts at once.
 
     Args:
-        connection: to the broker, for nothing else; stays the caller's to close.
-        to: where records are written; stays the caller's to close, after this.
+        connection: a connection to the broker for this capture only; the caller closes it.
+        to: the log that records are written to; the caller closes it, after this.
         sources: topics with the copies, or with messages to record as they are.
-        translate: gives a copy its original headers back; see `soapjms.capture.sources`.
+        translate: restores the original headers of a copy; see `soapjms.capture.sources`.
         mask: what is hidden.
-        queues: record requests to these queues and topics, and their answers; with none, all messages that have a
-            property of the binding, and answers to them.
-        everything: record whatever there is; never pings and probes of our own.
-        backlog: what may wait to be written.
-        clock: returns the time of gaps, and of copies that do not say when they were read.
+        queues: record requests to these queues and topics, and their answers; if empty, all messages with a property
+            of the binding, and their answers.
+        everything: record all messages except our own pings and probes.
+        backlog: holds the copies that wait to be written.
+        clock: returns the time of gaps, and of copies without a time of reading.
 
     Attributes:
-        counts: messages that came (`seen`); of them `recorded`, of which some `masked` or with their body `left out`;
-            `dropped` as there was no room, or as they were above the connection's limit; `failed` to be written;
-            `other`, which were not wanted.
-        gaps: when the connection was lost, or a subscription ended by the broker, the latest thousand times.
-        problem: why nothing can be written just now; None if it can. What comes waits meanwhile.
-        ended: set once the connection was closed by whoever, so that nothing comes any more.
+        counts: numbers of messages: all that came (`seen`); those `recorded`, of which some `masked` or with their body
+            `left out`; those `dropped` because there was no room or they exceeded the connection's limit; those that
+            `failed` to be written; and `other` ones, which were not wanted.
+        gaps: the latest thousand times when the connection was lost, or the broker ended a subscription.
+        problem: why nothing can be written at the moment, or None. Copies wait meanwhile.
+        ended: set once the connection is closed, so that no more messages come.
 
     Raises:
-        BrokerError: the broker lets nobody consume from a source.
+        BrokerError: the broker refuses a consumer on a source.
     """
 
     def __init__(
@@ -247,10 +247,10 @@ class Capture:
         self._wanted = MessageFilter(queues, everything)
         self._backlog = backlog or Backlog()
         self._clock = clock
-        self._read = self._latest = datetime.min.replace(tzinfo=UTC)  # when the copy before was read
+        self._read = self._latest = datetime.min.replace(tzinfo=UTC)  # when the previous copy was read
         self._read_at = 0.0  # the former in seconds
         self._untold: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
-        self._broker = 0, ""  # what it is, in which generation of the connection
+        self._broker = 0, ""  # generation of the connection, and the broker's name in it
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
         self._writer = Thread(target=self._write_all, name="soapjms-capture", daemon=True)
@@ -271,12 +271,12 @@ class Capture:
         self._writer.start()
 
     def is_fed(self, timeout: float) -> bool:
-        """Say whether the broker copies to a source, by sending a message that nobody gets and waiting for its copy.
+        """Say whether the broker copies to a source, by sending a message to nobody and waiting for its copy.
 
-        When it has come, so have those of what was sent before.
+        When its copy has come, so have the copies of all messages sent before it.
 
         Raises:
-            BrokerError: it cannot be sent.
+            BrokerError: the message cannot be sent.
         """
         self._probed.clear()
         nowhere = self._connection.temporary(fresh=False)
@@ -287,12 +287,12 @@ class Capture:
             self._connection.end_temporary(nowhere)
 
     def is_drained(self, timeout: float) -> bool:
-        """Wait for the copies of what was sent before, and say whether all came.
+        """Wait for the copies of all messages sent before, and say whether all came.
 
-        Some may not have if none came within `timeout` seconds; while some come, it waits on.
+        Gives up after `timeout` seconds in which no copy came.
 
         Raises:
-            BrokerError: as `is_fed` has it.
+            BrokerError: see `is_fed`.
         """
         seen = -1
         while self.counts["seen"] != seen:
@@ -302,7 +302,7 @@ class Capture:
         return False
 
     def close(self) -> None:
-        """Stop, and write what was captured. Idempotent."""
+        """Stop, and write the captured messages. Idempotent."""
         self._connection.unwatch(self._on_state)
         self._consumers.close()
         self._backlog.close()
@@ -319,7 +319,7 @@ class Capture:
     # On threads of the connection
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """Put a copy aside; it waits for nobody, and never fails."""
+        """Put a copy into the backlog. Never blocks, never fails."""
         message = delivery.message
         if (message.correlation_id or "").startswith(PING_PREFIX):
             if message.correlation_id == self._probe:
@@ -330,7 +330,7 @@ class Capture:
         self.counts["seen"] += 1
 
     def _time_of(self, delivery: Delivery) -> datetime:
-        """Return when a copy was read, at least a microsecond after the one before it: many are read together."""
+        """Return when a copy was read, at least a microsecond after the previous one, as many are read together."""
         if delivery.read_at is None:
             return self._clock()
         if delivery.read_at != self._read_at:
@@ -342,12 +342,12 @@ class Capture:
         return time
 
     def _on_refused(self, message: Message, reason: str) -> None:
-        """Count a copy that nobody could read; the connection's log says why."""
+        """Count a copy that could not be read; the connection's log says why."""
         self.counts["dropped"] += 1
         self.counts["seen"] += 1
 
     def _on_problem(self, problem: str) -> None:
-        """Take note of a time without a subscription as of one without a connection."""
+        """Note the beginning or end of a time without a subscription, as a gap like one without a connection."""
         if not problem:
             self._end_gap()
         elif not self.gaps or self.gaps[-1].ended is not None:
@@ -375,13 +375,13 @@ class Capture:
             if self.problem is None:
                 arrived = self._backlog.take(left)
                 is_full = arrived is not None and self._take(arrived)
-            else:  # what comes waits in the backlog, which is bounded
+            else:  # copies wait in the backlog, which is bounded
                 is_over = self._backlog.wait_for_end(left)
             if is_full or is_over or monotonic() >= due:
                 self._flush()
                 due, is_over = monotonic() + FLUSH_SECONDS, is_over and self.problem is not None
         lost = self._flush(keep=False)
-        while (arrived := self._backlog.take(0.0)) is not None:  # for want of room: there may be some again
+        while (arrived := self._backlog.take(0.0)) is not None:  # left while the disk was full; there may be room again
             if self._take(arrived):
                 lost += self._flush(keep=False)
         lost += self._flush(keep=False)
@@ -389,7 +389,7 @@ class Capture:
             log.warning("%d messages could not be written to %s: %s", lost, self._log.folder, self.problem)
 
     def _take(self, arrived: CopiedMessage) -> bool:
-        """Make a line of a copy; say whether what waits is to be written."""
+        """Make a line from a copy and add it; return True if the waiting lines should be written."""
         try:
             message = self._translate(arrived.message)
             if not self._wanted.wants(message):
@@ -397,7 +397,7 @@ class Capture:
                 return False
             masked = self._mask.apply(message)
             line = to_octets(self._record(masked, arrived)) + b"\n"
-        except Exception:  # a message must not end the capture, whatever is in it
+        except Exception:  # no message may end the capture, whatever its content
             self.counts["failed"] += 1
             log.exception("a message could not be recorded")
             return False
@@ -427,26 +427,26 @@ class Capture:
         return meta
 
     def _flush(self, *, keep: bool = True) -> int:
-        """Write what waits; what cannot be written waits on, or is lost: return how many messages are."""
+        """Write the waiting lines; lines that cannot be written are kept or lost; return how many messages are lost."""
         waiting = self._log.waiting
         try:
             self.counts["recorded"] += self._log.flush(keep=keep)
         except (OSError, MemoryError) as error:
             if keep and self.problem is None:
                 log.warning(
-                    "nothing can be written to %s; what comes waits in memory and is dropped once that is full; it is "
-                    "tried again each %g s: %s",
+                    "nothing can be written to %s; messages wait in memory, and are dropped once that is full; writing "
+                    "is tried again every %g s: %s",
                     self._log.folder,
                     FLUSH_SECONDS,
                     error,
                 )
-            self.problem = getattr(error, "strerror", None) or str(error) or "there is not memory enough"
+            self.problem = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
             lost = 0 if keep else waiting
             self.counts["failed"] += lost
             return lost
         if self.problem is not None and waiting:
             log.warning(
-                "%s can be written to again; dropped were %d messages", self._log.folder, self.counts["dropped"]
+                "%s can be written to again; %d messages were dropped", self._log.folder, self.counts["dropped"]
             )
             self.problem = None
         return 0

@@ -1,6 +1,6 @@
-"""The command `soapjms`: a group whose commands are imported when they are asked for.
+"""The command `soapjms`: a group whose commands are imported when they are run.
 
-Only what turns words of a command line into arguments and results into words on a terminal belongs in here.
+Only code that turns the words of a command line into arguments, and results into terminal output, belongs here.
 """
 
 from __future__ import annotations

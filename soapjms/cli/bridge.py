@@ -36,7 +36,7 @@ from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
 
 BRIDGE_PROCESS_NUMBER: Final = 0
-"""The number under which the one process of a bridge reports how it is."""
+"""The process number under which a bridge, which has one process, reports its health."""
 
 
 @click.group("bridge")
@@ -44,31 +44,31 @@ def command() -> None:
     """Bridges between SOAP over HTTP and SOAP over JMS."""
 
 
-# HTTP in front
+# HTTP at the front
 
 
 def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Read [PATH=]VALUE options; without a path it is the root."""
+    """Read [PATH=]VALUE options; without a path, a value is for the root."""
     found: dict[str, str] = {}
     for each in values:
         path, equals, value = each.partition("=")
         if not (equals and path.startswith("/")):
             path, value = "/", each
         if path in found:
-            raise click.BadParameter(f"{path} is given twice; each path has one, as in /bank={value}")
+            raise click.BadParameter(f"{path} must be given only once; use another path, as in /bank={value}")
         found[path] = value
     return found
 
 
 @command.command("http")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where HTTP clients come to; port 0 for any.")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for HTTP clients; port 0 for any free one.")
 @click.option(
     "--to", multiple=True, callback=_by_path, metavar="[PATH=]URI",
-    help="Where the service is: a jms: URI; repeatable, with a path such as /bank for each.",
+    help="Address of the service: a jms: URI; repeatable, with a path such as /bank for each.",
 )  # fmt: skip
 @click.option(
     "--wsdl", multiple=True, callback=_by_path, metavar="[PATH=]FILE[#PORT]",
-    help="Its WSDL, told at ?wsdl; says what is one-way, and without --to where the service is; repeatable.",
+    help="WSDL of the service, served at ?wsdl; names one-way operations and, without --to, the address; repeatable.",
 )  # fmt: skip
 @CONNECTION_OPTION
 @NAMES_OPTION
@@ -76,39 +76,39 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long a call may take.",
 )  # fmt: skip
-@click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="What nobody answers; repeatable.")
+@click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="A request without an answer; repeatable.")
 @SET_OPTION
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)), help="Edition of the specification.  [default: the WSDL's]"
 )
 @click.option(
     "--max-body", type=AT_LEAST_ONE, default=MAX_BODY, show_default=True, metavar="OCTETS",
-    help="Size of a request.",
+    help="Maximum size of a request.",
 )  # fmt: skip
-@click.option("--max-calls", type=AT_LEAST_ONE, default=MAX_CALLS, show_default=True, help="Calls at a time.")
+@click.option("--max-calls", type=AT_LEAST_ONE, default=MAX_CALLS, show_default=True, help="Maximum calls at a time.")
 @click.option(
     "--open", "is_open", is_flag=True,
-    help="Listen also where other machines come to: everybody there may call, as nobody is asked for a login.",
+    help="Listen also at addresses that other machines can reach: everybody there may call without a login.",
 )  # fmt: skip
 @click.option(
     "--max-connections", type=AT_LEAST_ONE, default=MAX_CONNECTIONS, show_default=True,
-    help="Connections at a time, half of them from one address.",
+    help="Maximum connections at a time, half of them from one address.",
 )  # fmt: skip
 @click.option(
     "--max-held", type=AT_LEAST_ONE, default=MAX_HELD, show_default=True, metavar="OCTETS",
-    help="Of requests that are not whole yet, and of answers not taken yet; half of them for one address.",
+    help="Maximum size of unfinished requests and unread answers together; half of it for one address.",
 )  # fmt: skip
-@click.option("--public-url", metavar="URL", help="How clients reach it, for the WSDL.  [default: by their Host]")
-@click.option("--cert", metavar="FILE", help="PEM, a certificate with its chain, for HTTPS.")
-@click.option("--key", metavar="FILE", help="PEM, its key, if it is not in the same file.")
+@click.option("--public-url", metavar="URL", help="URL that clients use, for the WSDL.  [default: by their Host]")
+@click.option("--cert", metavar="FILE", help="Certificate with its chain, in PEM, for HTTPS.")
+@click.option("--key", metavar="FILE", help="The certificate's key, in PEM, if it is in another file.")
 @click.option("--health", metavar="HOST:PORT", help="Listen there for GET /live and /ready.")
 @click.option(
     "--grace", type=Range(min=1, max=86400), default=30.0, show_default=True,
-    help="Seconds to finish what is under way.",
+    help="Seconds to finish calls that are under way.",
 )  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="WARNING", show_default=True,
-    help="What is logged on standard error.",
+    help="Lowest level that is logged to standard error.",
 )  # fmt: skip
 @ANNOUNCED_OPTION
 def http_command(
@@ -129,9 +129,9 @@ def http_command(
 ) -> None:
     """Listen for SOAP over HTTP, and pass each request on to a service over JMS.
 
-    Ends at SIGTERM or Ctrl-C, once what is under way is answered.
+    Ends at SIGTERM or Ctrl-C, once all calls under way are answered.
 
-    Exit status: 0 ended as told, 1 something was left undone, 2 usage, or the broker cannot be reached.
+    Exit status: 0 ended as told, 1 calls were left unfinished, 2 usage, or the broker cannot be reached.
     """
     log_to_terminal(log_level, debug=is_debug())
     raise_limit()
@@ -164,10 +164,10 @@ def http_command(
 
 
 def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
-    """Put URIs and WSDLs of the same path together.
+    """Combine URIs and WSDLs by path.
 
     Raises:
-        click.UsageError: there is neither.
+        click.UsageError: neither is given.
     """
     if not to and not wsdl:
         raise click.UsageError("give --to, such as jms:queue:bank, or --wsdl, or both")
@@ -179,10 +179,10 @@ def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]
 
 
 def _place(behind: Mapping[str, Behind]) -> str | Port:
-    """Return where the first service is; without --connection it says which broker.
+    """Return the address of the first service, which names the broker if there is no --connection.
 
     Raises:
-        InvalidWsdlError, UsageError: a WSDL cannot be read, or has no such port, or several.
+        InvalidWsdlError, UsageError: a WSDL cannot be read, or does not have exactly one such port.
     """
     ports = {path: _port(each.wsdl, each.port) for path, each in behind.items() if each.wsdl is not None}
     path, first = next(iter(behind.items()))
@@ -195,11 +195,11 @@ def _port(wsdl: str | Path, name: str | None) -> Port:
     except InvalidWsdlError:
         raise
     except UsageError as error:
-        raise UsageError(f"{wsdl}: {error}; --wsdl {wsdl}#PORT says which") from error
+        raise UsageError(f"{wsdl}: {error}; choose one with --wsdl {wsdl}#PORT") from error
 
 
 def _health(connection: Connection, bridge: HttpBridge, listener: Listener) -> Health:
-    """Look at how the bridge is; it lives as long as both of its sides do."""
+    """Return the health of the bridge; it is live as long as both of its sides are."""
     live = listener.is_running and connection.state is not ConnectionState.CLOSED
     problem, seconds = "", None
     try:
@@ -209,18 +209,18 @@ def _health(connection: Connection, bridge: HttpBridge, listener: Listener) -> H
     return Health(live, live and not problem, problem, bridge.under_way, seconds)
 
 
-# WSGI behind
+# WSGI at the back
 
 
 @command.command("wsgi")
 @click.argument("target", metavar="MODULE:APP")
-@click.option("--path", "wsgi_path", default="/", show_default=True, help="PATH_INFO of what the application gets.")
+@click.option("--path", "wsgi_path", default="/", show_default=True, help="PATH_INFO that the application gets.")
 @serving_options
 def wsgi_command(target: str, **options: Any) -> None:
-    """Serve the WSGI application that APP is called in MODULE, which is found in the current folder too, over JMS.
+    """Serve the WSGI application APP of MODULE over JMS; modules in the current folder are found too.
 
-    It gets each request as a POST of SOAP over HTTP. All else is as `soapjms serve` has it.
+    It gets each request as a POST of SOAP over HTTP. All else is as with `soapjms serve`.
 
-    Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
+    Exit status: 0 ended as told, 1 requests were left unfinished or failed, 2 usage, 130 interrupted a second time.
     """
     serve_until_told(target, **options)

@@ -1,6 +1,6 @@
 """`soapjms broker`: run an SMQP server, and an embedded broker that listens for AMQP over TCP and WebSocket.
 
-What the servers do is in `brokers`; here are their options, their users and rights from files, and what is printed.
+The servers themselves are in `brokers`; this module has their options, their files of users and rights, and the output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from soapjms.serving.runner import ending
 
 
 class Scheme(NamedTuple):
-    """What an option listens for."""
+    """The protocol that an option listens for."""
 
     has_tls: bool
     is_websocket: bool
@@ -48,58 +48,58 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
     "ws": Scheme(False, True, "AMQP 1.0 over WebSocket"),
     "wss": Scheme(True, True, "AMQP 1.0 over WebSocket and TLS"),
 }
-"""Options of the command, which say where to listen."""
+"""Protocols by the option of the command that says where to listen for them."""
 
 LIMITS: Final[Mapping[str, tuple[str, str]]] = {
-    "max_connections": ("NUMBER", "clients at once, of each address that is listened at.  [default: 1000]"),
+    "max_connections": ("NUMBER", "maximum clients at a time, for each listening address.  [default: 1000]"),
     "max_logins": (
         "NUMBER",
-        "of these, of one user; of clients without a user, from one address.  [default: half of --max-connections]",
+        "maximum of these for one user or, without a user, from one address.  [default: half of --max-connections]",
     ),
-    "max_message": ("OCTETS", "size of a message.  [default: 104857600, 100 MiB]"),
+    "max_message": ("OCTETS", "maximum size of a message.  [default: 104857600, 100 MiB]"),
     "transaction_idle": (
         "SECONDS",
-        "roll a transaction back in which nothing was done for so long.  [default: 300]",
+        "roll back a transaction that has been idle for this long.  [default: 300]",
     ),
     "max_transactions": (
         "OCTETS",
-        "size of all messages in one client's open transactions.  [default: 134217728, 128 MiB]",
+        "maximum size of all messages in one client's open transactions.  [default: 134217728, 128 MiB]",
     ),
-    "max_client_destinations": ("NUMBER", "destinations in use that one client may have made.  [default: 10000]"),
-    "max_messages": ("NUMBER", "messages of one queue, or of one subscriber to a topic.  [default: 100000]"),
+    "max_client_destinations": ("NUMBER", "maximum destinations in use that one client has made.  [default: 10000]"),
+    "max_messages": ("NUMBER", "maximum messages in one queue, or for one subscriber to a topic.  [default: 100000]"),
     "max_total_octets": (
         "OCTETS",
-        "size of all messages together, with 512 more for each.  [default: 1073741824, 1 GiB]",
+        "maximum size of all messages together, counting 512 more for each.  [default: 1073741824, 1 GiB]",
     ),
-    "max_destinations": ("NUMBER", "destinations in use, of all clients together.  [default: 100000]"),
+    "max_destinations": ("NUMBER", "maximum destinations in use, by all clients together.  [default: 100000]"),
 }
-"""Options of the command that limit clients, as `Options` and `Broker` call them: unit and meaning."""
+"""Options of the command that limit clients, by their names in `Options` and `Broker`: unit and meaning."""
 
 OF_BROKER: Final = frozenset({"max_messages", "max_total_octets", "max_destinations"})
-"""Those of them that hold for all listeners together."""
+"""The limits that apply to all listeners together."""
 
 WEBSOCKET: Final[Mapping[str, tuple[str, str, str, str, str]]] = {
     "paths": (
         "--path", "PATH", r"/[^\s?#]*", "/amqp",
-        "what may be asked for, as /amqp; repeatable.  [default: anything]",
+        "a path that clients may request, such as /amqp; repeatable.  [default: any]",
     ),
     "hosts": (
         "--served-as", "NAME", r"[^\s/:@]+", "broker.example.org",
-        "a name that clients know this host by, as broker.example.org; repeatable. Some send it as their origin."
+        "a name that clients use for this host, such as broker.example.org; repeatable. Some send it as their origin."
         "  [default: that of --ws or --wss]",
     ),
     "origins": (
         "--origin", "URL", r"https?://[^\s/]+", "https://example.org",
-        "a site whose pages may connect, as https://example.org; repeatable.  [default: none]",
+        "a site whose pages may connect, such as https://example.org; repeatable.  [default: none]",
     ),
 }  # fmt: skip
-"""Options of the command that are about WebSocket, as `Options` calls them: name, unit, pattern, example, meaning."""
+"""Options of the command for WebSocket, by their names in `Options`: name, unit, pattern, example, meaning."""
 
 DESTINATIONS: Final[Mapping[str, str]] = {
-    "queue": "a queue that there is; repeatable. Then no others are made.  [default: any that is used]",
-    "topic": "a topic that there is; likewise.  [default: any that is used]",
+    "queue": "a queue that exists; repeatable. No others are made then.  [default: any queue that is used]",
+    "topic": "a topic that exists; likewise.  [default: any topic that is used]",
 }
-"""Options of the command that name destinations, by their kinds."""
+"""Options of the command that name destinations, by kind."""
 
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
 
@@ -111,7 +111,7 @@ EXAMPLES: Final = {
     "ws": "localhost:8080",
     "wss": "localhost:8443",
 }
-"""Addresses to begin with, by the option, at ports that need no rights of root."""
+"""Example addresses by option, with ports that need no root privileges."""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -121,7 +121,9 @@ def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
 def _one(text: str, example: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if set("/?#@") & set(host) or not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {shown(text)}")
+        raise click.BadParameter(
+            f"an address must be HOST:PORT, such as {example} (port 0 takes any free one), got {shown(text)}"
+        )
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -134,7 +136,7 @@ def _like(
 ) -> tuple[str, ...]:
     for value in values:
         if re.fullmatch(pattern, value) is None:
-            raise click.BadParameter(f"it is to be as {example}, not {value!r}")
+            raise click.BadParameter(f"the value must be like {example}, got {value!r}")
     return values
 
 
@@ -145,21 +147,21 @@ def _amqp(option: str, meaning: str, **rest: Any) -> Callable[[F], F]:
 amqp_options: Final = grouped(
     _amqp(
         "--users",
-        "a line USER:PASSWORD for each who is let in.  [default: everybody is, at addresses of this machine alone]",
+        "a line USER:PASSWORD for each user.  [default: everybody is let in, at addresses of this machine only]",
         type=FILE, metavar="FILE",
     ),
     _amqp(
         "--rights",
-        "a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may anything"
-        " else.  [default: everybody may everything]",
+        "a line `USER send|receive|* queue:NAME` for each right, `*` as in file names; all else is forbidden."
+        "  [default: everybody may do everything]",
         type=FILE, metavar="FILE",
     ),
-    _amqp("--anonymous", "let in clients without a user, too, where there are --users.", is_flag=True),
+    _amqp("--anonymous", "with --users, let in clients without a user, too.", is_flag=True),
     _amqp("--open", "let everybody in without --users, also at addresses that other machines reach.", is_flag=True),
     _amqp(
         "--fixed",
-        "make no queue or topic because it is used: who asks for one that is not named by --queue or --topic is"
-        " refused, as the anonymous terminus has it.",
+        "make no queue or topic on use: clients that ask for one not named by --queue or --topic are refused,"
+        " as the anonymous terminus specification says.",
         is_flag=True,
     ),
     *(_amqp(f"--{name}", meaning, multiple=True, metavar="NAME") for name, meaning in DESTINATIONS.items()),
@@ -189,44 +191,44 @@ amqp_options: Final = grouped(
 
 
 def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
-    """Return where each scheme is to be listened for, of what the command was given.
+    """Return the addresses to listen at, by scheme, from the options of the command.
 
     Raises:
-        click.UsageError: an option that is about AMQP only, and no address for it.
+        click.UsageError: an option needs an AMQP or WebSocket address that is not given, or contradicts another.
     """
     wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
     idle = [name for name in ("users", "rights", *LIMITS) if given[name] is not None]
     idle += [name for name in (*DESTINATIONS, "fixed", "anonymous", "open") if given[name]]
     if idle and not any(wanted.values()):
         raise click.UsageError(
-            f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
+            f"--{idle[0].replace('_', '-')} is for AMQP: give an address to listen at, such as --amqp localhost:5672"
         )
     if given["anonymous"] and given["users"] is None:
-        raise click.UsageError("--anonymous goes with --users: without them everybody is let in")
+        raise click.UsageError("--anonymous needs --users: without it everybody is let in")
     if given["open"] and given["users"] is not None:
-        raise click.UsageError("--open goes without --users; with them --anonymous lets in who gives no user")
+        raise click.UsageError("--open must not be used with --users; use --anonymous to let in clients without a user")
     idle = [option for name, (option, *_) in WEBSOCKET.items() if given[name]]
     idle += ["--binding"] if given["binding"] else []
     if idle and not any(wanted[name] for name, scheme in SCHEMES.items() if scheme.is_websocket):
-        raise click.UsageError(f"{idle[0]} is for WebSocket: say where to listen, as --ws localhost:8080")
+        raise click.UsageError(f"{idle[0]} is for WebSocket: give an address to listen at, such as --ws localhost:8080")
     return wanted
 
 
 def listen(
     stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | None, max_octets: int | None
 ) -> Iterator[tuple[str, str, int]]:
-    """Listen until `stack` ends, all for one embedded broker, and yield scheme, host and port of each.
+    """Listen for one embedded broker until `stack` ends, and yield scheme, host and port of each listener.
 
     Args:
-        stack: what ends the listeners.
-        given: the options of this part by their names; limits that are None are those of `Options` and `Broker`.
-        tls: the certificate, where one is needed.
-        max_octets: of the messages of one queue, which is not of this part only; None as above.
+        stack: ends the listeners.
+        given: the options for AMQP by name; limits that are None default to those of `Options` and `Broker`.
+        tls: the certificate, if one is needed.
+        max_octets: maximum size of the messages of one queue; None for the default of `Broker`.
 
     Raises:
-        OSError: an address cannot be had.
-        ValueError: other machines reach it, and there are neither --users nor --open.
-        click.UsageError: the extra is not installed, or a file of users or rights holds something else.
+        OSError: it is not possible to listen at an address.
+        ValueError: other machines reach an address, and neither --users nor --open is given.
+        click.UsageError: the extra is not installed, or a file of users or rights is malformed.
     """
     wanted, users = addresses(given), given["users"]
     if not any(wanted.values()):
@@ -265,10 +267,10 @@ def listen(
 
 
 def read_rights(file: Path) -> Callable[..., bool]:
-    """Read who may use which destination.
+    """Read the rights of users on destinations.
 
     Raises:
-        click.UsageError: a line that is no right.
+        click.UsageError: a line is not a right.
     """
     from brokers.amqp.listener import Rights
 
@@ -280,10 +282,10 @@ def read_rights(file: Path) -> Callable[..., bool]:
 
 
 def read_users(file: Path) -> dict[str, str]:
-    """Read users and passwords; empty lines and those that begin with # are left out.
+    """Read users and passwords; empty lines and lines that begin with # are skipped.
 
     Raises:
-        click.UsageError: a line without a colon, or without a user; it is not shown.
+        click.UsageError: a line has no colon or no user; the error does not show the line.
     """
     check_files(file)
     found: dict[str, str] = {}
@@ -292,7 +294,7 @@ def read_users(file: Path) -> dict[str, str]:
             continue
         user, colon, password = line.partition(":")
         if not user or not colon:
-            raise click.UsageError(f"line {number} of {file} is not USER:PASSWORD")
+            raise click.UsageError(f"line {number} of {file} must be USER:PASSWORD")
         found[user] = password
     return found
 
@@ -300,27 +302,27 @@ def read_users(file: Path) -> dict[str, str]:
 @click.command("broker")
 @click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)
 @click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)
-@click.option("--cert", type=FILE, metavar="FILE", help="PEM, the server's certificate, for TLS.")
-@click.option("--key", type=FILE, metavar="FILE", help="PEM, its key, if it is not in the same file.")
+@click.option("--cert", type=FILE, metavar="FILE", help="The server's certificate, in PEM, for TLS.")
+@click.option("--key", type=FILE, metavar="FILE", help="The certificate's key, in PEM, if it is in another file.")
 @click.option(
-    "--store", type=FILE, metavar="FILE", help="Keep everything in this file.  [default: in memory, until it ends]"
+    "--store", type=FILE, metavar="FILE", help="For SMQP: keep everything in this file.  [default: in memory only]"
 )
-@click.option("--setup", type=FILE, metavar="FILE", help="TOML: accounts, rights, topics and links to be there.")
-@click.option("--context", metavar="NAME", help="The server's own name.  [default: of --setup, else localhost]")
-@click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
-@click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
+@click.option("--setup", type=FILE, metavar="FILE", help="For SMQP: TOML with accounts, rights, topics and links.")
+@click.option("--context", metavar="NAME", help="The server's own name.  [default: that of --setup, else localhost]")
+@click.option("--jms/--no-jms", default=True, show_default=True, help="Create the topics that smqp:// URLs need.")
+@click.option("--lenient", is_flag=True, help="Also accept what clients written after the draft's examples would send.")
 @click.option(
     "--max-topics",
     type=AT_LEAST_ONE,
     default=100_000,
     show_default=True,
-    help="For SMQP: topics of the server.",
+    help="For SMQP: maximum topics of the server.",
 )
 @click.option(
     "--max-octets",
     type=AT_LEAST_ONE,
     metavar="OCTETS",
-    help="Size of the messages of one queue, or of one topic: more are refused.  [default: for AMQP 268435456, 256 MiB;"
+    help="Maximum size of all messages of one queue or topic; more are refused.  [default: for AMQP 268435456, 256 MiB;"
     " for SMQP 1073741824, 1 GiB]",
 )
 @amqp_options
@@ -342,14 +344,14 @@ def command(
 ) -> None:
     """Run an SMQP server, a broker for AMQP, or both, until SIGTERM or Ctrl-C.
 
-    What the SMQP server answered is kept in the file of --store, whatever ends it; the broker for AMQP keeps all in
-    memory. They know nothing of each other. Where they listen is written to standard output, a line for each address.
+    The SMQP server keeps all that it has confirmed in the file of --store, however it ends; the broker for AMQP keeps
+    everything in memory. The two do not share messages. Each listening address is printed on a line of its own.
 
     Exit status: 0 ended as told, 2 usage, or it could not listen or use the store.
     """
     places = {"smqp": smqp, "smqps": smqps, **addresses(amqp)}
     if not any(places.values()):
-        raise click.UsageError("say where to listen, as --smqp localhost:7200 or --amqp localhost:5672")
+        raise click.UsageError("give an address to listen at, such as --smqp localhost:7200 or --amqp localhost:5672")
     try:
         setting = Setup() if setup is None else Setup.read(setup)
         tls = _tls([each for each in ("smqps", "amqps", "wss") if places[each]], cert, key)
@@ -378,7 +380,7 @@ def command(
 
 
 def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Read the certificate that the options in `needing` need; None where there are none."""
+    """Read the certificate that the options in `needing` need; return None if there are no such options."""
     if not needing:
         return None
     if cert is None:

@@ -1,6 +1,6 @@
-"""`soapjms call`: send an envelope to a service, or call an operation of a WSDL, and print what comes back.
+"""`soapjms call`: send an envelope to a service, or call an operation of a WSDL, and print the answer.
 
-`soapjms call WSDL OPERATION NAME=VALUE…` is a call through zeep, from words to words.
+`soapjms call WSDL OPERATION NAME=VALUE…` is a call through zeep with arguments and result as text.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "t
 
 
 class InputFile(click.File):
-    """A file or `-` that is read once; what somebody else may or may not write to is none."""
+    """A file or `-` that is read once; files that `check_files` rejects are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Open it."""
+        """Open the file."""
         try:
             if isinstance(value, str) and value != "-":
                 check_files(value)
@@ -67,7 +67,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
     """Make attachments whose Content-ID is the name of the file, and whose type follows from its suffix."""
     for path in paths:
         if not path.is_file():  # its size is sent ahead, which a pipe does not have
-            raise click.BadParameter(f"{str(path)!r} is no file")
+            raise click.BadParameter(f"an attachment must be a file, got {str(path)!r}")
     return [Attachment(path, mimetypes.guess_type(path)[0] or UNKNOWN_TYPE, path.name) for path in paths]
 
 
@@ -75,17 +75,17 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 @click.argument("words", metavar="[WSDL OPERATION [NAME=VALUE]...|ENVELOPE-FILE|-]", nargs=-1)
 @CONNECTION_OPTION
 @partial(place_options, default_port="the only SOAP/JMS port; with WSDL OPERATION the first")
-@click.option("--operation", metavar="NAME", help="Operation of the WSDL: its soapAction is sent.")
-@click.option("--action", metavar="ACTION", help="The soapAction, over any other.")
-@click.option("--one-way", is_flag=True, help="Send it and wait for no answer.")
+@click.option("--operation", metavar="NAME", help="Operation of the WSDL whose soapAction is sent.")
+@click.option("--action", metavar="ACTION", help="The soapAction; overrides any other.")
+@click.option("--one-way", is_flag=True, help="Send the envelope without waiting for an answer.")
 @click.option(
     "--attachment", "attachments", multiple=True, callback=_attachments, metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File to send along; the envelope names it by cid: and its name; repeatable.",
+    help="File to attach; the envelope refers to it by cid: and its name; repeatable.",
 )  # fmt: skip
 @click.option(
     "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the attachments that come back.",
+    help="Folder for the attachments of the answer.",
 )  # fmt: skip
 @click.option("--input", "read_from", type=INPUT_FILE, metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
@@ -100,15 +100,15 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> None:
     """Call an operation of a WSDL, or send the SOAP envelope in a file or on standard input.
 
-    With a WSDL the arguments are NAME=VALUE, NAME:=JSON, or NAME=@FILE for an attachment; a NAME may be a path such as
-    order.item.0.article. The result is printed, a text as it is, anything else as JSON. `soapjms call bank.wsdl` lists
+    With a WSDL, the arguments are NAME=VALUE, NAME:=JSON, or NAME=@FILE for an attachment; a NAME may be a path such as
+    order.item.0.article. The result is printed: text as it is, anything else as JSON. `soapjms call bank.wsdl` lists
     the operations.
 
-    Else the envelope that comes back is printed, on a terminal laid out. A fault, and each rule of the specification
-    that request or response break, is named on standard error.
+    Otherwise the envelope of the answer is printed, indented on a terminal. Standard error shows a fault, and each rule
+    of the specification that the request or the response breaks.
 
     Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or nothing was sent or the broker refused
-    it, 3 no answer: whether the service works on it is not known.
+    it, 3 no answer: it is not known whether the service processes the request.
     """
     if len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
         response = _typed(words, read_from, save, **options)
@@ -123,12 +123,12 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
 
 
 def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> Response | None:
-    """Call an operation, and show what it returned, or list the operations; None where nothing was answered."""
+    """Call an operation and show its result, or list the operations; return None if there was no answer."""
     for name in ("wsdl", "operation", "one_way"):
         if options.pop(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; with WSDL OPERATION they say it")
+            raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; leave it out with WSDL OPERATION")
     try:
-        import soapjms.zeep  # noqa: F401  # first, as it says which extra is missing
+        import soapjms.zeep  # noqa: F401  # first, as its error names the missing extra
         from soapjms.cli import typed_call
     except ImportError as error:
         raise click.UsageError(f"{error}") from None
@@ -167,7 +167,7 @@ def _raw(
     as_json: bool,
     **options: Any,
 ) -> Response | None:
-    """Send an envelope, and show the one that came back; None for a one-way message."""
+    """Send an envelope and show the answer; return None for a one-way message."""
     if envelope.isatty():
         raise click.UsageError("give a file with a SOAP envelope, or pipe one into standard input")
     octets = envelope.read()
@@ -198,10 +198,10 @@ def _client(
     text: bool,
     **place: Any,
 ) -> Iterator[Client]:
-    """Make a client; what is wrong with where the service is comes out before anybody is connected to."""
+    """Make a client; errors in the service's address are raised before connecting."""
     where, known = place_of(**place), read_names(names)
     if operation is not None and not isinstance(where, Port):
-        raise click.UsageError("--operation is of a WSDL; for a URI give --action")
+        raise click.UsageError("--operation is for a WSDL; for a URI give --action")
     edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
     with (
         opened(connection, where, known, properties, timeout) as open_connection,
@@ -218,11 +218,11 @@ def _client(
         yield client
 
 
-# What came back
+# The answer
 
 
 def show(response: Response, saved: list[Path]) -> None:
-    """Print the envelope, and beside it, on standard error, what else there is to say."""
+    """Print the envelope and, on standard error, the fault, findings, notes and attachments."""
     out = console()
     root = response.envelope.root
     if out.is_terminal:
@@ -235,7 +235,7 @@ def show(response: Response, saved: list[Path]) -> None:
 
 
 def show_lines(response: Response, saved: list[Path]) -> None:
-    """Print on standard error what there is to say beside the answer."""
+    """Print the fault, findings, notes and attachments on standard error."""
     beside = console(stderr=True)
     for line in _lines(response, saved):
         beside.print(visible(line), markup=False, soft_wrap=True)
@@ -254,7 +254,7 @@ def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
     for code, text in response.notes():
         yield f"note {code}: {text}"
     for number, part in enumerate(response.attachments):
-        where = f" in {saved[number]}" if saved else "; --save DIR writes it"
+        where = f" in {saved[number]}" if saved else "; --save DIR writes it to a file"
         yield f"attachment {part.content_id or number + 1}, {_type(part)}, {_size(part)} octets{where}"
 
 
@@ -279,13 +279,13 @@ def members(response: Response, saved: list[Path]) -> dict[str, Any]:
 
 
 def message_members(message: Message) -> dict[str, Any]:
-    """Return headers and properties as a capture record has them, without the body."""
+    """Return headers and properties in the form of a capture record, without the body."""
     record = to_members(Record(message=message, time=EPOCH))
     return {name: record[name] for name in MESSAGE_MEMBERS if name in record}
 
 
 def fault_members(fault: Fault) -> dict[str, str | None]:
-    """Return the JSON form of a fault; `blame` is whose mistake it says it was."""
+    """Return the JSON form of a fault; `blame` is the side that the fault holds responsible."""
     detail = None if fault.detail is None else serialize(fault.detail).decode()
     blame = fault.as_error().blame
     return {"code": fault.code, "subcode": fault.subcode, "blame": blame, "reason": fault.reason, "detail": detail}
@@ -296,7 +296,7 @@ def _type(part: Part) -> str:
 
 
 def _size(part: Part) -> int | None:
-    """Return the size of the content, None if it cannot be decoded."""
+    """Return the size of the content in octets, or None if it cannot be decoded."""
     try:
         return len(part.content)
     except InvalidAttachmentError:
@@ -304,7 +304,7 @@ def _size(part: Part) -> int | None:
 
 
 def save_parts(response: Response, folder: Path) -> list[Path]:
-    """Write the attachments to files that are named by their number and type, never by what the peer calls them."""
+    """Write the attachments to files named by number and type, never by the peer's names; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     saved = []
     for number, part in enumerate(response.attachments, 1):

@@ -1,4 +1,4 @@
-"""`soapjms capture`: record what passes a broker until told to end, and say what to do with it."""
+"""`soapjms capture`: record a broker's messages until told to stop, and print the command that judges them."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from soapjms.serving.runner import ending
 MIB: Final = 1 << 20
 FINDINGS_STATUS: Final = 1
 PROGRESS_POLL_SECONDS: Final = 0.5
-"""Seconds between two looks at how it goes."""
+"""Poll interval, in seconds, for the progress."""
 
 REPORT_SECONDS: Final = 60.0
-"""Seconds between two lines that say so, where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 COLLECT_AFTER: Final = 50_000
-"""Objects more than before after which Python looks for garbage; a few thousand messages that wait have as many."""
+"""Number of new objects after which Python collects garbage; a few thousand waiting messages have as many."""
 
 MAX_NAMED_FILES: Final = 3
-"""Files that are listed one by one."""
+"""Maximum number of files that are listed one by one."""
 
 WITHOUT_TYPES: Final = ", where all properties are strings (--amqp-port PORT for their types),"
 PROBE_TIMEOUT: Final = 3.0
 LEAVE_TIMEOUT: Final = 3.0
-BEHIND: Final = f"copies may be missing at the end: for {LEAVE_TIMEOUT:g} s none came, nor that of a message sent last"
+BEHIND: Final = f"copies may be missing at the end: for {LEAVE_TIMEOUT:g} s none came, not even that of a final probe"
 SETTINGS: Final = {each.name: each for each in TAPS.values()}
 
 
@@ -65,31 +65,31 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
     "--queue", "queues", multiple=True, metavar="NAME",
     help="Only requests to this queue or topic, and their answers; repeatable.  [default: all SOAP/JMS messages]",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Whatever passes, also what is no SOAP/JMS message.")
-@click.option("--source", metavar="TOPIC", help="Where the broker's copies are.  [default: as --setting has it]")
+@click.option("--all", "everything", is_flag=True, help="Record all messages, not only those of SOAP/JMS.")
+@click.option("--source", metavar="TOPIC", help="Topic with the broker's copies.  [default: that of --setting]")
 @click.option(
     "--topic", "topics", multiple=True, metavar="NAME",
     help="A topic to record too, as ActiveMQ copies queues only; repeatable.",
 )  # fmt: skip
 @click.option("--mask-property", multiple=True, metavar="NAME", help="Message property to hide; repeatable.")
 @click.option("--mask-element", multiple=True, metavar="NAME", help="Element to hide, by local name; repeatable.")
-@click.option("--mask-pattern", multiple=True, metavar="REGEX", help="What to hide in bodies; repeatable.")
+@click.option("--mask-pattern", multiple=True, metavar="REGEX", help="Text to hide in bodies; repeatable.")
 @click.option(
     "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
-    metavar="MIB", help="Size after which another file is begun.",
+    metavar="MIB", help="Size of a file after which another is begun.",
 )  # fmt: skip
 @click.option("--plain", is_flag=True, help="Do not compress.")
-@click.option("--for", "seconds", type=SECONDS, metavar="SECONDS", help="End after so long.")
+@click.option("--for", "seconds", type=SECONDS, metavar="SECONDS", help="End after this time.")
 @click.option("--no-check", is_flag=True, help="Do not check first whether the broker makes copies.")
 @click.option(
     "--amqp-port", type=click.IntRange(0, 65535), metavar="PORT",
-    help="Where a broker at a stomp: URL speaks AMQP, which keeps the types of properties; 0 to stay with STOMP.  "
-    "[default: look where it usually is]",
+    help="Port where a broker at a stomp: URL speaks AMQP, which keeps the types of properties; 0 to stay with STOMP.  "
+    "[default: try the usual port]",
 )  # fmt: skip
 @click.option(
-    "--setting", type=click.Choice(sorted(SETTINGS)), help="Only print what this broker has to be told."
+    "--setting", type=click.Choice(sorted(SETTINGS)), help="Only print the setting that this broker needs."
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="At the end print one JSON object instead of words.")
+@click.option("--json", "as_json", is_flag=True, help="At the end print one JSON object instead of text.")
 def command(
     connection: str | None,
     folder: Path,
@@ -106,12 +106,12 @@ def command(
     as_json: bool,
     **masks: tuple[str, ...],
 ) -> None:
-    """Record the messages that pass a broker, from outside: nobody who sends or receives notices, or waits.
+    """Record the messages that pass a broker, from outside: senders and receivers do not notice, and never wait.
 
-    The broker has to copy them to a topic; what it has to be told is printed if it does not, or by --setting. With a
+    The broker must copy them to a topic; if it does not, the setting that it needs is printed, as by --setting. With a
     stomp: URL the copies are read over AMQP if the broker speaks it too. Ends at Ctrl-C, SIGTERM or after --for.
 
-    Exit status: 0 ended as told, 1 something was dropped, not written or passed without connection, 2 usage, or no tap.
+    Exit status: 0 ended as told, 1 messages were dropped, not written or missed, 2 usage, or no tap at this broker.
     """
     if setting is not None:
         point = SETTINGS[setting]
@@ -137,16 +137,16 @@ def command(
                 _watch(capture, log, opened, stop, seconds)
             is_drained = True
             if opened.state is ConnectionState.CONNECTED and not no_check:
-                with suppress(BrokerError):  # it was lost just now, which the connection has noted
+                with suppress(BrokerError):  # the connection was lost just now, which is noted as a gap
                     is_drained = capture.is_drained(LEAVE_TIMEOUT)
     _report(capture, log, as_json, is_drained)
 
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """Have Python look for garbage less often, and not among what is there by now: messages do not refer in circles."""
+    """Let Python collect garbage less often, and only among new objects: messages have no reference cycles."""
     before = gc.get_threshold()
-    gc.collect()  # else garbage would stay, too
+    gc.collect()  # else present garbage would stay, too
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:
@@ -160,7 +160,7 @@ def _collecting_seldom() -> Iterator[None]:
 def _best_view(
     opened: Connection, url: str, source: Destination, point: TapPoint, port: int | None
 ) -> Iterator[Connection]:
-    """Give the broker's AMQP if there is such, and leave its STOMP; else what is open."""
+    """Yield a connection over the broker's AMQP, if it has any, and close that over STOMP; else the open connection."""
     if opened.capabilities.typed_properties and port is None:
         yield opened
         return
@@ -175,20 +175,20 @@ def _best_view(
 
 def _refuse(opened: Connection, point: TapPoint) -> None:
     click.echo(
-        f"Error: {opened.capabilities.broker} makes no copies: within {PROBE_TIMEOUT:g} s none came of a message sent "
-        f"to try. It has to be told. In {setting_of(point)}",
+        f"Error: {opened.capabilities.broker} makes no copies: within {PROBE_TIMEOUT:g} s no copy of a test message "
+        f"came. It needs a setting in {setting_of(point)}",
         err=True,
     )
     sys.exit(USAGE_STATUS)
 
 
 def setting_of(point: TapPoint) -> str:
-    """Say what a broker has to be told, and where."""
+    """Return the setting that a broker needs, with the file that it belongs in."""
     return f"{point.file}:\n\n{point.setting}"
 
 
 def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, seconds: float | None) -> None:
-    """Wait for the end, and show how it goes."""
+    """Wait for the end, and show the progress."""
     begun = monotonic()
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
@@ -216,7 +216,7 @@ SHOWN: Final = ("masked", "left out", "other", "dropped", "failed")
 
 
 def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) -> None:
-    """Say what came of it, and end with the status for that."""
+    """Print the result, and exit with its status."""
     command = replay_command(log.files)
     gaps = [[format_time(each.begun), each.ended and format_time(each.ended)] for each in capture.gaps]
     if as_json:
@@ -226,7 +226,7 @@ def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) 
     else:
         click.echo(_counts(capture))
         for begun, ended in gaps:
-            click.echo(f"not connected from {begun} to {ended or 'the end'}: what passed then is not there")
+            click.echo(f"not connected from {begun} to {ended or 'the end'}: messages of that time are missing")
         if not is_drained:
             click.echo(BEHIND)
         if command:
@@ -236,7 +236,7 @@ def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) 
 
 
 def replay_command(files: Sequence[Path]) -> str | None:
-    """Return the command that judges what was captured; None if nothing was."""
+    """Return the command that judges the captured messages; None if there are no files."""
     if len(files) > MAX_NAMED_FILES:
         files = [Path(f"{str(files[0]).rpartition('-')[0]}-*")]
     return shlex.join(["soapjms", "replay", *map(str, files), "--out", "report"]) if files else None

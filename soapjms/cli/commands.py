@@ -1,8 +1,7 @@
-"""The group of commands, and the table that says which module holds each.
+"""The group of commands, and the table of their modules.
 
-What several commands make their options of is here too: finite numbers, as `nan` and `inf` are numbers to Python, times
-that can be waited for, groups of options. A command itself belongs in a module of its own, which is imported when it is
-run.
+Shared parts of options are here too: ranges of finite numbers, since `nan` and `inf` are numbers to Python, waiting
+times, and groups of options. Each command belongs in a module of its own, which is imported when the command is run.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and the line that --help says about it without importing it."""
+    """The module of a command, and its line in --help, which is shown without importing the module."""
 
     module: str
     help: str
@@ -43,22 +42,22 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "soapjms.cli.bridge", "Let HTTP clients reach services over JMS; serve a WSGI application over JMS."
     ),
     "broker": CommandEntry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
-    "call": CommandEntry("soapjms.cli.call", "Call a service and print what it answers."),
-    "capture": CommandEntry("soapjms.cli.capture", "Record what passes a broker, from outside."),
-    "doctor": CommandEntry("soapjms.cli.doctor", "Look for what is in the way of a call."),
-    "explain": CommandEntry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
-    "generate": CommandEntry("soapjms.cli.generate", "Write capture logs of any size, with breaches at known rates."),
+    "call": CommandEntry("soapjms.cli.call", "Call a service and print its answer."),
+    "capture": CommandEntry("soapjms.cli.capture", "Record the messages that pass a broker, from outside."),
+    "doctor": CommandEntry("soapjms.cli.doctor", "Look for problems that would make a call fail."),
+    "explain": CommandEntry("soapjms.cli.explain", "Show the effective binding properties, and where each comes from."),
+    "generate": CommandEntry("soapjms.cli.generate", "Write capture logs of any size, with violations at known rates."),
     "replay": CommandEntry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "report": CommandEntry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
-    "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
-    "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "End a durable subscription for good."),
-    "uri": CommandEntry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
-    "wsdl": CommandEntry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
+    "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to stop."),
+    "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "Delete a durable subscription."),
+    "uri": CommandEntry("soapjms.cli.uri", "Show the meaning of a jms: URI and its errors."),
+    "wsdl": CommandEntry("soapjms.cli.wsdl", "Show the meaning of a WSDL for SOAP/JMS, check it, add a port to it."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when that command is run, so that --help is quick."""
+    """A group that imports a command's module only when the command is run, so that --help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands by name."""
@@ -72,7 +71,7 @@ class LazyGroup(click.Group):
         try:
             command = import_module(entry.module).command
         except ImportError as error:
-            if error.name is None:  # one of ours, which says what to do
+            if error.name is None:  # one of our own errors, which says what to do
                 raise click.UsageError(str(error)) from None
             package = (error.name or "").split(".")[0]
             if package in ("soapjms", "brokers"):
@@ -84,7 +83,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called; of one that is not there say which was perhaps meant."""
+        """Find the command that is called; for an unknown name, suggest a similar one."""
         near = [] if args[0] in COMMANDS else get_close_matches(args[0], COMMANDS, n=1)
         if near:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
@@ -99,7 +98,7 @@ class LazyGroup(click.Group):
                 yield command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C ends it with a status of its own, as 1 says that something was found."""
+        """Run a command. Ctrl-C ends it with a separate status, as 1 stands for findings."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -107,7 +106,7 @@ class LazyGroup(click.Group):
             ctx.exit(INTERRUPTED_STATUS)
         except click.ClickException as error:
             raise _without_logins(error) from None
-        except (BrokenPipeError, click.exceptions.Exit, click.Abort):  # click has its ways
+        except (BrokenPipeError, click.exceptions.Exit, click.Abort):  # handled by click
             raise
         except Exception as error:
             click.echo(_traceback(error) if DEBUG in ctx.meta else f"Error: {_message(error)}", err=True)
@@ -120,20 +119,20 @@ class LazyGroup(click.Group):
 
 
 def _without_logins(error: click.ClickException) -> click.ClickException:
-    """Return what click says of a word that it did not expect, which may be a URL with a password, without that."""
+    """Return click's error without logins: it may quote an unexpected argument that is a URL with a password."""
     said = error.format_message()
     text = without_logins(said)
     return error if text == said else click.UsageError(text, getattr(error, "ctx", None))
 
 
 def _message(error: Exception) -> str:
-    """Say what went wrong in one line; what nobody expected with its kind, and how to see where."""
+    """Describe an error in one line; for an unexpected one, add its class and how to see its place."""
     text = visible(without_logins(str(error)))
     if isinstance(error, CallTimeoutError):
-        return f"{text}; soapjms doctor --uri URI sees whether anybody serves there"
+        return f"{text}; soapjms doctor --uri URI checks whether a service listens there"
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
         return text
-    return f"{type(error).__name__}: {text}\nThis is a mistake in soapjms. With --debug it shows where."
+    return f"{type(error).__name__}: {text}\nThis is a bug in soapjms. --debug shows where it happened."
 
 
 def _traceback(error: Exception) -> str:
@@ -157,7 +156,7 @@ def _version() -> str:
 def soapjms(ctx: click.Context, config: str | None) -> None:
     """SOAP over JMS 1.0 for Python: call, serve, capture, and replay for conformance.
 
-    An option is given as a flag, else as a variable SOAPJMS_COMMAND_OPTION, else in a TOML file.
+    An option's value comes from its flag, else from a variable SOAPJMS_COMMAND_OPTION, else from a TOML file.
     """
     group = ctx.command
     assert isinstance(group, LazyGroup)
@@ -174,17 +173,17 @@ soapjms.params.append(DebugOption())
 
 
 MAX_WAIT_SECONDS: Final = 365 * 86400
-"""Seconds that a command may wait for anything: a year."""
+"""Maximum number of seconds in an option for a waiting time: a year."""
 
 
 class Range(click.FloatRange):
-    """A range of finite numbers. NaN is smaller than no bound and larger than none, so click lets it through."""
+    """A range of finite numbers. NaN is neither below nor above any bound, so click alone would accept it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -193,7 +192,7 @@ AT_LEAST_ONE: Final = click.IntRange(min=1)
 
 
 def grouped(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Make a decorator that gives a command several options, in their order."""
+    """Make a decorator that adds several options to a command, in order."""
 
     def add(function: F) -> F:
         for each in reversed(options):

@@ -1,7 +1,7 @@
-"""Where options come from: flags, then the environment, then `soapjms.toml`. And `--debug`, which every command has.
+"""The sources of options: flags, then the environment, then `soapjms.toml`. And `--debug`, which every command has.
 
-`equip` goes once through the options of a command, so that no command says any of it itself. Names that no option
-has are told, with the one that was perhaps meant.
+`equip` adds these to the options of a command, so that no command has to do so itself. Unknown names are reported,
+together with a similar name that was perhaps meant.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ FILE: Final = "soapjms.toml"
 MAX_FILE_OCTETS: Final = 1 << 20
 PREFIX: Final = "SOAPJMS"
 DEBUG: Final = "soapjms.debug"
-"""Under which the context of click knows whether `--debug` was given."""
+"""Key in click's context for whether `--debug` was given."""
 
 DEBUG_VARIABLE: Final = f"{PREFIX}_DEBUG"
 CONFIG_VARIABLE: Final = f"{PREFIX}_CONFIG"
 NOT_OURS: Final = f"{PREFIX}_TEST_"
-"""How variables begin that tests have for themselves."""
+"""Prefix of variables that only tests use."""
 
 MAX_UNKNOWN_NAMES: Final = 20
-"""Unknown variables that are told; each is compared with all that there are."""
+"""Maximum number of unknown variables that are reported; each is compared with all known ones."""
 
 OUR_LOGS: Final = ("soapjms", "brokers")
-"""What other libraries log may hold a password."""
+"""The loggers that `--debug` shows: other libraries may log passwords."""
 
 SHARED: Final = frozenset({"connection", "names", "profile"})
-"""Options that mean the same to every command that has them, so that they may be said once for all of them."""
+"""Options with the same meaning in every command that has them, so that they can be set once for all commands."""
 
 
 def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -48,7 +48,7 @@ def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None
 
 
 def show_debug() -> list[Callable[[], None]]:
-    """Write all that our log has to standard error, tracebacks too; return what ends that."""
+    """Write our whole log to standard error, tracebacks included; return functions that end that."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     ends: list[Callable[[], None]] = []
@@ -61,12 +61,12 @@ def show_debug() -> list[Callable[[], None]]:
 
 
 def is_debug() -> bool:
-    """Say whether `--debug` was given to the command that runs."""
+    """Say whether `--debug` was given to the running command."""
     return DEBUG in click.get_current_context().meta
 
 
 def _end_debug(ours: logging.Logger, level: int, handler: logging.Handler) -> None:
-    """Leave the log as it was, for a program that runs a command within itself."""
+    """Restore the logger, for a program that runs a command in its own process."""
     ours.setLevel(level)
     ours.removeHandler(handler)
 
@@ -82,17 +82,17 @@ class DebugOption(click.Option):
             expose_value=False,
             callback=_note_debug,
             envvar=DEBUG_VARIABLE,
-            help="Show the log, and where in the program an error is from.",
+            help="Show the log, and where in the program an error occurred.",
         )
 
 
 def equip(command: click.Command, path: tuple[str, ...]) -> click.Command:
-    """Give a command, and those below it, `--debug`, and each option its environment variables. Idempotent.
+    """Add `--debug` to a command and those below it, and environment variables to each option. Idempotent.
 
-    They are `SOAPJMS_COMMAND_OPTION`, and for options of `SHARED` also `SOAPJMS_OPTION`, which loses.
+    The variables are `SOAPJMS_COMMAND_OPTION` and, for options of `SHARED` and with lower precedence, `SOAPJMS_OPTION`.
 
     Args:
-        command: a command as its module has it.
+        command: the command as its module defines it.
         path: the words by which it is called.
     """
     if isinstance(command, click.Group):
@@ -127,7 +127,7 @@ def _variables(option: click.Option, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def variables_of(command: click.Command) -> Iterator[str]:
-    """Yield the variables of a command that is equipped, and of those below it."""
+    """Yield the variables of an equipped command, and of those below it."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             yield from variables_of(each)
@@ -137,11 +137,11 @@ def variables_of(command: click.Command) -> Iterator[str]:
 
 
 def unknown_variables(environment: Iterable[str], commands: Iterable[click.Command]) -> Iterator[str]:
-    """Say of each variable `SOAPJMS_…` that no option has it, and which one was perhaps meant; a line for each.
+    """Yield a line for each variable `SOAPJMS_…` that belongs to no option, with one that was perhaps meant.
 
     Args:
         environment: the names of all variables.
-        commands: all, equipped; asked for one by one until each variable has an option.
+        commands: all commands, equipped; taken one by one until each variable has an option.
     """
     known = {DEBUG_VARIABLE, CONFIG_VARIABLE, *(f"{PREFIX}_{each}".upper() for each in SHARED)}
     given = {each for each in environment if each.startswith(f"{PREFIX}_") and not each.startswith(NOT_OURS)}
@@ -153,23 +153,23 @@ def unknown_variables(environment: Iterable[str], commands: Iterable[click.Comma
     for name in sorted(given - known)[:MAX_UNKNOWN_NAMES]:
         near = get_close_matches(name[begin:], sorted(each[begin:] for each in known), n=1)
         meant = f"perhaps {PREFIX}_{near[0]} was meant" if near else f"options are {PREFIX}_COMMAND_OPTION"
-        yield f"the variable {name} is of no option and counts for nothing; {meant}"
+        yield f"the variable {name} belongs to no option and has no effect; {meant}"
 
 
 # The file
 
 
 def read_defaults(path: str | None, command: click.Command, name: str, known: list[str]) -> Mapping[str, Any]:
-    """Read what a configuration file says for a command, as click's `default_map` has it.
+    """Read a configuration file's values for a command, in the form of click's `default_map`.
 
     Args:
-        path: of the file; None for `soapjms.toml` of the working directory, if there is one, and it is the user's own.
+        path: the file; None for `soapjms.toml` in the working directory, if it exists and is the user's own.
         command: the command that is to run.
         name: the word by which it is called.
         known: the names of all commands.
 
     Raises:
-        click.UsageError: the file cannot be read, or says something that no option is called.
+        click.UsageError: the file cannot be read, or has a name that is not an option's.
     """
     if path is None and not Path(FILE).is_file():
         return {}
@@ -194,15 +194,15 @@ def _read(path: str, *, is_named: bool) -> dict[str, Any]:
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except RecursionError:
-        raise click.UsageError(f"{path} is no TOML that can be read: it is nested too deep") from None
+        raise click.UsageError(f"{path} cannot be read as TOML: it is nested too deep") from None
     except ValueError as error:
-        raise click.UsageError(f"{path} is no TOML: {error}") from None
+        raise click.UsageError(f"{path} cannot be read as TOML: {error}") from None
 
 
 def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: str) -> dict[str, Any]:
     """Translate the names that users know to those of the command's parameters."""
     if not isinstance(said, dict):
-        raise click.UsageError(f"{place} is {_seen(said)}; it is a table")
+        raise click.UsageError(f"{place} must be a table, got {_seen(said)}")
     if isinstance(command, click.Group):
         _refuse_unknown(place, said, command.commands, "command")
         return {
@@ -216,16 +216,16 @@ def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: 
 
 
 def _value(option: click.Option, value: Any, place: str) -> Any:
-    """Return a value as click takes it: a list for an option that may be repeated, else one of TOML's scalars."""
+    """Return a value in the form that click takes: a list for a repeatable option, else one of TOML's scalars."""
     values = value if isinstance(value, list) and option.multiple else [value]
     if not all(isinstance(each, str | int | float) for each in values):
         wanted = "text, a number, true or false" + ", or a list of these" * option.multiple
-        raise click.UsageError(f"{place}: {_key(option)} is {_seen(value)}; it is {wanted}")
+        raise click.UsageError(f"{place}: {_key(option)} must be {wanted}, got {_seen(value)}")
     return values if option.multiple else value
 
 
 def _seen(value: Any) -> str:
-    """Show a value; of a text only that it is one, as it may be a URL with a password."""
+    """Describe a value, without the content of a text, which may be a URL with a password."""
     if isinstance(value, list):
         return f"[{', '.join(map(_seen, value))}]"
     return "text" if isinstance(value, str) else "a table" if isinstance(value, dict) else repr(value)
@@ -236,4 +236,4 @@ def _refuse_unknown(place: str, said: Any, known: Any, what: str) -> None:
         listed = ", ".join(sorted(known))
         near = get_close_matches(unknown[0], list(known), n=1)
         meant = f"; perhaps {near[0]!r} was meant" if near else ""
-        raise click.UsageError(f"{place}: {unknown[0]!r} is no {what}; there are: {listed}{meant}")
+        raise click.UsageError(f"{place}: {unknown[0]!r} is not a known {what}; known are: {listed}{meant}")

@@ -1,4 +1,4 @@
-"""How commands that talk to a broker find it: the options, the connection, the service's address."""
+"""Shared parts of commands that talk to a broker: the options, the connection, the service's address."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ CONNECTION_OPTION: Final = click.option(
 )
 TIMEOUT_OPTION: Final = click.option(
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
-    metavar="SECONDS", help="How long to wait for the connection, and for an answer.",
+    metavar="SECONDS", help="How long to wait for the connection, and then for an answer.",
 )  # fmt: skip
 
 NAMES_OPTION: Final = click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
 SET_OPTION: Final = click.option(
     "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property: it wins over URI and WSDL; repeatable.",
+    help="A binding property; overrides URI and WSDL; repeatable.",
 )  # fmt: skip
 
 
 def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
-    """Add the options that say where a service is; `place_of` and `read_names` take them."""
+    """Add the options for a service's address; `place_of` and `read_names` take their values."""
     return grouped(
-        click.option("--uri", metavar="URI", help="Where the service is: a jms: URI."),
-        click.option("--wsdl", metavar="FILE", help="Or a WSDL that says it."),
+        click.option("--uri", metavar="URI", help="Address of the service: a jms: URI."),
+        click.option("--wsdl", metavar="FILE", help="Or a WSDL with the address."),
         click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
         ALLOW_OPTION,
         NAMES_OPTION,
@@ -43,10 +43,10 @@ def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> 
 
 
 def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[str, ...] = ()) -> str | Port:
-    """Return where the service is: the URI, or a port of the WSDL.
+    """Return the service's address: the URI, or a port of the WSDL.
 
     Raises:
-        click.UsageError: both or none is given, or a port of a URI.
+        click.UsageError: both or neither is given, or --port with a URI.
         InvalidWsdlError, UsageError: the WSDL or the port cannot be used.
     """
     if (uri is None) == (wsdl is None):
@@ -60,10 +60,10 @@ def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[s
 
 
 def read_names(path: str | None) -> Names | None:
-    """Read JNDI names: of a `.toml` file as TOML, of another as `jndi.properties`.
+    """Read JNDI names: from a `.toml` file as TOML, from any other as `jndi.properties`.
 
     Raises:
-        OSError, NamingError: it cannot be read.
+        OSError, NamingError: the file cannot be read.
     """
     return None if path is None else Names.from_file(path)
 
@@ -71,11 +71,11 @@ def read_names(path: str | None) -> Names | None:
 def opened(
     url: str | None, place: str | Port, names: Names | None, properties: Mapping[str, Any], timeout: float
 ) -> Connection:
-    """Connect to the URL, or without one to where the JNDI names lead.
+    """Connect to the URL or, without one, to the broker that the JNDI names lead to.
 
     Raises:
         click.UsageError: neither is given.
-        UsageError, BrokerError: the URL cannot be read; nobody answers there. No message repeats a password.
+        UsageError, BrokerError: the URL cannot be read, or no broker answers. The error text repeats no password.
     """
     if url is not None:
         return connect_url(url, timeout)

@@ -1,4 +1,4 @@
-"""`soapjms doctor`: look for what is in the way of a call, and say what mends it."""
+"""`soapjms doctor`: look for problems that would make a call fail, and say how to fix them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ WIDTH: Final = max(len(each.name) for each in CHECKS)
 @SET_OPTION
 @click.option(
     "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
-    type=click.Path(path_type=Path), help="Folder where captures are to be written.",
+    type=click.Path(path_type=Path), help="Folder for captures, checked for write access.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
-    metavar="SECONDS", help="How long anything at the broker may take.",
+    metavar="SECONDS", help="How long each step at the broker may take.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
@@ -44,12 +44,12 @@ def command(
     as_json: bool,
     **place: Any,
 ) -> None:
-    """Check this machine, and the way to the broker and the service, the cheap things first.
+    """Check this machine, and the way to the broker and the service, cheap checks first.
 
-    Nothing is sent to the service, and no message is taken from its queue. What failed comes with the command that
-    mends it and the page of the documentation that says more.
+    Nothing is sent to the service, and no message is taken from its queue. Each failed check shows the command that
+    fixes the problem and the page of the documentation about it.
 
-    Exit status: 0 nothing failed, 1 something did, 2 usage.
+    Exit status: 0 no check failed, 1 a check failed, 2 usage.
     """
     where = None if (place["uri"], place["wsdl"]) == (None, None) else place_of(**place)
     found = []
@@ -69,7 +69,7 @@ def members(finding: Finding) -> dict[str, str | None]:
 
 
 def show(finding: Finding, out: Console) -> None:
-    """Print a line of what was found, and one of what mends it."""
+    """Print a line with the finding, and one that says how to fix it."""
     outcome = (f"{finding.outcome:<7} ", STYLES[finding.outcome])
     out.print(Text.assemble(outcome, (f"{finding.check:<{WIDTH}}", "bold"), f"  {finding.text}"), soft_wrap=True)
     if finding.hint is not None:

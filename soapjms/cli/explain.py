@@ -1,4 +1,4 @@
-"""`soapjms explain`: say which binding properties count for a port or a URI, and where each comes from."""
+"""`soapjms explain`: show the effective binding properties of a port or a URI, and where each comes from."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from soapjms.wsdl import read_wsdl
 @click.option("--port", metavar="PORT", help="Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]")
 @click.option(
     "--set", "given", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="What a program would set: it wins over all else; repeatable.",
+    help="A property as a program would set it; overrides all else; repeatable.",
 )  # fmt: skip
 @JSON_OPTION
 @ALLOW_OPTION
 def command(target: str, port: str | None, given: dict[str, str], as_json: bool, allow: tuple[str, ...]) -> None:
     """Print each effective binding property, its origin, and what it overrides.
 
-    The origins, the strongest first: environment (--set), uri, port, service, binding, default. What looks like a
-    secret is shown as ***.
+    The origins, the strongest first: environment (--set), uri, port, service, binding, default. Values that look like
+    secrets are shown as ***.
 
-    Exit status: 0, or 2 if something is not as it must be.
+    Exit status: 0, or 2 if an argument is wrong or the WSDL or URI is invalid.
     """
     if target[:4].lower() == "jms:":
         if port is not None:
@@ -53,7 +53,7 @@ def command(target: str, port: str | None, given: dict[str, str], as_json: bool,
 
 
 def members(effective: Effective) -> dict[str, dict[str, Any]]:
-    """Return the JSON form: value, origin, and the values that do not count; one that is ignored has no value."""
+    """Return the JSON form: value, origin, and overridden values; a property that is ignored has no value."""
     said: dict[str, dict[str, Any]] = dict(property_members(effective))
     for name, each in said.items():
         each["overridden"] = overridden_members(effective, name)

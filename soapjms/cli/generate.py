@@ -1,4 +1,4 @@
-"""`soapjms generate`: write capture logs of any size, with breaches at known rates and their labels."""
+"""`soapjms generate`: write capture logs of any size, with labelled violations at known rates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _shares(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
         try:
             shares[name] = float(share)
         except ValueError:
-            raise click.BadParameter(f"{each!r} is not NAME=SHARE, such as charset=0.01") from None
+            raise click.BadParameter(f"a rate must be NAME=SHARE, such as charset=0.01, got {each!r}") from None
     return shares
 
 
@@ -48,50 +48,50 @@ def _list(as_json: bool) -> None:
 
 @click.command("generate")
 @click.argument("out", metavar="DIR", required=False)
-@click.option("--messages", "-n", type=click.IntRange(0), metavar="N", help="How many messages.")
+@click.option("--messages", "-n", type=click.IntRange(0), metavar="N", help="Number of messages.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes another log.")
-@click.option("--form", type=click.Choice(FORMS), default="jsonl", show_default=True, help="Of the logs.")
+@click.option("--form", type=click.Choice(FORMS), default="jsonl", show_default=True, help="Format of the logs.")
 @click.option(
     "--profile", type=click.Choice(sorted(EDITIONS)), default=DEFAULT_PROFILE.name, show_default=True,
-    help="Edition of the specification that clean traffic keeps and labels are by.",
+    help="Edition of the specification that valid traffic follows and labels refer to.",
 )  # fmt: skip
 @click.option(
     "--broken", type=Range(0, 1), default=BROKEN, show_default=True, metavar="SHARE",
-    help="Share of exchanges that break something, spread over all violations without a --rate.",
+    help="Share of exchanges with a violation, spread over all violations without a --rate.",
 )  # fmt: skip
 @click.option(
     "--rate", "rates", multiple=True, callback=_shares, metavar="NAME=SHARE",
-    help="Share of exchanges for one violation; repeatable.",
+    help="Share of exchanges with one violation; repeatable.",
 )  # fmt: skip
 @click.option("--queues", type=click.IntRange(1), default=20, show_default=True, help="Number of destinations.")
 @click.option(
     "--skew", type=Range(0, 1), default=0.0, metavar="SHARE",
     help="Share of exchanges that go to the first destination.  [default: an even spread]",
 )  # fmt: skip
-@click.option("--pace", type=float, default=PACE, show_default=True, help="Messages in a second of the log's time.")
+@click.option("--pace", type=float, default=PACE, show_default=True, help="Messages per second of the log's time.")
 @click.option(
     "--disorder", type=float, default=DISORDER, show_default=True, metavar="SECONDS",
-    help="By how much a line may stand later than its time says.",
+    help="By how much a line may come later in the log than its time says.",
 )  # fmt: skip
 @click.option(
     "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
-    metavar="MIB", help="Size after which another file is begun.",
+    metavar="MIB", help="Size of a file after which another is begun.",
 )  # fmt: skip
 @click.option("--list", "is_list", is_flag=True, help="List the violations and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print expected.json instead of words.")
+@click.option("--json", "as_json", is_flag=True, help="Print expected.json instead of text.")
 def command(out: str | None, messages: int | None, rotate: float, is_list: bool, as_json: bool, **terms: Any) -> None:
-    """Write capture logs as real traffic makes them, of any size, with breaches of the specification at known rates.
+    """Write capture logs of any size that resemble real traffic, with violations of the specification at known rates.
 
     DIR, a new folder, gets logs/, labels.jsonl (which message breaks which assertion) and expected.json (what a replay
-    has to find). The same options write the same octets.
+    must find). The same options write the same octets.
 
-    Exit status: 0, or 2 if an option is not as it must be, or DIR cannot be written.
+    Exit status: 0, or 2 if an option is wrong, or DIR cannot be written.
     """
     if is_list:
         _list(as_json)
         return
     if out is None or messages is None:
-        raise click.UsageError("give DIR, a new folder, and --messages, how many")
+        raise click.UsageError("give DIR, a new folder, and --messages, the number of messages")
     begun = monotonic()
     try:
         with progress() as tell:
@@ -114,6 +114,6 @@ def _said(out: str, made: Generated, seconds: float) -> str:
     broken = sum(members["violations"].values())
     return (
         f"{members['messages']} messages in {members['records']} records, {len(made.files)} files of "
-        f"{octets / MIB:.1f} MiB, {broken} exchanges that break something; {members['messages'] / seconds:.0f} "
-        f"messages a second\nsoapjms replay {out}/logs --out report --profile {members['profile']}"
+        f"{octets / MIB:.1f} MiB, {broken} exchanges with violations; {members['messages'] / seconds:.0f} "
+        f"messages per second\nsoapjms replay {out}/logs --out report --profile {members['profile']}"
     )

@@ -1,6 +1,6 @@
-"""How far long work is: a bar on a terminal; where there is none, a line now and then.
+"""The progress of long work: a bar on a terminal, else a line now and then.
 
-Both are on standard error, as what a command finds is on standard output.
+Both go to standard error, as the results of a command go to standard output.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from soapjms.protocol.uri import visible
 Show: TypeAlias = Callable[[str], None]
 
 REPORT_SECONDS: Final = 30.0
-"""Seconds between two lines where there is no terminal: what takes less has none."""
+"""Seconds between two lines without a terminal; shorter work has none."""
 
 
 @contextmanager
 def progress(every: float = REPORT_SECONDS) -> Iterator[Show]:
-    """Show within the block what was told last.
+    """Yield a function that shows a text until the next one, or the end of the block.
 
-    Of a `Phase` with a total a terminal has a bar, the part that is done, and about how long the rest takes; of any
-    other text something that turns.
+    For a `Phase` with a total, a terminal shows a bar, the share that is done, and an estimate of the time left; for
+    any other text, a spinner.
     """
     terminal = console(stderr=True)
     if terminal.is_terminal:
@@ -51,7 +51,7 @@ def progress(every: float = REPORT_SECONDS) -> Iterator[Show]:
 
 
 class _IfKnown(ProgressColumn):
-    """A column for work of which it is known how much there is."""
+    """A column for work whose total is known."""
 
     def __init__(self, column: ProgressColumn) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def _on_terminal(bars: Progress) -> Show:
     def show(text: str) -> None:
         phase, before = _phase(text), bars.tasks[0]
         if phase.total != before.total or phase.done < before.completed:
-            bars.reset(task, total=phase.total)  # other work: how fast the last went says nothing of it
+            bars.reset(task, total=phase.total)  # other work: its speed has nothing to do with the last one's
         bars.update(task, description=escape(visible(text)), completed=phase.done, total=phase.total)
 
     return show

@@ -1,6 +1,6 @@
-"""`soapjms replay`: judge capture logs, once or with `--follow` until told to end, and show the result.
+"""`soapjms replay`: judge capture logs, once or with `--follow` until told to stop, and show the result.
 
-Judging, pairing and counting are in `soapjms.replay`; here are the options and the words on the terminal.
+Judging, pairing and counting are in `soapjms.replay`; this module has the options and the terminal output.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LONGEST: Final = timedelta(days=3650).total_seconds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """What to follow, and the options that were given for that."""
+    """The folder to follow, and the given options of following."""
 
     folder: str
     options: dict[str, Any]
@@ -50,7 +50,7 @@ class Follow:
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> timedelta | None:
     if value is not None and not 0 <= value <= LONGEST:  # NaN is neither
-        raise click.BadParameter(f"{value:g}; it must be 0 to {LONGEST:g} seconds")
+        raise click.BadParameter(f"the time must be 0 to {LONGEST:g} seconds, got {value:g}")
     return None if value is None else timedelta(seconds=value)
 
 
@@ -60,31 +60,31 @@ def _seconds_option(name: str, text: str) -> Callable[[F], F]:
 
 OPTIONS: Final = (
     click.option("--follow", metavar="DIR", help="Folder whose logs are judged as they are written, on Spark."),
-    _seconds_option("--until-idle", "Follow until nothing new came for so long.  [default: until told to end]"),
+    _seconds_option("--until-idle", "Follow until nothing new came for this time.  [default: until told to stop]"),
     _seconds_option(
         "--disorder",
         "Follow: how much later than its time a record may come; later ones are kept under late/.  [default: 60]",
     ),
     _seconds_option(
-        "--remember", "Follow: how long a call is held after its last record.  [default: the window, at the least]"
+        "--remember", "Follow: how long a call is held after its last record.  [default: the window or longer]"
     ),
-    _seconds_option("--every", "Follow: how often to look for something new.  [default: 5]"),
+    _seconds_option("--every", "Follow: how often to look for new records.  [default: 5]"),
     click.option(
-        "--checkpoint", metavar="DIR", help="Follow: where to keep what is needed to go on.  [default: OUT.checkpoint]"
+        "--checkpoint", metavar="DIR", help="Follow: folder with the state needed to resume.  [default: OUT.checkpoint]"
     ),
 )
 
 
 def follow_options(command: F) -> F:
-    """Give a command the options of following."""
+    """Add the options of following to a command."""
     return reduce(lambda made, option: option(made), reversed(OPTIONS), command)
 
 
 def take_follow(options: dict[str, Any]) -> Follow | None:
-    """Take the options of following out of a command's; None without --follow.
+    """Take the options of following out of a command's options; return None without --follow.
 
     Raises:
-        click.UsageError: there are others of them without it.
+        click.UsageError: one of the others is given without --follow.
     """
     folder = options.pop("follow")
     given = {name: value for name in NAMES if (value := options.pop(name)) is not None}
@@ -94,7 +94,7 @@ def take_follow(options: dict[str, Any]) -> Follow | None:
 
 
 def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary:
-    """Follow logs until told to end, with a line on standard error for each step.
+    """Follow logs until told to stop, with a line on standard error for each step.
 
     Raises:
         SparkMissingError: PySpark is not installed.
@@ -112,9 +112,9 @@ def _say(text: str) -> None:
 
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
-GONE_ON: Final = "What was judged is kept: started again, it goes on."
+GONE_ON: Final = "Finished verdicts are kept; start the command again to resume."
 VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
-"""The verdicts that are written otherwise than they are called."""
+"""Printed texts of verdicts that differ from their names."""
 COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
 
 
@@ -123,26 +123,26 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     for each in values:
         name, equals, value = each.partition("=")
         if not equals or not name.strip():
-            raise click.BadParameter(f"{each!r} is not NAME=VALUE, such as spark.driver.memory=2g")
+            raise click.BadParameter(f"a setting must be NAME=VALUE, such as spark.driver.memory=2g, got {each!r}")
         settings[name.strip()] = value
     return settings
 
 
 def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timedelta:
     if not 0 < seconds <= MAX_WINDOW:  # NaN is neither
-        raise click.BadParameter(f"{seconds:g}; it must be more than 0 and at most {MAX_WINDOW:g} seconds")
+        raise click.BadParameter(f"the window must be more than 0 and at most {MAX_WINDOW:g} seconds, got {seconds:g}")
     return timedelta(seconds=seconds)
 
 
 @click.command("replay")
 @click.argument("logs", metavar="[LOG...]", nargs=-1)
-@click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; an earlier run's is replaced.")
+@click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; replaces an earlier run's.")
 @click.option(
     "--profile",
     type=click.Choice([*sorted(PROFILES), AUTO]),
     default=DEFAULT_PROFILE.name,
     show_default=True,
-    help="Edition of the specification to judge by; auto: that of the WSDL, else of most faults in the logs.",
+    help="Edition of the specification to judge by; auto: that of the WSDL, else that of most faults in the logs.",
 )
 @click.option("--local", is_flag=True, help="Run in this process, without Spark or Java. The results are the same.")
 @click.option(
@@ -159,21 +159,21 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "wsdls",
     multiple=True,
     metavar="FILE",
-    help="WSDL whose SOAP/JMS ports the senders used: each is held against what went to its address; repeatable.",
+    help="WSDL whose SOAP/JMS ports the senders used; each is compared with the messages to its address; repeatable.",
 )
 @click.option(
     "--port",
     "ports",
     multiple=True,
     metavar="NAME",
-    help="Port of the WSDL, or SERVICE/PORT; repeatable.  [default: all that are SOAP/JMS]",
+    help="Port of the WSDL, or SERVICE/PORT; repeatable.  [default: all SOAP/JMS ports]",
 )
 @click.option(
     "--uri",
     "uris",
     multiple=True,
     metavar="URI",
-    help="jms: URI that senders used, held against what went to its destination; repeatable.",
+    help="jms: URI that senders used; compared with the messages to its destination; repeatable.",
 )
 @click.option(
     "--set",
@@ -181,7 +181,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     multiple=True,
     callback=settings,
     metavar="NAME=VALUE",
-    help="What the senders' programs set: it wins over WSDL and URI; repeatable.",
+    help="A property that the senders' programs set; overrides WSDL and URI; repeatable.",
 )
 @ALLOW_OPTION
 @click.option(
@@ -209,20 +209,20 @@ def command(
 ) -> None:
     """Judge every exchange in capture logs for conformance.
 
-    LOG is a file, a folder (its .jsonl, .jsonl.gz and .parquet, recursively), a glob, or on Spark a URI that Hadoop
-    knows, such as hdfs://host/folder or s3a://bucket/folder. DIR gets summary.json, verdicts/,
-    rejected/, report.html and junit.xml.
+    LOG is a file, a folder (its .jsonl, .jsonl.gz and .parquet files, recursively), a glob or, on Spark, a URI that
+    Hadoop supports, such as hdfs://host/folder or s3a://bucket/folder. DIR gets summary.json, verdicts/, rejected/,
+    report.html and junit.xml.
 
-    With --follow the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
-    written anew each minute and at the end. Started again, it goes on. Late records are counted and listed; they are
-    not judged, and do not change the exit status.
+    With --follow, the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
+    rewritten every minute and at the end. The same command resumes after a stop. Late records are counted and listed;
+    they are not judged, and do not change the exit status.
 
-    With --wsdl and --uri it is also judged whether what the senders were given reached their messages, and which source
-    of a property counted. Each address is held against the messages that went to it, and no others: by the requestURI,
-    else by JMSDestination; among several services at one address by targetService.
+    With --wsdl and --uri, the replay also judges whether the senders' settings reached their messages, and which source
+    of a property counted. Each address is compared only with the messages that went to it: by the requestURI, else by
+    JMSDestination; several services at one address are told apart by targetService.
 
     Exit status: 0 nothing failed, or there was nothing to judge, 1 failed verdicts or rejected records, 2 usage, or no
-    input that can be read, 130 interrupted: nothing was written.
+    readable input, 130 interrupted: nothing was written.
     """
     follow = take_follow(terms)
     if bool(logs) is (follow is not None):
@@ -254,20 +254,20 @@ def _replay(logs: tuple[str, ...], out: str, profile: str, local: bool, terms: M
 def _senders(
     wsdls: tuple[str, ...], ports: tuple[str, ...], uris: tuple[str, ...], allow: tuple[str, ...]
 ) -> list[Description | Port | str]:
-    """Read WSDLs: the ports asked for, or the WSDLs as a whole; URIs stay as they are."""
+    """Read the WSDLs; return the requested ports, or the WSDLs as a whole, followed by the URIs."""
     if ports and len(wsdls) != 1:
-        raise UsageError(f"--port is for one --wsdl, and there {'are several' if wsdls else 'is none'}")
+        raise UsageError(f"--port needs exactly one --wsdl, got {'several' if wsdls else 'none'}")
     found = [read_wsdl(each, allow=allow) for each in wsdls]
     return [*([found[0].port(each) for each in ports] if ports else found), *uris]
 
 
 def visible_lines(text: str) -> str:
-    """Show a text of several lines without what a terminal would act on."""
+    """Return a text of several lines with control characters of terminals escaped."""
     return "\n".join(visible(line) for line in text.splitlines())
 
 
 def show(summary: Summary, out: Path, console: Console) -> None:
-    """Print the result: verdict, counts, what failed or warned, what was rejected, notes, and where the report is."""
+    """Print the result: verdict, counts, failures and warnings, rejected records, notes, and the report's path."""
     members = summary.members
     said = VERDICTS.get(members["verdict"], members["verdict"])
     verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
@@ -323,7 +323,7 @@ def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Tabl
     table.add_column("assertion", no_wrap=True)
     for name in ("level", "failed", "warned"):
         table.add_column(name)
-    table.add_column("what it says, and the first reason", overflow="fold")
+    table.add_column("meaning, and the first reason", overflow="fold")
     for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
         each = broken[name]
         kind = "failed" if each["failed"] else "warning"

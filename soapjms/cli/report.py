@@ -1,4 +1,4 @@
-"""`soapjms report`: make the report of a replay again, or hold two replays against each other."""
+"""`soapjms report`: write the report of a replay again, or compare two replays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN: Final = (Turn.WORSE, Turn.BETTER, Turn.NO_LONGER, Turn.NEWLY)
 
 def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
     if not 0 <= percent <= 100:  # NaN is neither
-        raise click.BadParameter(f"{percent:g}; it must be from 0 to 100 percentage points")
+        raise click.BadParameter(f"the tolerance must be from 0 to 100 percentage points, got {percent:g}")
     return percent / 100
 
 
@@ -41,16 +41,16 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
     show_default=True,
     callback=_share,
     metavar="POINTS",
-    help="Percentage points by which a share may change and count as the same.",
+    help="Percentage points by which a share may change and still count as the same.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, or the comparison, as JSON.")
 def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
-    """Make report.html and junit.xml of a replay's results again, or compare two replays.
+    """Write report.html and junit.xml of a replay's results again, or compare two replays.
 
-    DIR is what --out of a replay named. With NEW, the results of a later replay, nothing is written: it says what got
-    better and what got worse, by the share of messages that failed an assertion among those judged by it.
+    DIR is the --out folder of a replay. With NEW, the results of a later replay, nothing is written: the command shows
+    what got better and what got worse, by the share of messages that failed an assertion among those judged by it.
 
-    Exit status: 0 the report is made, or nothing got worse, 1 something got worse, 2 usage, or no results of a replay.
+    Exit status: 0 the report is written, or nothing got worse, 1 something got worse, 2 usage, or DIR has no results.
     """
     try:
         if new is None:
@@ -75,7 +75,7 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
 
 
 def show(comparison: Comparison, console: Console) -> None:
-    """Print what changed: how it turned, the shares, and the reasons that are new."""
+    """Print the changes: better or worse, the shares, and new and gone reasons."""
     verdict = Text(
         "WORSE" if comparison.worse else "NOT WORSE", style=STYLES[Turn.WORSE if comparison.worse else Turn.BETTER]
     )
@@ -97,7 +97,7 @@ def _table(changed: list[Change]) -> Table:
     table = Table()
     for name in ("assertion", "turned", "failed", "warned"):
         table.add_column(name, no_wrap=name == "assertion")
-    table.add_column("what it says, and what is new (+) or gone (-)", overflow="fold")
+    table.add_column("meaning, and reasons that are new (+) or gone (-)", overflow="fold")
     for each in changed:
         reasons = [f"+ {visible(reason)}" for reason in each.new] + [f"- {visible(reason)}" for reason in each.gone]
         table.add_row(

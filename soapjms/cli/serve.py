@@ -26,7 +26,7 @@ from soapjms.serving.supervisor import serve
 
 
 def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[F], F]:
-    """Make an option that an environment variable may give too: SOAPJMS_ and its name, unless it says another."""
+    """Make an option with an environment variable: SOAPJMS_ and `variable`, by default the option's name."""
     variable = f"SOAPJMS_{variable or name.removeprefix('--').replace('-', '_').upper()}"
     return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
 
@@ -35,8 +35,8 @@ serving_options: Final = grouped(
     _option(
         "--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL"
     ),
-    _option("--uri", "Where requests come to: a jms: URI.  [default: the port of a typed service]", metavar="URI"),
-    _option("--wsdl", "Or a WSDL that says it.", metavar="FILE"),
+    _option("--uri", "Address of the service: a jms: URI.  [default: the port of a typed service]", metavar="URI"),
+    _option("--wsdl", "Or a WSDL with the address.", metavar="FILE"),
     _option(
         "--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT"
     ),
@@ -51,36 +51,40 @@ serving_options: Final = grouped(
     ),
     _option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES))),
     _option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True),
-    _option("--workers", "Requests worked on at a time in each.", type=AT_LEAST_ONE, default=4, show_default=True),
-    _option("--prefetch", "Requests handed to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True),
+    _option("--workers", "Requests at a time in each process.", type=AT_LEAST_ONE, default=4, show_default=True),
+    _option("--prefetch", "Requests delivered to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True),
     _option(
         "--transactions/--no-transactions",
-        "Accept requests and send answers in transactions of the broker, where it has them.",
+        "Accept requests and send answers in transactions of the broker, if it supports them.",
         "TRANSACTIONS",
         default=True,
         show_default=True,
     ),
-    _option("--store", "Remembers what was finished, for all processes of this machine.", metavar="FILE"),
+    _option("--store", "File that remembers finished requests, for all processes of this machine.", metavar="FILE"),
     _option(
         "--lease",
-        "Seconds after which a process that was killed counts as dead.",
+        "Seconds after which a killed process counts as dead.",
         default=5.0,
         show_default=True,
         type=Range(min=0.1, max=3600),
     ),
     _option(
         "--transaction-timeout",
-        "Seconds that a function may have its request.transaction; then it is rolled back.",
+        "Seconds after which the request.transaction of a function is rolled back.",
         default=30.0,
         show_default=True,
         type=Range(min=0.1, max=86400),
     ),
     _option(
-        "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
+        "--max-deliveries",
+        "Deliveries after which a request becomes a dead letter.",
+        type=AT_LEAST_ONE,
+        default=6,
+        show_default=True,
     ),
     _option(
         "--stalled-after",
-        "Seconds after which it is not ready where all workers are at work and none finished anything.",
+        "Seconds after which the service is not ready if all workers are busy and none has finished a request.",
         default=60.0,
         show_default=True,
         type=Range(min=0.1, max=86400),
@@ -89,69 +93,71 @@ serving_options: Final = grouped(
     _option(
         "--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME"
     ),
-    _option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME"),
+    _option(
+        "--reply-queue", "Queue that answers may go to; repeatable.  [default: any]", multiple=True, metavar="NAME"
+    ),
     _option(
         "--middleware",
         "Function around the service; repeatable, the outermost first.",
         multiple=True,
         metavar="MODULE:NAME",
     ),
-    _option("--verify", "Function that says who sent a request; see docs/security.md.", metavar="MODULE:NAME"),
+    _option("--verify", "Function that identifies the sender; see docs/security.md.", metavar="MODULE:NAME"),
     _option(
         "--durable",
-        "Durable subscription to the topic served; needs clientId=NAME in the URL. soapjms unsubscribe ends it.",
+        "Durable subscription to the served topic; needs clientId=NAME in the URL. soapjms unsubscribe deletes it.",
         metavar="NAME",
     ),
     _option(
         "--grace",
-        "Seconds to finish what is under way.",
+        "Seconds to finish requests that are under way.",
         type=Range(min=0, max=86400),
         default=30.0,
         show_default=True,
     ),
     _option(
         "--start-timeout",
-        "With several processes: seconds after which one that does not serve yet counts as hung.",
+        "With several processes: seconds after which a process that does not serve yet counts as hung.",
         default=START_TIMEOUT,
         show_default=True,
         type=Range(min=1, max=86400),
     ),
     _option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT"),
-    _option("--metrics", "Listen there for GET /metrics of Prometheus; may be where --health is.", metavar="HOST:PORT"),
-    _option("--traces", "Trace requests with OpenTelemetry, as the module sets it up.", is_flag=True),
+    _option("--metrics", "Listen there for Prometheus's GET /metrics; may equal --health.", metavar="HOST:PORT"),
+    _option("--traces", "Trace requests with OpenTelemetry, which the module sets up.", is_flag=True),
     _option(
         "--log-level",
-        "What is logged on standard error.",
+        "Lowest level that is logged to standard error.",
         default="INFO",
         show_default=True,
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     ),
     ANNOUNCED_OPTION,
 )
-"""What says how something is served; `serve_until_told` takes them."""
+"""The options of commands that serve; `serve_until_told` takes their values."""
 
 
 @click.command("serve")
 @click.argument("target", metavar="MODULE:SERVICE")
 @serving_options
 def command(target: str, **options: Any) -> None:
-    """Serve the soapjms.Service that SERVICE is called in MODULE, which is found in the current folder too.
+    """Serve the soapjms.Service SERVICE of MODULE; modules in the current folder are found too.
 
-    Ends at SIGTERM or Ctrl-C, once what is under way is finished. A process of several that ends is started again.
+    Ends at SIGTERM or Ctrl-C, once requests under way are finished. With several processes, one that ends is restarted.
 
-    Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
+    Exit status: 0 ended as told, 1 requests were left unfinished or failed, 2 usage, 130 interrupted a second time.
     """
     serve_until_told(target, **options)
 
 
 def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: Any) -> NoReturn:
-    """Serve what `target` names until a signal says to end, and exit with the status; see `ServeOptions`."""
+    """Serve the target until a signal says to stop, and exit with the status; see `ServeOptions`."""
     if options["uri"] is not None and options["wsdl"] is not None:
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:
         raise click.UsageError("--port is for a WSDL; a URI has no ports")
     if options["durable"] is not None and options["processes"] > 1:
-        raise click.UsageError("--durable needs --processes 1: one connection at a time has its client id")
+        raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
     log_to_terminal(log_level, debug=is_debug())
     try:
         is_well = serve(
@@ -166,7 +172,7 @@ def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: A
 
 
 def _begin_process(log_level: str, *, debug: bool) -> None:
-    """Set up the log of a process that was started."""
+    """Set up the log of a new process."""
     if debug:
         show_debug()
     log_to_terminal(log_level, debug=debug)
@@ -176,7 +182,7 @@ def _begin_process(log_level: str, *, debug: bool) -> None:
 
 
 class OneLine(logging.Formatter):
-    """Says in the line itself what an error was and where it came from, in the place of a traceback."""
+    """Describes an error and its place in the log line itself, instead of a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record without its traceback."""
@@ -185,13 +191,13 @@ class OneLine(logging.Formatter):
         plain = copy(record)
         plain.exc_info = plain.exc_text = None
         error = in_one_line(record.exc_info[1])
-        return f"{super().format(plain)}: {error}; --log-level DEBUG shows how it came there"
+        return f"{super().format(plain)}: {error}; --log-level DEBUG shows the traceback"
 
 
 def log_to_terminal(level: str, *, debug: bool = False) -> None:
-    """Write the log to standard error, unless the service's module does something else about it.
+    """Write the log to standard error, unless the service's module configures logging itself.
 
-    Tracebacks are for those who ask for the level DEBUG. With `debug` our own log is there already: see `show_debug`.
+    Only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see `show_debug`.
     """
     form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     handler = logging.StreamHandler()

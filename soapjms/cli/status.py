@@ -1,13 +1,13 @@
-"""The statuses that commands exit with, beside 0, and 1 for findings."""
+"""The exit statuses of commands, besides 0, and 1 for findings."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FAILED_STATUS: Final = 1
-"""Of a command that serves: something failed, or was left undone."""
+"""The status of a command that serves, if requests failed or were left unfinished."""
 
 USAGE_STATUS: Final = 2
 UNKNOWN_STATUS: Final = 3
 INTERRUPTED_STATUS: Final = 130
-"""The status of a command that Ctrl-C ended, as shells have it: 128 and the number of the signal."""
+"""The status of a command that Ctrl-C ended: 128 plus the signal's number, as in shells."""

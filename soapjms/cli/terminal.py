@@ -1,4 +1,4 @@
-"""The terminal as every command sees it."""
+"""The terminal output that all commands share."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import click
 from rich.console import Console
 
 PLAIN_WIDTH: Final = 160
-"""Characters in a line where the output is no terminal."""
+"""Characters per line if the output is not a terminal."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return what a command prints to: the terminal, or lines of a fixed width where there is none."""
+    """Return the console that a command prints to: the terminal, or lines of a fixed width without one."""
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
 
 
 ANNOUNCED_OPTION: Final = click.option(
-    "--json", "as_json", is_flag=True, help="Say what it does as JSON objects, one a line, instead of words."
+    "--json", "as_json", is_flag=True, help="Print announcements as JSON objects, one per line, instead of text."
 )
-"""For commands that run until they are told to end, and say at their start where they can be found."""
+"""For commands that run until they are told to stop, and announce at the start where they can be reached."""
 
 
 def announce(text: str, members: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a line at once: the text, or a JSON object of these members."""
+    """Print one line: the text, or a JSON object of the members."""
     click.echo(json.dumps(members) if as_json else text)

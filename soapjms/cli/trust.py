@@ -1,7 +1,7 @@
-"""What a `soapjms.toml` may say that nobody named, but that lies in the working directory: it may be anybody's.
+"""Limits on a `soapjms.toml` that is read only because it lies in the working directory: it may be anybody's.
 
-It is read if it is the user's own, as ssh and git have it. And it does not choose who gets the user's password, nor
-what code is run: it may have come with a folder, as from an archive or a repository, which is the user's own then.
+It is read if it belongs to the user, as ssh and git do. It must not choose who gets the user's password, nor what code
+is run: it may have come with a folder from an archive or a repository, and then belongs to the user, too.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from brokers.adapter.failover import read_failover
 from brokers.redaction import shown
 
 UNNAMED: Final = "soapjms.unnamed"
-"""Under which the context of click knows that its defaults are of a file that nobody named."""
+"""Key in click's context for whether its defaults may come from a file that the user did not name."""
 
 CODE: Final = ("middleware", "verify", "conf", "master")
-"""Options, by their parameters, that choose what code is run."""
+"""Options, by parameter name, that choose what code is run."""
 
 OF_ENVIRONMENT: Final = ("BROKERS_PASSWORD_FILE", "BROKERS_PASSWORD")
 IN_PROCESS: Final = "embedded"
 
 
 def check_owner(file: int, name: str) -> None:
-    """Refuse a file of the working directory that others wrote, or may write.
+    """Refuse a file of the working directory that others wrote, or may write to.
 
     Args:
-        file: its descriptor.
-        name: as it is called.
+        file: the file's descriptor.
+        name: the file's name.
 
     Raises:
-        click.UsageError: it, or the working directory, is not the user's own.
+        click.UsageError: the file, or the working directory, is not the user's own.
     """
     if not hasattr(os, "geteuid"):
         return
@@ -46,26 +46,26 @@ def check_owner(file: int, name: str) -> None:
         problem = _problem(found)
         if problem is not None:
             raise click.UsageError(
-                f"{what} {problem}, so the {name} in it is not read: it could send your password anywhere. If you "
-                f"trust it, say so with --config {name}; --config {os.devnull} goes on without it"
+                f"{what} {problem}, so {name} is not read: it could send your password anywhere. If you trust it, use "
+                f"--config {name}; --config {os.devnull} goes on without it"
             )
 
 
 def _problem(found: os.stat_result) -> str | None:
-    """Say what is wrong with the owner and the rights of a file or folder, None if nothing is."""
+    """Say what is wrong with the owner and the permissions of a file or folder; None if nothing is."""
     own = os.geteuid()
-    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX  # others replace nothing of ours there
+    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX  # others cannot replace our files there
     if found.st_uid not in (own, 0):
         return f"belongs to the user {found.st_uid} and not to you ({own})"
     if found.st_mode & stat.S_IWOTH and not is_sticky:
-        return "may be written by anybody (chmod o-w)"
+        return "is writable by anybody (chmod o-w)"
     if found.st_mode & stat.S_IWGRP and not is_sticky and not _is_own_group(found.st_gid):
-        return f"may be written by the group {found.st_gid} (chmod g-w)"
+        return f"is writable by the group {found.st_gid} (chmod g-w)"
     return None
 
 
 def _is_own_group(number: int) -> bool:
-    """Say whether a group is that of the user alone, as most systems make one for each."""
+    """Say whether a group has the user as its only member; most systems make such a group for each user."""
     import grp
     import pwd
 
@@ -79,7 +79,7 @@ def _is_own_group(number: int) -> bool:
 
 
 def guarded(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the function of a command refuse first what a file that nobody named must not say."""
+    """Make a command first refuse values that a file which the user did not name must not set."""
 
     @wraps(callback)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -91,24 +91,24 @@ def guarded(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_code(ctx: click.Context) -> None:
-    """Refuse to run code that a file chooses that nobody named: it may have come with a folder, with that code.
+    """Refuse to run code chosen by a file that the user did not name: both may have come with a folder.
 
     Raises:
-        click.UsageError: such a file says what to import, or where Spark is and what it loads.
+        click.UsageError: such a file sets what to import, or where Spark is and what it loads.
     """
     for name in CODE if ctx.meta.get(UNNAMED) else ():
         if ctx.params.get(name) and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
             raise click.UsageError(
-                f"{name} is said by a soapjms.toml that you did not name, and it chooses code that is run: name the "
-                f"file with --config soapjms.toml, or say --{name} yourself"
+                f"{name} is set by a soapjms.toml that you did not name, and it chooses code that is run: name the "
+                f"file with --config soapjms.toml, or give --{name} yourself"
             )
 
 
 def refuse_borrowed_password(ctx: click.Context) -> None:
-    """Refuse to send a password of the user's to an address out of a file that nobody named.
+    """Refuse to send the user's password to an address from a file that the user did not name.
 
     Raises:
-        click.UsageError: such a file names the broker, and something else the password.
+        click.UsageError: such a file names the broker, and the password comes from elsewhere.
     """
     if not ctx.meta.get(UNNAMED):
         return
@@ -119,17 +119,17 @@ def refuse_borrowed_password(ctx: click.Context) -> None:
     source = next(_passwords(url), None) if url is not None else _of_environment()
     if source is not None:
         raise click.UsageError(
-            f"{name} is {shown(value)} by a soapjms.toml that you did not name, and the password is by {source}: a "
-            f"folder of somebody else's could have it sent anywhere. Name the file with --config soapjms.toml, or the "
-            f"broker with --connection or SOAPJMS_CONNECTION"
+            f"{name} is set to {shown(value)} by a soapjms.toml that you did not name, and the password comes from "
+            f"{source}: somebody else's folder could send it anywhere. Name the file with --config soapjms.toml, or "
+            f"the broker with --connection or SOAPJMS_CONNECTION"
         )
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """Yield where the passwords come from that are not in the URL itself."""
+    """Yield the sources of passwords that are not in the URL itself."""
     try:
         parts = [urlsplit(each) for each in read_failover(url, reconnect=True).urls]
-    except ValueError:  # which is told when it is to be connected to
+    except ValueError:  # reported when connecting to it
         return
     for each in parts:
         if "passwordFile=" in each.query:

@@ -1,4 +1,4 @@
-"""`soapjms call WSDL OPERATION NAME=VALUE…`: a call through zeep, from words to words."""
+"""`soapjms call WSDL OPERATION NAME=VALUE…`: a call through zeep, with arguments and result as text."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from soapjms.zeep.words import arguments_of, read_json, read_words
 
 
 class KeepingTransport(JmsTransport):
-    """A transport that keeps the last response, to be shown beside what zeep makes of it."""
+    """A transport that keeps the last response, to show it beside zeep's result."""
 
     response: Response | None = None
 
     def call(self, outgoing: OutgoingRequest) -> Response | None:
-        """Send something, and keep what comes back."""
+        """Send a request, and keep the response."""
         self.response = super().call(outgoing)
         return self.response
 
@@ -51,11 +51,11 @@ class PlannedCall:
     """A call that is ready to be made.
 
     Attributes:
-        document: zeep's.
-        port: which of the WSDL.
-        binding: zeep's.
-        operation: its name.
-        arguments, values: what zeep takes.
+        document: zeep's document of the WSDL.
+        port: the port of the WSDL.
+        binding: zeep's binding of the port.
+        operation: the name of the operation.
+        arguments, values: zeep's positional and keyword arguments.
     """
 
     document: Any
@@ -68,11 +68,11 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class TypedOutcome:
-    """What a call came to.
+    """The outcome of a call.
 
     Attributes:
-        response: None for a one-way message.
-        result: what zeep made of it; None for a fault.
+        response: the response; None for a one-way message.
+        result: zeep's result; None for a fault.
     """
 
     response: Response | None
@@ -82,13 +82,13 @@ class TypedOutcome:
 def plan(
     words: Sequence[str], read_from: Any, *, port: str | None, uri: str | None, allow: Sequence[str]
 ) -> PlannedCall:
-    """Read WSDL, operation and arguments; what is wrong with them is said before anybody is connected to.
+    """Read WSDL, operation and arguments, so that their errors are reported before connecting.
 
     Args:
-        words: a WSDL, an operation, and arguments as `soapjms.zeep.words` has them.
+        words: a WSDL, an operation, and arguments in the form of `soapjms.zeep.words`.
         read_from: an open file with a JSON object of arguments, or None.
-        port: of the WSDL; None for the first that is SOAP over JMS, as zeep has it.
-        uri: where to call it instead of where the WSDL says.
+        port: name of the port; None for the first that is SOAP over JMS, as in zeep.
+        uri: an address to call instead of the WSDL's.
         allow: other folders that imports may be read from.
 
     Raises:
@@ -99,16 +99,16 @@ def plan(
     found, document, binding = _port(path, port, uri, allow)
     operations = binding.all()
     if name not in operations:
-        raise UsageError(f"{path} has no operation {name!r}; there are: {'; '.join(_signatures(binding)) or 'none'}")
+        raise UsageError(f"{path} has no operation {name!r}; it has: {'; '.join(_signatures(binding)) or 'none'}")
     given = {} if read_from is None else read_json(read_from.read(MAX_DOCUMENTS_OCTETS), "--input")
     if not isinstance(given, dict):
-        raise UsageError(f"--input is {given!r}; it is a JSON object of arguments by name")
+        raise UsageError(f"--input must be a JSON object of arguments by name, got {given!r}")
     arguments, values = arguments_of(operations[name], read_words(rest, given))
     return PlannedCall(document, found, binding, name, arguments, values)
 
 
 def list_operations(path: str, *, port: str | None, uri: str | None, allow: Sequence[str]) -> Iterator[str]:
-    """Yield the operations of a WSDL with what they take.
+    """Yield the operations of a WSDL with their parameters.
 
     Raises:
         UsageError: there is no such port.
@@ -122,21 +122,21 @@ def _signatures(binding: Any) -> Iterator[str]:
 
 
 def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) -> tuple[Port, Any, Any]:
-    """Return a port, zeep's document, and zeep's binding."""
+    """Return a port, zeep's document of the WSDL, and zeep's binding of the port."""
     described = read_wsdl(path, allow=allow)
     first = next((each for each in described.ports if port is None and each.profile is not None), None)
     found = first or port_of(described, port)
     if found.profile is None and uri is None:
-        raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; say where it is with --uri jms:…")
+        raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; give its address with --uri jms:…")
     document = _document(path, described.missing, allow)
     ports = document.services[found.service.name].ports if found.service.name in document.services else {}
     if found.name not in ports:
-        raise UsageError(f"{path}: the port {found.name!r} is not one that can be called; give another with --port")
+        raise UsageError(f"{path}: the port {found.name!r} cannot be called; give another with --port")
     return found, document, ports[found.name].binding
 
 
 def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> Any:
-    """Let zeep read a WSDL; what it leaves out, or fails at, is explained by what is missing there, if anything is."""
+    """Let zeep read a WSDL; explain its errors, and what it leaves out, by missing definitions if there are any."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -147,7 +147,7 @@ def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> An
             raise UsageError(f"{path} cannot be used: {missing[0] if missing else error}") from error
     known = [str(each) for each in missing] if noted else []
     for line in known or [f"{path}: {each.message}" for each in noted]:
-        click.echo(f"Warning: left out is what refers to something that is not there: {visible(line)}", err=True)
+        click.echo(f"Warning: parts with missing definitions are left out: {visible(line)}", err=True)
     return document
 
 
@@ -171,7 +171,7 @@ def perform(
 
     Raises:
         UsageError: the arguments do not fit the types of the WSDL.
-        CallFailedError: no answer came that can be used.
+        CallFailedError: no usable answer came.
     """
     known, values = read_names(names), dict(planned.values)
     if attachments:
@@ -204,7 +204,7 @@ def _service(client: ZeepClient, planned: PlannedCall, uri: str | None) -> Any:
 
 
 def show_result(result: Any) -> None:
-    """Print what came back: a text, a number and the like as it is, anything else as JSON."""
+    """Print a result: a string as it is, anything else as JSON."""
     plain = plain_value(result)
     if isinstance(plain, str):
         click.echo(visible(plain))
@@ -213,7 +213,7 @@ def show_result(result: Any) -> None:
 
 
 def plain_value(result: Any) -> Any:
-    """Return a result in what JSON has; numbers that JSON would change, and times, as text, octets in base64."""
+    """Return a result in JSON's types: times, and numbers that JSON would change, as text, octets in base64."""
     return json.loads(json.dumps(serialize_object(result, dict), default=_text))
 
 

@@ -1,4 +1,4 @@
-"""`soapjms unsubscribe`: end a durable subscription for good."""
+"""`soapjms unsubscribe`: delete a durable subscription."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from soapjms.validation import durable_on
 def command(
     durable: str, connection: str | None, names: str | None, timeout: float, as_json: bool, **place: Any
 ) -> None:
-    """End the durable subscription NAME of a service that was served with --durable NAME.
+    """Delete the durable subscription NAME of a service that was served with --durable NAME.
 
-    The broker forgets what it keeps for it, and keeps no more. --uri (or --wsdl) names the topic, and the URL has the
-    clientId of the service, which must have ended.
+    The broker drops the messages that it keeps for it, and keeps no more. --uri (or --wsdl) names the topic, and the
+    URL has the clientId of the service, which must have ended.
 
-    Exit status: 0, or 2 for usage, or if the broker refuses: somebody listens, or, as some
-    brokers say, there is no such subscription.
+    Exit status: 0, or 2 for usage, or if the broker refuses: the subscription is in use or, with some brokers, does not
+    exist.
     """
     where, known = place_of(**place), read_names(names)
     with opened(connection, where, known, {}, timeout) as broker:
@@ -40,7 +40,7 @@ def command(
         durable_on(broker, topic, durable)
         broker.unsubscribe(topic, durable)
         called = broker.capabilities.broker
-    text = f"there is no durable subscription {durable!r} to {topic} at {called} any more"
+    text = f"the durable subscription {durable!r} to {topic} at {called} no longer exists"
     announce(visible(text), {"unsubscribed": durable, "destination": f"{topic}", "broker": called}, as_json=as_json)
 
 

@@ -1,6 +1,6 @@
-"""`soapjms uri parse`: say what a `jms:` URI means and what is wrong with it.
+"""`soapjms uri parse`: show the meaning of a `jms:` URI and its errors.
 
-What looks like a secret is shown as `***`, and what a terminal would act on as escapes.
+Values that look like secrets are shown as `***`, and control characters as escapes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def command() -> None:
     type=click.Choice([mode.value for mode in Mode]),
     default=Mode.LENIENT.value,
     show_default=True,
-    help="Grammar: strict is RFC 6167, draft-03 the draft before it, lenient what is sent in the field.",
+    help="Grammar: strict is RFC 6167, draft-03 the draft before it, lenient also accepts URIs seen in practice.",
 )
 @JSON_OPTION
 def parse_command(uri: str, mode: str, as_json: bool) -> None:
-    """Say what a jms: URI means and what is wrong with it.
+    """Show the meaning of a jms: URI and its errors.
 
-    Quote the URI: the shell acts on & and ?. What looks like a secret is shown as ***.
+    Quote the URI: the shell acts on & and ?. Values that look like secrets are shown as ***.
 
     Exit status: 0 the URI is valid, 1 it is not, 2 usage.
     """
@@ -75,7 +75,7 @@ def show(uri: JmsUri, said: dict[str, Any], out: Console) -> None:
         parts.add_row(Text(label), Text("-" if value is None else visible(value), overflow="fold"))
     out.print(parts)
     if uri.findings:
-        findings = Table("at", "", "finding", "what was seen, and the rule")
+        findings = Table("at", "", "finding", "problem, and the rule")
         for each in uri.findings:
             cells = str(each.position), str(each.severity), each.code, each.text
             findings.add_row(*(Text(cell, overflow="fold") for cell in cells), style=STYLES[each.severity])

@@ -1,4 +1,4 @@
-"""`soapjms wsdl`: say what a WSDL means for SOAP over JMS, what is wrong with it, and add a port to one."""
+"""`soapjms wsdl`: show the meaning of a WSDL for SOAP over JMS and its errors, and add a port to one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from soapjms.wsdl import add_jms_port, read_wsdl
 STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
 JSON_OPTION: Final = click.option(
     "--json", "as_json", is_flag=True,
-    help="Print one JSON object instead of tables; what looks like a secret is *** there too.",
+    help="Print one JSON object instead of tables; values that look like secrets are *** there, too.",
 )  # fmt: skip
 ALLOW_OPTION: Final = click.option(
     "--allow", multiple=True, metavar="DIR", help="Another folder that imports may be read from; repeatable."
@@ -38,7 +38,7 @@ ALLOW_OPTION: Final = click.option(
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Say what is wrong with what the caller gave, and end with the status for usage."""
+    """Print an error in the user's arguments or files, and exit with the status for usage."""
     try:
         yield
     except (UsageError, OSError) as error:
@@ -61,7 +61,7 @@ def command() -> None:
 def inspect_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
     """List services, ports, effective properties with their origin, and operations.
 
-    Exit status: 0, or 2 if FILE or one of its SOAP/JMS ports is not as it must be.
+    Exit status: 0, or 2 if FILE or one of its SOAP/JMS ports is invalid.
     """
     with refusing():
         described = read_wsdl(file, allow=allow)
@@ -91,7 +91,7 @@ def _show_ports(described: Description, ports: Sequence[dict[str, Any]], out: Co
 
 
 def property_table(properties: dict[str, dict[str, Any]]) -> Table:
-    """Make a table of effective properties: name, value, origin, and what is overridden if that is told."""
+    """Make a table of effective properties: name, value, origin and, if given, overridden values."""
     table = Table("property", "value", "origin", *(["overridden"] if _tells_overridden(properties) else []))
     for name, each in properties.items():
         cells = [_text(name), _text(each["value"]), _text(each["origin"])]
@@ -118,7 +118,7 @@ def _text(value: Value | None) -> Text:
 @JSON_OPTION
 @ALLOW_OPTION
 def lint_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
-    """Report what breaks a rule, what contradicts something else, and what to write instead.
+    """Report broken rules and contradictions, and what to write instead.
 
     Exit status: 0 nothing found, 1 findings, 2 FILE cannot be read.
     """
@@ -149,13 +149,13 @@ def settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     for each in values:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{each!r} is not NAME=VALUE, such as priority=7")
+            raise click.BadParameter(f"a property must be NAME=VALUE, such as priority=7, got {each!r}")
         found[name] = value
     return found
 
 
 def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
-    """Sort settings by the level before the first dot; without one they are the port's."""
+    """Group settings by the level before the first dot; settings without a level are the port's."""
     levels = {f"{level}.": level for level in LEVELS}
     sorted_: dict[Origin, dict[str, Value]] = {}
     for name, value in given.items():
@@ -176,22 +176,22 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
 @click.option("--soap", type=click.Choice([str(each) for each in SoapVersion]), help="SOAP version of a new binding.")
 @click.option(
     "--profile", type=click.Choice(sorted(EDITIONS)), default=DEFAULT_PROFILE.name, show_default=True,
-    help="Edition of the specification, whose namespace is written.",
+    help="Edition of the specification whose namespace is written.",
 )  # fmt: skip
 @click.option(
     "--set", "given", multiple=True, callback=settings, metavar="[LEVEL.]NAME=VALUE",
     help="A property, at the level port (default), service or binding; repeatable.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @ALLOW_OPTION
 def add_port_command(
     file: str, to: str, out: str, given: dict[str, str], as_json: bool, allow: tuple[str, ...], **names: Any
 ) -> None:
-    """Add a SOAP/JMS port to a WSDL, with a binding if need be. The rest of the file stays as it is.
+    """Add a SOAP/JMS port to a WSDL, with a binding if needed. The rest of the file stays as it is.
 
-    A property of the service counts for its other ports too; one that contradicts what these have is refused.
+    A property of the service applies to its other ports too; one that contradicts theirs is refused.
 
-    Exit status: 0, or 2 if something is not as it must be; nothing is written then.
+    Exit status: 0, or 2 if an argument or FILE is invalid; nothing is written then.
     """
     new = NewPort(
         address=to,

@@ -1,4 +1,4 @@
-"""Replay: capture logs in, a judgement of every exchange out, on Spark or without it.
+"""Replay: judge every exchange in capture logs, on Spark or without it.
 
 Spec: capture record, version 1.
 """
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 try:
-    import jinja2 as _jinja2  # noqa: F401  # a missing one is explained here
+    import jinja2 as _jinja2  # noqa: F401  # so that a missing package is explained here
     import pyarrow as _pyarrow  # noqa: F401
 except ImportError as _error:
     _why = f"soapjms.replay needs {_error.name} ({_error}): pip install 'soapjms[replay]'"
@@ -40,7 +40,7 @@ __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMiss
 
 ENGINES: Final = ("spark", "local")
 
-MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was passed over")
+MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was skipped")
 
 LogArgument: TypeAlias = str | os.PathLike[str]
 SenderArgument: TypeAlias = str | JmsUri | Port | Description
@@ -62,28 +62,29 @@ def replay(
 ) -> Summary:
     """Judge the exchanges of capture logs and write the results as a folder.
 
-    The folder is written whole or not at all; one from an earlier run is replaced. What cannot be read is counted and
-    kept under rejected/, and the rest is judged.
+    The folder is written as a whole or not at all; one from an earlier run is replaced. Records that cannot be read are
+    counted and kept under rejected/, and the rest is judged.
 
     Args:
-        logs: files, folders (their .jsonl, .jsonl.gz and .parquet, recursively), globs; on Spark URIs of Hadoop too.
+        logs: files, folders (their .jsonl, .jsonl.gz and .parquet files, recursively), globs; on Spark also Hadoop
+            URIs.
         out: the folder for the results.
-        profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that whose
-            namespace most faults in the logs have, else the default.
+        profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that of most
+            faults in the logs, by their namespaces, else the default.
         engine: "spark", or "local" for one process without Spark or Java; the results are the same.
-        senders: what the senders of messages were given: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS
-            ports. Each is held against the requests and one-way messages that went to its address, see `Senders.find`;
-            the rules on which source of a property counts are judged of those messages only.
-        properties: binding properties that the programs of all these senders set; they win over the rest.
-        variants: lookup variants that the responding nodes support beside jndi, queue and topic.
+        senders: the addresses that senders used: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS ports.
+            Each is compared with the requests and one-way messages that went to its address, see `Senders.find`; the
+            rules on which source of a property counts are judged for those messages only.
+        properties: binding properties that the programs of all these senders set; they override all others.
+        variants: lookup variants that the responding nodes support besides jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
-        master, conf: where Spark runs (local[2]) and its further settings; without meaning for the local engine.
-        progress: called with a few words whenever there is something new to tell; see `soapjms.progress.Phase`.
+        master, conf: where Spark runs (by default local[2]) and its further settings; ignored by the local engine.
+        progress: called with a short text whenever there is progress; see `soapjms.progress.Phase`.
 
     Raises:
-        UsageError: an argument that cannot be, or an output folder that holds other things; see `senders_of` too.
+        UsageError: an argument is invalid, or the output folder holds other files; see `senders_of` too.
         NoInputError: none of the logs can be read.
-        SparkMissingError, SparkFailedError: PySpark or Java is not installed, Spark did not start or gave up.
+        SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
     """
     terms = make_terms(profile, senders, properties, variants, window)
     run = _engine(engine, master, conf)
@@ -108,14 +109,14 @@ def make_terms(
     variants: str | Iterable[str],
     window: timedelta,
 ) -> ReplayTerms:
-    """Make what a run judges by of what it was told; see `replay`.
+    """Make the terms of a run from the arguments of `replay`.
 
     Raises:
-        UsageError: an argument that cannot be.
+        UsageError: an argument is invalid.
     """
     given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else list(senders)
     if window <= timedelta(0):
-        raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
+        raise UsageError(f"window must be longer than 0 seconds, got {window.total_seconds():g}")
     edition, choice = _profile(profile, given)
     setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
     return ReplayTerms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
@@ -126,7 +127,7 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
     for name in names:
         if not isinstance(name, str) or parse(f"jms:{name}:x").variant != name:
             raise UsageError(
-                f"{name!r} is no lookup variant; one stands after jms: in a URI, as in jms:vnd.example:orders"
+                f"a lookup variant must be a name that can follow jms:, as in jms:vnd.example:orders, got {name!r}"
             )
     return frozenset(names)
 
@@ -154,7 +155,7 @@ def _note_files(job: Job, tally: RunTally) -> None:
 
 
 def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, ProfileChoice | None]:
-    """Return the profile and what chose it; of one that the logs are to show the default, for the time being."""
+    """Return the profile and what chose it; the default profile for now if the logs are to show it."""
     if name != AUTO:
         try:
             return profile_of(name), None
@@ -163,13 +164,14 @@ def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Pro
     editions = editions_of(senders)
     if len(editions) > 1:
         raise UsageError(
-            f"the WSDLs follow {' and '.join(each.name for each in editions)}; say by which to judge, or leave one out"
+            f"the WSDLs follow {' and '.join(each.name for each in editions)}; name the profile to judge by, or leave "
+            "one out"
         )
     return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
 
 
 def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
-    """Import the engine asked for: neither needs what the other is made of."""
+    """Import an engine by name, so that the packages of the other need not be installed."""
     if name == "local":
         from soapjms.replay import local
 
@@ -178,4 +180,4 @@ def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> En
         with importing_spark():
             from soapjms.replay import spark
         return partial(spark.run, master=master, conf=conf)
-    raise UsageError(f"unknown engine {name!r}; known are: {', '.join(ENGINES)}")
+    raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")

@@ -1,13 +1,12 @@
-"""Records in bundles, and their form on the way between the steps of one run.
+"""Records in bundles, and their packed form between the steps of one run.
 
-Spark moves many records as one row, as a row by itself costs it more than it takes to judge. Keys fall into buckets
-by their hash. Spark brings the bundles of a bucket together, and here their records are put in order: in memory, or
-on the disk if there are very many, as where one correlation id is on all messages.
+Spark moves many records as one row, since moving a single row costs more than judging it. Keys are hashed into
+buckets. Spark brings the bundles of a bucket together, and this module sorts their records: in memory, or on disk if
+there are very many, for example if all messages have the same correlation id.
 
-Nobody keeps the octets of a record or a bundle, which are made and read in little time: both ends are the same
-program on the same Python, so their form is the business of this file alone. What most messages repeat, their
-properties and destinations, is packed and unpacked once. A bundle is compressed: messages repeat each other, and
-Java copies what it hands on a dozen times.
+The octets of a record or a bundle are short-lived: the same program on the same Python writes and reads them, so
+their form concerns this file alone. Properties and destinations, which most messages repeat, are packed and unpacked
+once. A bundle is compressed: messages repeat each other, and Java copies its data a dozen times.
 """
 
 from __future__ import annotations
@@ -39,27 +38,27 @@ from brokers.message import (
 from soapjms.protocol.record import Direction, Node, Record
 
 MAX_HELD_OCTETS: Final = 32 << 20
-"""Octets of records that wait to be bundled."""
+"""Maximum size of the records that wait to be bundled."""
 MAX_SORTED_OCTETS: Final = 64 << 20
-"""Octets of the bundles of one bucket that are put in order in memory."""
+"""Maximum size of the bundles of one bucket that are sorted in memory."""
 
 CODEC: Final = "zstd"
-"""Makes a tenth of the octets of captured messages, in less time than Java takes to copy the rest."""
+"""Reduces captured messages to a tenth, in less time than Java takes to copy the rest."""
 COMPRESSION_LEVEL: Final = 1
 SIZE_OCTETS: Final = 8
-"""Octets before what is compressed, which say how much it was."""
+"""Number of octets before compressed data that hold its original size."""
 
 Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
-"""A record on its way: its key, its time, where it stood (log, part of the log, line), and the whole of it, packed."""
+"""A packed record with its key, its time in microseconds, and its position (log, part of the log, line)."""
 
 
 def bucket_of(key: str, buckets: int) -> int:
-    """Return the bucket that a key falls into: the same one in every process."""
+    """Return the bucket of a key; it is the same in every process."""
     return crc32(key.encode("utf-8", "surrogatepass")) % buckets
 
 
 def compressed(octets: bytes) -> bytes:
-    """Make fewer octets of octets."""
+    """Compress octets, with their size in front."""
     packed: bytes = pa.Codec(CODEC, COMPRESSION_LEVEL).compress(octets, asbytes=True)
     return len(octets).to_bytes(SIZE_OCTETS, "little") + packed
 
@@ -71,7 +70,7 @@ def inflated(octets: bytes) -> bytes:
 
 
 def squeezed(value: Any) -> bytes:
-    """Make few octets of a value of Python's own types."""
+    """Serialise and compress a value of built-in types."""
     return compressed(marshal.dumps(value))
 
 
@@ -81,18 +80,18 @@ def unsqueezed(octets: bytes) -> Any:
 
 
 def size_of(octets: bytes) -> int:
-    """Return how many octets there were before they were squeezed."""
+    """Return the original size of compressed octets."""
     return int.from_bytes(octets[:SIZE_OCTETS], "little")
 
 
 class Bundle(NamedTuple):
-    """A row of records of one bucket, or of what is known of its ids.
+    """A row with records of one bucket, or with ids that its requests announce.
 
     Attributes:
         bucket: the bucket.
-        answers: its records may answer: their keys may be message ids of requests that have other keys.
-        records: the records; None where there are only announcements.
-        ids: of answers their keys; without records the message ids that requests announce, with the requests' keys.
+        answers: whether its records may be answers: their keys may be message ids of requests that have other keys.
+        records: the records; None if there are only announcements.
+        ids: for answers, their keys; without records, announced message ids with the keys of their requests.
     """
 
     bucket: int
@@ -102,7 +101,7 @@ class Bundle(NamedTuple):
 
 
 class Bundler:
-    """Gathers the records of each bucket; not those of answers and of others together. Not thread-safe."""
+    """Collects the records of each bucket, with answers and other records apart. Not thread-safe."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
@@ -112,18 +111,18 @@ class Bundler:
 
     @property
     def is_full(self) -> bool:
-        """It is time to take out what was gathered."""
+        """Whether the collected records should be taken out."""
         return self._octets >= MAX_HELD_OCTETS
 
     def add(self, entry: Entry, answers: bool, announces: str | None = None) -> None:
-        """Put in a record, and the message id that it announces."""
+        """Add a record, and the message id that it announces."""
         self._records[bucket_of(entry[0], self._buckets), answers].append(entry)
         if announces is not None:
             self._announced[bucket_of(announces, self._buckets)].append((announces, entry[0]))
         self._octets += len(entry[-1])
 
     def take(self) -> Iterator[Bundle]:
-        """Take out everything."""
+        """Yield everything as bundles, and forget it."""
         for (bucket, answers), entries in self._records.items():
             ids = squeezed(list({entry[0] for entry in entries})) if answers else None
             yield Bundle(bucket, answers, squeezed(entries), ids)
@@ -135,10 +134,10 @@ class Bundler:
 
 
 def used_aliases(ids: Iterable[tuple[bool, bytes]]) -> dict[str, str]:
-    """Return the announced message ids of a bucket that answers have for their key, with the keys of the requests.
+    """Return the announced message ids of a bucket that are keys of answers, with the keys of their requests.
 
     Args:
-        ids: of all bundles of the bucket that have any; whether they are those of answers.
+        ids: the `answers` and `ids` of all bundles of the bucket that have ids.
     """
     announced: dict[str, str] = {}
     asked: set[str] = set()
@@ -152,12 +151,20 @@ def used_aliases(ids: Iterable[tuple[bool, bytes]]) -> dict[str, str]:
 
 
 def pack_aliases(aliases: Mapping[str, str]) -> bytes:
-    """Make octets of aliases."""
+    """Pack aliases."""
     return squeezed(dict(aliases))
 
 
 def rekeyed(bundles: Iterable[tuple[int, bytes, bytes | None]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Give answers the keys of their requests: bundles of bucket, records and packed aliases in, such without out."""
+    """Give answers the keys of their requests.
+
+    Args:
+        bundles: bucket, records and packed aliases of each bundle.
+        buckets: the number of buckets.
+
+    Yields:
+        bucket and records.
+    """
     moved = Bundler(buckets)
     for bucket, octets, packed_aliases in bundles:
         if packed_aliases is None:
@@ -179,7 +186,7 @@ def rekeyed(bundles: Iterable[tuple[int, bytes, bytes | None]], buckets: int) ->
 
 
 def in_order(bundles: Iterable[bytes]) -> Iterator[Entry]:
-    """Give out the records of a bucket: those of a key together, in order of time, else of where they stood."""
+    """Yield the records of a bucket: those of a key together, in order of time, then of position."""
     held: list[Entry] = []
     octets = 0
     coming = iter(bundles)
@@ -193,7 +200,7 @@ def in_order(bundles: Iterable[bytes]) -> Iterator[Entry]:
 
 
 def _in_order_on_disk(entries: Iterable[Entry]) -> Iterator[Entry]:
-    with closing(sqlite3.connect("")) as database:  # a file that nobody sees and that goes with its process
+    with closing(sqlite3.connect("")) as database:  # a hidden file that is deleted with its process
         database.execute("PRAGMA journal_mode=OFF")
         database.execute(
             "CREATE TABLE entries (key TEXT, time INTEGER, log INTEGER, part INTEGER, line INTEGER, packed)"
@@ -208,12 +215,12 @@ T = TypeVar("T")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 MAX_CACHED_VALUES: Final = 8192
-"""Things on a page of what is remembered: traffic of weeks has some ten thousand different properties."""
+"""Number of values on a page of a cache: traffic of weeks has some ten thousand different properties."""
 MAX_CACHED_LENGTH: Final = 4096
-"""Octets or characters of what is remembered."""
+"""Maximum length of cached values, in octets or characters."""
 
 MARSHAL_VERSION: Final = 2
-"""The version of marshal's form in which the same values always make the same octets."""
+"""The version of marshal's format in which equal values always make the same octets."""
 
 DIRECTIONS: Final[Mapping[str | None, Direction | None]] = {None: None, **{str(each): each for each in Direction}}
 NODES: Final[Mapping[str | None, Node | None]] = {None: None, **{str(each): each for each in Node}}
@@ -228,7 +235,7 @@ def microseconds(time: datetime) -> int:
 
 
 def pack(record: Record) -> bytes:
-    """Make octets of a record."""
+    """Pack a record."""
     message = record.message
     return pack_members(
         microseconds(record.time),
@@ -256,17 +263,17 @@ def pack(record: Record) -> bytes:
 
 
 def pack_members(*members: Any) -> bytes:
-    """Make octets of the members of a record, in the order that `pack` has."""
+    """Pack the members of a record, in the order of `pack`."""
     return marshal.dumps(members, MARSHAL_VERSION)
 
 
 def pack_properties(properties: Properties) -> bytes:
-    """Make octets of properties."""
+    """Pack properties."""
     return marshal.dumps([(each.name, str(each.type), each.value) for each in properties], MARSHAL_VERSION)
 
 
 def pack_destination(kind: str, name: str | None) -> bytes:
-    """Make octets of a destination."""
+    """Pack a destination."""
     return marshal.dumps((kind, name), MARSHAL_VERSION)
 
 
@@ -279,7 +286,7 @@ def _text(value: str | None) -> str | None:
 
 
 def pack_json(value: Mapping[str, Any]) -> str | None:
-    """Make JSON of an object, None of one that is empty."""
+    """Return an object as JSON, or None if it is empty."""
     return json.dumps(dict(value)) if value else None
 
 
@@ -287,7 +294,7 @@ MAP, STREAM = "map", "stream"
 
 
 def _body_members(body: Body) -> tuple[str | None, Any]:
-    """Return the shape of a body that is neither octets nor text, and the body as marshal takes it."""
+    """Return the shape of a body that is neither octets nor text, else None, and the body in a form for marshal."""
     if isinstance(body, Properties):
         return MAP, pack_properties(body)
     if isinstance(body, tuple):
@@ -296,13 +303,13 @@ def _body_members(body: Body) -> tuple[str | None, Any]:
 
 
 class ValueCache(Generic[K, T]):
-    """What was worked out of late for what is short.
+    """A cache of recent results for short arguments.
 
     Args:
-        work: works it out.
-        size: says how long something is.
-        most: how many things fit on a page. When it is full the next one is begun; from the one before, what comes
-            again is taken over, and the rest is forgotten with the page after.
+        work: computes a result.
+        size: returns the length of an argument.
+        most: how many results fit on a page. When it is full, the next page is begun; results of the previous page
+            that are used again move over, and the rest is forgotten with the page after.
     """
 
     def __init__(self, work: Callable[[K], T], size: Callable[[K], int], most: int = MAX_CACHED_VALUES) -> None:
@@ -311,7 +318,7 @@ class ValueCache(Generic[K, T]):
         self._before: dict[K, T] = {}
 
     def __call__(self, given: K) -> T:
-        """Return what the work gives; the same object again for what it gave of late."""
+        """Return the result for an argument; the same object again for recent arguments."""
         found = self._known.get(given)
         if found is None:
             found = self._before.get(given)
@@ -325,7 +332,7 @@ class ValueCache(Generic[K, T]):
 
 
 class Unpacker:
-    """Makes records of octets, and remembers what many have in common. Not thread-safe."""
+    """Unpacks records, and caches what many have in common. Not thread-safe."""
 
     def __init__(self) -> None:
         self._properties = ValueCache(_unpack_properties, len)

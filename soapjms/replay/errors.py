@@ -1,6 +1,6 @@
-"""What keeps a replay from running at all: mistakes in how it was called, and parts that are not installed.
+"""Errors that keep a replay from running at all: wrong arguments, and packages that are not installed.
 
-What is wrong with a log is no exception; it is in rejected/.
+Errors in a log are not exceptions; they are in rejected/.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ INSTALL_SPARK: Final = f"Type: pip install 'soapjms[spark]'\n{WITHOUT_SPARK}"
 
 
 class NoInputError(UsageError):
-    """None of the logs can be read; the message says why, log by log."""
+    """None of the logs can be read; the text says why for each log."""
 
 
 class SparkFailedError(SoapJmsError):
-    """Spark gave up in the middle of a run; nothing was written."""
+    """Spark failed in the middle of a run; nothing was written."""
 
 
 class SparkMissingError(UsageError):
-    """Spark cannot run here; the message says what to install, and the way without it."""
+    """Spark cannot run here; the text says what to install, and how to do without it."""
 
 
 @contextmanager
 def importing_spark() -> Iterator[None]:
-    """Have what is imported within the block need Spark's packages.
+    """Run imports that need Spark's packages, and report missing ones.
 
     Raises:
-        SparkMissingError: one of them is not installed. What else is not there stays an ImportError.
+        SparkMissingError: one of Spark's packages is not installed. Other missing packages raise ImportError.
     """
     try:
         yield

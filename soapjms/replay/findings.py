@@ -1,11 +1,11 @@
-"""Findings grouped by their cause: one count and a few samples for all that broke one assertion for one reason.
+"""Findings grouped by cause: one count and a few samples for all messages that broke one assertion for one reason.
 
-A reason quotes what was seen, and that may be another text in each message. So reasons are compared word for word as
-long as they are few, and ever more roughly as they become many. How roughly depends on the reasons alone, not on
-their order: parts of a run add up to the same causes however its log was cut.
+A reason quotes texts of the message, which may differ in each message. So reasons are compared word for word as long
+as they are few, and ever more roughly as they become many. The roughness depends on the reasons alone, not on their
+order: the parts of a run add up to the same causes however its log was cut.
 
-A sample shows where an exchange belongs, who speaks in it, and its messages. Everything in it is cut to a length: it
-is for a person to recognise a message by, and the log has the whole of it.
+A sample shows the destination of an exchange, the stack of its sender, and the message. All texts in it are limited
+in length: a sample helps people to recognise a message, and the log has the whole of it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record, format_time
 
 MAX_SAMPLES: Final = 3
-"""How many findings of each cause are kept as samples: the earliest."""
+"""Number of findings of each cause that are kept as samples: the earliest ones."""
 MAX_CAUSES: Final = 25
-"""How many causes an assertion may have with one verdict before they are told apart more roughly."""
+"""Maximum number of causes of an assertion with one verdict before reasons are compared more roughly."""
 MAX_REASON_CHARACTERS: Final = 600
 MAX_DESTINATIONS: Final = 200
-"""How many destinations are listed one by one: the first in order of the alphabet."""
+"""Maximum number of destinations that are listed one by one: the first in alphabetical order."""
 MAX_STACKS: Final = 8
-"""More than there are stacks that a message may look of."""
+"""More than the number of known stacks."""
 MAX_SUBCODE_PAIRS: Final = 20
-"""How many pairs of expected and observed subcodes are listed for a cause: the first in order of the alphabet."""
+"""Maximum number of pairs of expected and observed subcodes listed for a cause: the first in alphabetical order."""
 
 
 class Sample(NamedTuple):
     """One finding that the report shows. The order of its members makes the earliest sample the smallest.
 
-    `headers` are the message's headers and properties, `body` is the beginning of its body, and `more` how much of that
-    follows, in octets or characters; a sample that says nothing of its message has none of them.
+    `headers` are the message's headers and properties, `body` is the beginning of its body, and `more` the length of
+    the rest, in octets or characters; a sample without its message has none of them.
     """
 
     time: str
@@ -59,13 +59,13 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, members: list[Any]) -> Sample:
-        """Read a sample from what JSON made of it."""
+        """Read a sample from its JSON form."""
         found = cls(*members)
         return found._replace(headers=tuple((name, value) for name, value in found.headers))
 
 
 class FindingKey(NamedTuple):
-    """What a finding counts under: the reason, the service's destination, the sender's stack, and the subcodes."""
+    """The key that a finding is counted by: reason, destination of the service, stack of the sender, and subcodes."""
 
     reason: str
     place: str
@@ -79,10 +79,10 @@ class Cause:
     """Findings that broke one assertion for one reason.
 
     Attributes:
-        count: how many.
-        samples: the earliest.
-        where: how many at each destination, by the stack of the sender.
-        answers: how many for each pair of expected and observed subcodes.
+        count: the number of findings.
+        samples: the earliest findings.
+        where: the number of findings by destination and stack of the sender.
+        answers: the number of findings by pair of expected and observed subcodes.
     """
 
     count: int = 0
@@ -109,7 +109,7 @@ class Cause:
         self._keep_first()
 
     def settle(self) -> None:
-        """Drop what is beyond the limits on lists; what is left is the same however the run was cut."""
+        """Drop entries beyond the limits on lists; the rest is the same however the run was cut."""
         self.where = keep_first(self.where, MAX_DESTINATIONS * MAX_STACKS)
         self.answers = keep_first(self.answers, MAX_SUBCODE_PAIRS)
 
@@ -118,20 +118,20 @@ class Cause:
             self.settle()
 
     def to_members(self) -> list[Any]:
-        """Return what JSON can write."""
+        """Return the JSON form."""
         return [self.count, self.samples, _items(self.where), _items(self.answers)]
 
     @classmethod
     def of(cls, members: list[Any]) -> Cause:
-        """Read what `to_members` returned, after JSON."""
+        """Read a cause from its JSON form."""
         count, samples, where, answers = members
         return cls(count, [Sample.of(each) for each in samples], _counter(where), _counter(answers))
 
 
 def keep_first(counted: Counter[tuple[str, str]], limit: int) -> Counter[tuple[str, str]]:
-    """Keep the first of what was counted, in order of the alphabet.
+    """Keep the first keys, in alphabetical order, with their counts.
 
-    What is dropped once has so many before it that it never comes back: all that is kept was counted in full.
+    A key that is dropped once has so many before it that it never returns: every key that is kept was counted in full.
     """
     return Counter({key: counted[key] for key in nsmallest(limit, counted)})
 
@@ -161,9 +161,9 @@ def _any(reason: str) -> str:
 
 
 VALUE: Final = re.compile(r"""'[^']*'?|"[^"]*"?|\w*\d\w*""")
-"""What in a reason was likely seen in the message: what is quoted, and words with a digit in them."""
+"""Parts of a reason that probably come from the message: quoted texts, and words with a digit."""
 LEVELS: Final = (_as_it_is, _without_values, _up_to_the_first_value, _any)
-"""How reasons are compared, the exact way first."""
+"""Ways to compare reasons, the exact one first."""
 
 
 @dataclass(slots=True)
@@ -221,19 +221,19 @@ class Findings:
             self._group(assertion, verdict).add(causes)
 
     def of(self, assertion: str, verdict: str) -> list[tuple[str, Cause]]:
-        """List the causes of an assertion's findings with one verdict, the most frequent first."""
+        """List the causes of an assertion's findings with one verdict, most frequent first."""
         causes = self.groups.get((assertion, verdict), Causes()).all
         return sorted(causes.items(), key=lambda each: (-each[1].count, each[0]))
 
     def settled(self) -> Findings:
-        """Drop what is beyond the limits on lists, at the end of a run."""
+        """Drop entries beyond the limits on lists, at the end of a run; return these findings."""
         for causes in self.groups.values():
             for cause in causes.all.values():
                 cause.settle()
         return self
 
     def to_members(self) -> list[Any]:
-        """Return what JSON can write."""
+        """Return the JSON form."""
         return [
             [*place, causes.level, [[reason, *cause.to_members()] for reason, cause in sorted(causes.all.items())]]
             for place, causes in sorted(self.groups.items())
@@ -241,7 +241,7 @@ class Findings:
 
     @classmethod
     def from_members(cls, members: Iterable[list[Any]]) -> Findings:
-        """Read what `to_members` returned, after JSON."""
+        """Read findings from their JSON form."""
         groups: Mapping[tuple[str, str], Causes] = {
             (assertion, verdict): Causes(level, {reason: Cause.of(cause) for reason, *cause in causes})
             for assertion, verdict, level, causes in members
@@ -253,11 +253,11 @@ class Findings:
 
 
 MAX_SAMPLE_HEADERS: Final = 40
-"""How many headers and properties of a message a sample has."""
+"""Maximum number of headers and properties in a sample."""
 MAX_VALUE_CHARACTERS: Final = 200
 MAX_BODY_CHARACTERS: Final = 600
 MAX_DESTINATION_CHARACTERS: Final = 1000
-"""Characters of a destination's name that are kept."""
+"""Maximum length of a destination's name, in characters; the rest is cut."""
 
 NODES: Final[Mapping[Carrier, str]] = {
     Carrier.REQUEST: "requesting",
@@ -273,12 +273,12 @@ KINDS: Final[Mapping[Carrier, str]] = {
 
 
 class Scene(NamedTuple):
-    """An exchange as the report sees it.
+    """An exchange as the report shows it.
 
     Attributes:
         exchange: the exchange.
-        place: the destination of the service; temporary ones without their name, empty where it is not known.
-        stacks: the stack that the sender of each message looks of, empty for none.
+        place: the destination of the service; without its name if it is temporary, empty if it is unknown.
+        stacks: the stack that the sender of each message seems to use; empty if unknown.
     """
 
     exchange: Exchange
@@ -287,15 +287,15 @@ class Scene(NamedTuple):
 
     @classmethod
     def of(cls, exchange: Exchange, messages: Mapping[Carrier, Reading]) -> Scene:
-        """Look at an exchange that has messages."""
+        """Make the scene of an exchange that has messages."""
         first = next(iter(messages.values())).message.destination
         if first is not None and first.kind.is_temporary:
-            first = Destination(first.kind, None)  # a client has its own, and another each time that it starts
+            first = Destination(first.kind, None)  # each client has its own, and a new one each time it starts
         place = (destination_text(first) or "")[:MAX_DESTINATION_CHARACTERS]
         return cls(exchange, place, {carrier: guess_dialect(each) or "" for carrier, each in messages.items()})
 
     def found(self, verdict: Verdict) -> FindingKey:
-        """Say what a verdict counts under."""
+        """Return the key that a verdict is counted by."""
         return FindingKey(
             reason=whole(verdict.reason or ""),
             place=self.place,
@@ -305,7 +305,7 @@ class Scene(NamedTuple):
         )
 
     def sample(self, verdict: Verdict) -> Sample:
-        """Make the sample of a verdict; the message is in it only where the verdict says that something is wrong."""
+        """Make the sample of a verdict; it has the message only if the verdict is failed or warning."""
         carrier, record = self._carrier(verdict), verdict.record
         broken = verdict.outcome in (Outcome.FAILED, Outcome.WARNING)
         body, more = body_excerpt(record.message) if broken else ("", 0)
@@ -338,7 +338,7 @@ def destination_text(destination: Destination | None) -> str | None:
 
 
 def headers(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield a message's headers, then its properties, by the names that JMS gives them: the first ones, each cut."""
+    """Yield a message's headers, then its properties, by their JMS names: the first ones, each limited in length."""
     message = record.message
     known = [(name, value) for name, value in _jms_headers(message) if value is not None]
     named = [*known, *((each.name, each.value) for each in message.properties)]
@@ -365,9 +365,9 @@ def _jms_headers(message: Message) -> Iterator[tuple[str, object]]:
 
 
 def body_excerpt(message: Message) -> tuple[str, int]:
-    """Return the beginning of a body as text, and how many octets, characters or elements of it are left out.
+    """Return the beginning of a body as text, and how many octets, characters or elements are left out.
 
-    Octets that are no UTF-8 show as backslash escapes.
+    Octets that are not UTF-8 are shown as backslash escapes.
     """
     body = message.body
     if isinstance(body, str):
@@ -392,5 +392,5 @@ def _cut(text: str) -> str:
 
 
 def whole(text: str) -> str:
-    """Make a text one that UTF-8 can carry: what a peer wrote may hold half of a surrogate pair."""
+    """Escape lone surrogates, which a peer's text may hold, so that UTF-8 can carry the text."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""Logs that are not on this machine: whatever file system Hadoop knows, such as hdfs:// and s3a://.
+"""Logs that are not on this machine, on any file system that Hadoop supports, such as hdfs:// and s3a://.
 
-Spark lists them and brings their octets; they are read as any other. A task holds one whole file, so a file has a
-limit: recorders begin another one every 64 MiB.
+Spark lists the files and fetches their octets; they are read like any other log. A task holds one whole file, so the
+size of a file is limited: recorders begin another one every 64 MiB.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from soapjms.replay.inputs import SUFFIXES, ExpandedInputs, LogFile, RejectedRow
 from soapjms.replay.records import PackedRecord, read_packed
 
 MAX_FILE_OCTETS: Final = 512 << 20
-"""Octets of a file."""
+"""Maximum size of a file, in octets."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
 def find(spark: SparkSession, uris: Iterable[str], number: int) -> ExpandedInputs:
-    """Find the files that URIs mean: files, folders (with all that is in them) and globs.
+    """Find the files that URIs refer to: files, folders (recursively) and globs.
 
     Args:
-        spark: knows the file systems and how to log in there.
-        uris: what was asked for.
-        number: of the first file.
+        spark: the session, which has the file systems and their logins.
+        uris: the URIs of the user.
+        number: number of the first file.
     """
     found: dict[str, LogFile] = {}
     rejected: list[RejectedRow] = []
@@ -57,7 +57,7 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> ExpandedInput
 
 
 def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """Yield the files that a URI means, each with its size; add the names of what is beside the logs in folders."""
+    """Yield the files that a URI refers to, each with its size; add other files in folders to `others`."""
     java: Any = spark.sparkContext._jvm
     place = java.org.apache.hadoop.fs.Path(uri)
     system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -78,7 +78,7 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tu
 
 
 def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:
-    """Give the path and the octets of each file."""
+    """Return the path and the octets of each file."""
     paths = [GLOB.sub(r"\\\1", log.path) for log in logs]
     return spark.read.format("binaryFile").load(paths).select("path", "content")
 

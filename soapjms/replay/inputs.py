@@ -1,6 +1,6 @@
-"""Which files a run reads, what they are, and the parts that they are read in.
+"""The files that a run reads, their forms, and the parts that they are read in.
 
-What cannot be opened is a `RejectedRow`, never an exception and never left out.
+A file that cannot be opened becomes a `RejectedRow`, never an exception, and is never left out.
 
 Spec: capture record, version 1.
 """
@@ -31,11 +31,11 @@ PARQUET_MAGIC: Final = b"PAR1"
 MARK: Final = codecs.BOM_UTF8
 CHUNK_OCTETS: Final = 1 << 18
 GZIP_RATIO: Final = 8
-"""What capture logs grow to at the least when they are decompressed."""
+"""The least factor by which capture logs grow when they are decompressed."""
 HEAD_OCTETS: Final = 1 << 12
-"""Octets at the beginning of a file that tell what it is."""
+"""Number of octets at the beginning of a file that show its form."""
 HIDING: Final = (".", "_")
-"""How names begin of what programs keep for themselves."""
+"""Prefixes of the names of hidden files, which programs keep for themselves."""
 
 
 class LogForm(StrEnum):
@@ -50,13 +50,13 @@ class LogFile(NamedTuple):
     """One capture log.
 
     Attributes:
-        number: its place in the run.
-        name: as the user wrote it.
-        path: where it is.
-        size: in octets.
-        form: how it is to be read.
-        marked: it begins with a byte order mark, which is passed over.
-        groups: of Parquet the rows and octets of each row group.
+        number: its number in the run.
+        name: its name as the user wrote it.
+        path: its real path.
+        size: its size in octets.
+        form: its form.
+        marked: whether it begins with a byte order mark, which is skipped.
+        groups: for Parquet, the number of rows and octets of each row group.
     """
 
     number: int
@@ -69,7 +69,7 @@ class LogFile(NamedTuple):
 
     @property
     def gzipped(self) -> bool:
-        """It is compressed as a whole, so that it cannot be read in parts."""
+        """Whether it is compressed as a whole, so that it cannot be read in parts."""
         return self.form is LogForm.GZIP
 
 
@@ -78,10 +78,10 @@ class Split(NamedTuple):
 
     Attributes:
         log: the log.
-        start, end: the lines that begin in these octets (`end` exclusive, None for the end of the file); of Parquet
-            these row groups, and of gzip the members that begin there, with whole lines in them.
-        first_line: the number of the first line; 1 where that is not known, and its numbers count from `start`.
-        octets: how much there is to read.
+        start, end: the octets in which its lines begin (`end` exclusive, None for the end of the file); for Parquet,
+            the row groups; for gzip, the octets in which its members begin, which hold whole lines.
+        first_line: the number of the first line; 1 if unknown, and then lines are counted from `start`.
+        octets: the approximate size of its content.
     """
 
     log: LogFile
@@ -92,14 +92,14 @@ class Split(NamedTuple):
 
     @property
     def is_counted_anew(self) -> bool:
-        """Its lines count from its start, as nobody knows how many are before it."""
+        """Whether its lines are counted from its start, as the number of lines before it is unknown."""
         return self.log.form is LogForm.LINES and (self.start > 0 or self.end is not None)
 
 
 class RejectedRow(NamedTuple):
     """Something that could not be read, as a row of rejected/.
 
-    `line` is None where it is the whole file. In `raw`, octets that are not UTF-8 show as backslash escapes.
+    `line` is None for a whole file. In `raw`, octets that are not UTF-8 are shown as backslash escapes.
     """
 
     file: str
@@ -109,12 +109,12 @@ class RejectedRow(NamedTuple):
 
 
 class ExpandedInputs(NamedTuple):
-    """What arguments mean.
+    """The files that arguments refer to.
 
     Attributes:
-        logs: the files.
-        rejected: what cannot be read.
-        others: the names of files in folders that are called otherwise than logs, and so are left alone.
+        logs: the logs.
+        rejected: files and folders that cannot be read.
+        others: the names of files in folders that are ignored, since their names are not those of logs.
     """
 
     logs: list[LogFile]
@@ -129,19 +129,19 @@ URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_elsewhere(argument: str) -> bool:
-    """Say whether an argument is a URI, for Hadoop to find, and no name of a file."""
+    """Say whether an argument is a URI for Hadoop, and not a file name."""
     return URI.match(argument) is not None
 
 
 def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> ExpandedInputs:
-    """Find the files that arguments mean: files, folders (their .jsonl, .jsonl.gz and .parquet) and globs.
+    """Find the files that arguments refer to: files, folders (their .jsonl, .jsonl.gz and .parquet files) and globs.
 
-    Folders are searched with all that is in them. A file that is meant twice is read once. Anything that cannot be
-    opened, and an argument that means no file, is among the rejected.
+    Folders are searched recursively. A file that is named twice is read once. Files that cannot be opened, and
+    arguments without any file, are among the rejected.
 
     Args:
         logs: the arguments.
-        leave_out: a folder whose files are no input: the output of this run.
+        leave_out: a folder whose files are not input: the output of this run.
     """
     found: dict[str, LogFile] = {}
     rejected: list[RejectedRow] = []
@@ -173,10 +173,10 @@ def _open(number: int, name: str, path: str) -> LogFile | RejectedRow:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a file to read it.
+    """Open a file for reading.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file: to open a pipe is to wait for its writer.
+        OSError: the file cannot be opened, or is not a regular file: opening a pipe would wait for its writer.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -184,19 +184,19 @@ def open_file(path: str) -> BinaryIO:
 
 
 def why_closed(error: OSError | ValueError) -> str:
-    """Say why a file is rejected that could not be opened."""
+    """Return the reason for rejecting a file that could not be opened."""
     return f"cannot be opened: {getattr(error, 'strerror', None) or error}"
 
 
 def form_of(start: bytes, name: str) -> LogForm:
-    """Say what form a log has, by its first octets, else by its name."""
+    """Return the form of a log, by its first octets, else by its name."""
     if start.startswith(PARQUET_MAGIC) or name.endswith(".parquet"):
         return LogForm.PARQUET
     return LogForm.GZIP if start.startswith(GZIP_MAGIC) or name.endswith(".gz") else LogForm.LINES
 
 
 def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | RejectedRow:
-    """Look at the beginning of a log, of Parquet at its end, to see what it is."""
+    """Examine the beginning of a log, or the end of a Parquet file, and describe the log."""
     start = stream.read(HEAD_OCTETS)
     size = stream.seek(0, os.SEEK_END)
     form = form_of(start, name)
@@ -216,7 +216,7 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
 
 
 def _first_inflated(start: bytes) -> bytes:
-    """Return the first octets in the beginning of a gzip file, none if it is broken: reading it says how."""
+    """Decompress the first octets of a gzip file; return b"" if it is damaged, which reading it will report."""
     try:
         return zlib.decompressobj(wbits=31).decompress(start, len(MARK))
     except zlib.error:
@@ -224,12 +224,12 @@ def _first_inflated(start: bytes) -> bytes:
 
 
 def shown(name: str) -> str:
-    """Show a file's name; octets in it that are not UTF-8 as backslash escapes, and no login of a URI."""
+    """Return a file's name for display: octets that are not UTF-8 as backslash escapes, and without a URI's login."""
     return without_user_info(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def _names(argument: str, leave_out: Path | None, rejected: list[RejectedRow], others: dict[str, str]) -> list[str]:
-    """Find the files that an argument means; add what is rejected at once, and what is beside the logs in folders."""
+    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders."""
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
     for match in [argument] if is_name else sorted(glob.glob(argument, recursive=True)):
@@ -244,12 +244,12 @@ def _names(argument: str, leave_out: Path | None, rejected: list[RejectedRow], o
 
 
 class FolderContents(NamedTuple):
-    """What is in a folder and in all folders in it.
+    """The files in a folder and all folders below.
 
     Attributes:
-        logs: what is called as logs are, each once, in order of the paths.
+        logs: files with the names of logs, each once, in order of the paths.
         refused: folders that cannot be listed.
-        others: what is called otherwise, but for what hides itself with a dot or underscore, as Spark's own files do.
+        others: files with other names, except those that begin with a dot or underscore, such as Spark's own files.
     """
 
     logs: list[Path]
@@ -258,14 +258,14 @@ class FolderContents(NamedTuple):
 
 
 def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> FolderContents:
-    """Find what is in a folder and in all folders in it, those behind links too.
+    """Find the files in a folder and all folders below, including those behind links.
 
-    No folder is searched twice, so links may lead in circles. Where a log has several names, one that is no link, and
-    leads through none, counts.
+    No folder is searched twice, so links may form cycles. If a log has several names, a name without links is
+    preferred.
 
     Args:
-        folder: where to search.
-        leave_out: says of a path that it is none of ours.
+        folder: the folder to search.
+        leave_out: says of a path that it is not input.
     """
     refused: list[RejectedRow] = []
     logs: dict[str, Path] = {}
@@ -282,12 +282,12 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Folder
 
 
 def is_hidden(names: Iterable[str]) -> bool:
-    """Say whether one of the names on the way to a file is that of something that hides itself."""
+    """Say whether one of the names on the path to a file is that of a hidden file or folder."""
     return any(name.startswith(HIDING) for name in names)
 
 
 def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[Path, list[str]]]:
-    """Walk a folder, then what the links in it lead to, and so on: each folder, with the names of its files, once."""
+    """Walk a folder, then the targets of its links, and so on; yield each folder once, with the names of its files."""
 
     def refuse(error: OSError) -> None:
         refused.append(RejectedRow(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
@@ -318,10 +318,10 @@ def _why_nothing(argument: str) -> str:
 
 
 def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
-    """Cut logs into parts of about `size` octets; a gzipped log is one part, and a row group of Parquet at least one.
+    """Split logs into parts of about `size` octets; a gzipped log is one part, and row groups of Parquet stay whole.
 
-    The number of the first line is known for the first part of a file, and for all of Parquet: `count_lines` tells the
-    others'.
+    The number of the first line is known for the first part of a file, and for all parts of Parquet; for others,
+    `count_lines` finds it.
     """
     parts: list[Split] = []
     for log in logs:
@@ -337,12 +337,12 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
 
 
 def whole(log: LogFile) -> Split:
-    """Make a log one part."""
+    """Return a whole log as one part."""
     return Split(log, 0, None, octets=_octets(log))
 
 
 def _octets(log: LogFile) -> int:
-    """Return about how much there is to read when it is unpacked."""
+    """Return the approximate size of a log's uncompressed content."""
     if log.form is LogForm.PARQUET:
         return sum(octets for _, octets in log.groups) or GZIP_RATIO * log.size
     return GZIP_RATIO * log.size if log.gzipped else log.size
@@ -359,7 +359,7 @@ def _row_groups(log: LogFile, size: int) -> Iterator[Split]:
 
 
 def count_lines(split: Split) -> int:
-    """Count the line ends in a part's octets; 0 where the file cannot be read, which `read` then reports."""
+    """Count the line ends in a part's octets; 0 if the file cannot be read, which `read` then reports."""
     try:
         with open(split.log.path, "rb") as stream:
             stream.seek(split.start)

@@ -1,6 +1,7 @@
 """The engine without Spark: one process, memory that does not grow with the log, Parquet through pyarrow.
 
-It does what the Spark engine does, with SQLite where that has its shuffle: join the aliases, sort by key and time.
+It does the same as the Spark engine, with SQLite in place of Spark's shuffle: it joins the aliases, and sorts by key
+and time.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[Reje
     """Judge a job's logs and write verdicts/ and rejected/ under `result`.
 
     Returns:
-        the counts, and the first of the rejected records.
+        the counts, and the first rejected records.
 
     Raises:
         UsageError: a log is on another machine.
     """
     if job.elsewhere:
-        raise UsageError(f"{shown(job.elsewhere[0])} is read by Spark only; without it name files of this machine")
+        raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
     tally = RunTally()
     first: list[RejectedRow] = []
     for name in ("rejected", "verdicts"):
@@ -70,7 +71,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[Reje
 
 
 def _read(job: Job, sorter: _Sorter, progress: Progress, tally: RunTally) -> Iterator[RejectedRow]:
-    """Put all records into the sorter, count which edition they show, and give out what could not be read."""
+    """Put all records into the sorter, count the editions that they show, and yield what could not be read."""
     yield from job.rejected
     unpack = Unpacker().unpack
     octets, total = 0, sum(log.size for log in job.logs) if len(job.logs) > 1 else None
@@ -97,7 +98,7 @@ def _counted(records: Iterable[tuple[str, Record]], total: int, progress: Progre
 
 
 class _Sorter:
-    """Records in a temporary database, which sorts what does not fit into memory."""
+    """Sorts records in a temporary database, since they may not fit into memory."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path)
@@ -106,7 +107,7 @@ class _Sorter:
         self.count = 0
 
     def add(self, found: PackedRecord) -> None:
-        """Take in one record."""
+        """Add one record."""
         self.count += 1
         key, time, packed = found.row
         self._waiting.append((*key, time, found.file, found.line, packed))
@@ -114,7 +115,7 @@ class _Sorter:
             self._flush()
 
     def sorted(self) -> Iterator[tuple[str, Record]]:
-        """Give out all records with their keys: those of a key together, in order of time."""
+        """Yield all records with their keys: those of a key together, in order of time."""
         self._flush()
         self._database.execute(ALIASES)
         unpack = Unpacker().unpack
@@ -122,7 +123,7 @@ class _Sorter:
             yield key, unpack(packed)
 
     def close(self) -> None:
-        """Give the database up."""
+        """Close the database."""
         self._database.close()
 
     def _flush(self) -> None:

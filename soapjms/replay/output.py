@@ -1,7 +1,7 @@
-"""Where results go: built in a folder beside the output folder, then put in its place, whole or not at all.
+"""The output of results: built in a folder beside the output folder, then put in its place, as a whole or not at all.
 
-Results quote what a capture log holds, so they are their owner's alone, as capture logs are.
-Each file of results is there as a whole or not at all too: rows on their way into Parquet, and texts.
+Results quote capture logs, so only their owner can read them, as with capture logs.
+Each single file of results, Parquet or text, also exists as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PART: Final = "part-00000.parquet"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that is on the disk when it has its name; what was begun has a name that begins with a dot."""
+    """Write a file that gets its name once it is on disk; until then, its name begins with a dot."""
     part = _beside(path)
     with part.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -46,10 +46,10 @@ def _beside(path: Path) -> Path:
 
 
 class Rows:
-    """A Parquet file, written in batches; also without rows it says its columns.
+    """A Parquet file, written in batches; without rows it still has its columns.
 
-    It has its name when the block ends well: who writes it again, after a failure or beside another, puts his in its
-    place. What was begun and not ended has a name that begins with a dot.
+    The file gets its name when the block ends without an error, and replaces an existing one, as when a task is tried
+    again or runs twice. Until then, its name begins with a dot.
 
     Args:
         path: the file.
@@ -88,20 +88,20 @@ class Rows:
 
 
 LOCK: Final = "lock.sqlite"
-"""A database in the scratch folder that its process has locked."""
+"""A database in the scratch folder, locked by its process."""
 FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
 
 
 @contextmanager
 def staging(out: Path) -> Iterator[Path]:
-    """Give a folder to build results in; when the block ends well, it takes the place of `out`.
+    """Yield a folder to build results in; when the block ends without an error, it takes the place of `out`.
 
-    Nobody but the owner reads the results, whoever could read those of an earlier run; while they are built neither.
-    A block that raises leaves `out` as it was, and so does a process that is killed. What is beside the folder that
-    this gives is scratch, and goes; that of a killed process goes with the next run.
+    Only the owner can read the results, finished or not, whatever the mode of an earlier run's. If the block raises, or
+    the process is killed, `out` stays as it was. The folder around the yielded one is scratch space, and is removed;
+    that of a killed process is removed by the next run.
 
     Raises:
-        UsageError: `out` is there and holds anything but an earlier run's results, or cannot be made.
+        UsageError: `out` holds anything but an earlier run's results, or cannot be made.
     """
     check_replaceable(out)
     try:
@@ -125,9 +125,9 @@ def staging(out: Path) -> Iterator[Path]:
 
 
 def make_private(folder: Path) -> None:
-    """Let nobody but its owner read a folder, or a file that is in it at any depth.
+    """Let only the owner read a folder and everything in it.
 
-    What belongs to another user, as a task of a cluster may leave it, keeps its mode: the folder is closed to others.
+    Files of other users, which a cluster's tasks may leave, keep their mode: the folder itself is closed to others.
     """
     folder.chmod(0o700)
     for parent, folders, files in os.walk(folder):
@@ -138,27 +138,27 @@ def make_private(folder: Path) -> None:
 
 
 def _clear_up(scratch: Path, out: Path) -> None:
-    """Remove what a killed process left behind. If it had begun to put its results in their place, that is finished."""
+    """Remove a killed process's scratch folder; if it had begun to put its results in place, complete that first."""
     with closing(sqlite3.connect(scratch / LOCK, timeout=0)) as lock:
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
-            return  # its process is at work
+            return  # its process is still running
         if (scratch / "former").exists() and not out.exists():
             (scratch / "result").rename(out)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def check_replaceable(out: Path) -> None:
-    """Refuse an output folder that holds what this program did not make.
+    """Refuse an output folder with files that this program did not make.
 
     Raises:
-        UsageError: it does; the message says what.
+        UsageError: the folder has such a file, which the text names, or `out` is not a folder.
     """
     if not os.path.lexists(out):
         return
     if not out.is_dir():
-        raise UsageError(f"{out} is no folder; name one that is not there yet, or an earlier run's")
+        raise UsageError(f"{out} is not a folder; name one that does not exist yet, or an earlier run's")
     inside = sorted(each.name for each in out.iterdir())
     foreign = [name for name in inside if name not in FILES]
     if foreign:

@@ -1,10 +1,10 @@
 """Records, verdicts and rejected lines as rows: their Arrow schemas, and capture records in Parquet.
 
-A row of a record and its JSON line say the same thing; `to_row` and `from_row` go both ways without loss.
+A record's row and its JSON line have the same content; `to_row` and `from_row` convert without loss.
 
-Parquet is read column by column: a row at a time would take most of the time of a run. A row that is as nearly all
-are is packed straight from its columns. Any other is read by `from_row`, which says what is wrong with it. No engine
-belongs here, and no file is opened.
+Parquet is read column by column, as reading row by row would take most of the time of a run. Ordinary rows, which
+nearly all are, are packed directly from their columns. Others are read by `from_row`, which reports errors. Engines do
+not belong here, and no file is opened.
 
 Spec: capture record, version 1, "Parquet" and "Verdicts".
 """
@@ -110,16 +110,16 @@ REJECTED: Final = pa.schema(
 
 
 def to_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Turn rows, each with its values in the order of the columns, into one batch."""
+    """Turn rows, with values in the order of the columns, into one batch."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return pa.record_batch([pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema)
 
 
 def check_text(record: Record) -> None:
-    """Refuse a record that no row can carry: one with half of a surrogate pair in a string.
+    """Refuse a record with a lone surrogate in a string, which no row can carry.
 
     Raises:
-        InvalidRecordError: it has one; the message says where.
+        InvalidRecordError: the record has one; the text says where.
     """
     for name, value in to_members(record).items():
         place = _lone_surrogate(value, name)
@@ -175,7 +175,7 @@ def to_row(record: Record) -> dict[str, Any]:
 
 
 def _known(value: Mapping[str, Any] | None, kind: pa.StructType) -> Any:
-    """Keep a struct's own members; unknown ones travel in `extra`."""
+    """Keep a struct's own members; unknown ones are stored in `extra`."""
     return None if value is None else {each.name: value.get(each.name) for each in kind}
 
 
@@ -185,7 +185,7 @@ def _value_of(entry: Property) -> dict[str, str | None]:
 
 
 def _body_octets(kind: MessageType, body: Any) -> bytes | None:
-    """Return a record's member `body` as octets."""
+    """Return the member `body` of a record as octets."""
     if body is None:
         return None
     if kind in (MessageType.MAP, MessageType.STREAM):
@@ -199,12 +199,12 @@ def _dumps(value: Any) -> str:
 
 
 def from_row(row: Mapping[str, Any]) -> Record:
-    """Read a record from a row, as pyarrow's `to_pylist` gives it (maps as pairs).
+    """Read a record from a row in the form of pyarrow's `to_pylist` (maps as pairs).
 
-    Columns that are absent count as null; columns that this version does not know are dropped.
+    Absent columns count as null; columns that this version does not know are dropped.
 
     Raises:
-        InvalidRecordError: a column is not as the format says.
+        InvalidRecordError: a column does not follow the format.
     """
     time = row.get("time")
     members = {name: row[name] for name in PLAIN_COLUMNS if row.get(name) is not None}
@@ -225,7 +225,7 @@ def properties_of(entries: Iterable[tuple[str, Mapping[str, str | None]]]) -> Pr
     """Read the properties of a row.
 
     Raises:
-        InvalidRecordError: one of them is none.
+        InvalidRecordError: one of them is not a valid property.
     """
     return read_properties(*_typed(entries))
 
@@ -269,18 +269,18 @@ def _loads(column: str, text: str) -> Any:
 
 
 REQUIRED: Final = ("v", "time", "message_type")
-"""Columns without which a file holds no capture records."""
+"""Columns that every file of capture records has."""
 SIMPLE: Final = frozenset({"bytes", "text"})
-"""Message types whose body is in its column as it is."""
+"""Message types whose body is stored in its column as it is."""
 EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
-"""The times that Python knows, in microseconds since 1970."""
+"""The range of times that Python supports, in microseconds since 1970."""
 MAX_REASON_CHARACTERS: Final = 1000
 MAX_ROW_CHARACTERS: Final = 1 << 16
 
 
 class PackedRow(NamedTuple):
-    """A record as engines move it: its keys, its time in microseconds since 1970, and the whole of it as octets."""
+    """A record as engines move it: its keys, its time in microseconds since 1970, and all of it as octets."""
 
     keys: Keys
     time: int
@@ -288,7 +288,7 @@ class PackedRow(NamedTuple):
 
 
 class RefusedRow(NamedTuple):
-    """A row that is no record: why, and the row as JSON."""
+    """A row that is not a record: the reason, and the row as JSON."""
 
     reason: str
     raw: str
@@ -300,7 +300,7 @@ def packed_row(record: Record) -> PackedRow:
 
 
 def schema_problem(schema: pa.Schema) -> str | None:
-    """Say why a Parquet file holds no capture records, None if it may."""
+    """Say why a Parquet file cannot hold capture records; None if it can."""
     missing = [name for name in REQUIRED if name not in schema.names]
     if missing:
         return f"a Parquet file of something else: it has no column {', '.join(missing)}"
@@ -312,10 +312,10 @@ def schema_problem(schema: pa.Schema) -> str | None:
 
 
 def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give a batch the columns of `RECORDS`: those that are absent are null, unknown ones are dropped.
+    """Convert a batch to the columns of `RECORDS`: absent columns become null, unknown ones are dropped.
 
     Raises:
-        InvalidRecordError: a column is of another type.
+        InvalidRecordError: a column has another type.
     """
     return pa.record_batch([_column(batch, field) for field in RECORDS], RECORDS)
 
@@ -328,14 +328,14 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type, safe=field.name != "time")  # times of nanoseconds lose what is beyond ours
+        return column.cast(field.type, safe=field.name != "time")  # nanoseconds are cut to microseconds
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = f"column {field.name} is of type {column.type}; {field.type} is required: {error}"
         raise InvalidRecordError(reason[:MAX_REASON_CHARACTERS]) from None
 
 
 class Packer:
-    """Packs rows. Remembers the properties and destinations of those before, which most messages repeat."""
+    """Packs rows. Caches properties and destinations, which most messages repeat."""
 
     def __init__(self) -> None:
         self._properties = ValueCache(_packed_properties, _characters)
@@ -346,7 +346,7 @@ class Packer:
         """Pack the rows of a batch of `RECORDS`."""
         try:
             entries, columns = _Entries(batch), zip(*_lists(batch), strict=True)
-        except UnicodeDecodeError:  # which row's that is, Arrow does not say
+        except UnicodeDecodeError:  # Arrow does not say in which row
             yield from (self._by_itself(batch, index) for index in range(batch.num_rows))
             return
         for index, row in enumerate(columns):
@@ -354,7 +354,7 @@ class Packer:
             yield self._by_itself(batch, index) if packed is None else packed
 
     def _packed(self, row: tuple[Any, ...], named: Texts, described: Texts) -> PackedRow | None:
-        """Pack a row that is as it ought to be and nothing out of the ordinary, None for any other."""
+        """Pack an ordinary, valid row; return None for any other."""
         (
             version, time, direction, node, message_type, body, truncated, sha, untyped, extra,
             has_destination, kind, name, message_id, correlation_id, has_reply, reply_kind, reply_name,
@@ -403,13 +403,13 @@ class Packer:
 
 
 def _values(batch: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
-    """Return the values of a row, and what is wrong with one that Python cannot hold, which is null then."""
+    """Return the values of a row, and the problem with a value that Python cannot hold, which becomes None."""
     row: dict[str, Any] = {}
     problem = None
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             (row[name],) = column.to_pylist()
-        except (ValueError, OverflowError) as error:  # no UTF-8; a time beyond the years that there are
+        except (ValueError, OverflowError) as error:  # not UTF-8; a time beyond Python's years
             row[name], problem = None, f"column {name} cannot be read: {error}"
     return row, problem
 
@@ -419,7 +419,7 @@ def _characters(texts: Texts) -> int:
 
 
 def _packed_properties(named: Texts) -> bytes | None:
-    """Pack the properties of a row, None if something is wrong with them."""
+    """Pack the properties of a row; return None if they are invalid."""
     third = len(named) // 3
     entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
     try:
@@ -430,7 +430,7 @@ def _packed_properties(named: Texts) -> bytes | None:
 
 
 def _packed_meta(described: Texts) -> str | None:
-    """Pack the meta of a row, empty for none; None if something is wrong with it."""
+    """Pack the meta of a row, "" if it is empty; return None if it is invalid."""
     half = len(described) // 2
     try:
         members = {
@@ -438,7 +438,7 @@ def _packed_meta(described: Texts) -> str | None:
         }
         check_depth({"meta": members})
         if any("\\u" in (text or "") for text in described[half:]):
-            return None  # it may be half of a surrogate pair
+            return None  # it may be a lone surrogate
     except InvalidRecordError:
         return None
     return pack_json(members) or ""
@@ -448,7 +448,7 @@ def _packed_destination(place: Texts) -> bytes:
     """Pack a destination.
 
     Raises:
-        KeyError: it is of no kind that there is.
+        KeyError: there is no such kind of destination.
     """
     kind, name = place
     return pack_destination(str(KINDS[kind or ""]), name)
@@ -466,7 +466,7 @@ Texts: TypeAlias = tuple[str | None, ...]
 
 
 class _Entries:
-    """The maps of each row, as one tuple of their names and what stands under them."""
+    """The maps of each row, as one tuple of their names and entries."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         properties, meta = batch.column("properties"), batch.column("meta")
@@ -475,29 +475,29 @@ class _Entries:
         self._meta = _Flat(meta.offsets, meta.keys, meta.items)
 
     def properties(self, index: int) -> Texts:
-        """Return those of one row: names, types and values."""
+        """Return the properties of one row: names, types and values."""
         return self._properties.of(index)
 
     def meta(self, index: int) -> Texts:
-        """Return that of one row: names and values."""
+        """Return the meta of one row: names and values."""
         return self._meta.of(index)
 
 
 class _Flat:
-    """What stands in the maps of a column, end to end, and where that of each row ends."""
+    """The entries in the maps of a column, end to end, and where those of each row end."""
 
     def __init__(self, offsets: pa.Array, *columns: pa.Array) -> None:
         self._ends = offsets.to_pylist()
         self._columns = [each.to_pylist() for each in columns]
 
     def of(self, index: int) -> Texts:
-        """Return what is in one row: that of the first column, then that of the next."""
+        """Return the entries of one row: those of the first column, then those of the next."""
         start, end = self._ends[index], self._ends[index + 1]
         return tuple([value for column in self._columns for value in column[start:end]]) if start != end else ()
 
 
 def _lists(batch: pa.RecordBatch) -> Iterator[list[Any]]:
-    """Give the columns that `Packer` looks at, as lists."""
+    """Yield the columns that `Packer` reads, as lists."""
     for name in ("v", "time", "direction", "node", "message_type", "body", "truncated", "sha256", "untyped", "extra"):
         column = batch.column(name)
         yield (column.cast(pa.int64()) if name == "time" else column).to_pylist()

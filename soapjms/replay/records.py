@@ -1,11 +1,11 @@
-"""Reading capture logs: their records, numbered, one by one; a damaged part takes nothing of the others with it.
+"""Reading the records of capture logs, numbered, one by one; a damaged part does not affect the others.
 
-One reader for every engine. What cannot be read is a `RejectedRow`, with its file and line, never an exception and
-never left out: a line that is no record, octets that are not UTF-8, a gzip member that is torn. Of Parquet the
-number of a row counts as its line.
+One reader for every engine. Anything that cannot be read becomes a `RejectedRow` with its file and line, never an
+exception, and is never left out: a line that is not a record, octets that are not UTF-8, a torn gzip member. In
+Parquet, the number of a row counts as its line.
 
-Gzip members are read one by one, as the standard library's reader raises at the first damage, and what comes before
-and after it is lost.
+Gzip members are read one by one, since the standard library's reader raises at the first damage, and loses what comes
+before and after it.
 
 Spec: capture record, version 1.
 """
@@ -30,23 +30,23 @@ from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, Rejected
 from soapjms.replay.parquet import PackedRow, Packer, RefusedRow, as_records, check_text, packed_row
 
 GZIP_BITS: Final = 31
-"""The window bits that have zlib read gzip."""
+"""zlib's window bits for gzip."""
 GZIP_CHUNK_OCTETS: Final = 1 << 16
-"""Octets of a file that are read at a time, and of content that are unpacked at a time."""
+"""Octets of a file that are read at a time, and octets of content that are unpacked at a time."""
 MAX_HELD_OCTETS: Final = 1 << 20
-"""Octets of content up to which a member is given out only when it was seen whole; `CaptureLog` writes smaller ones."""
+"""Size of content up to which a member is yielded only after all of it was read; `CaptureLog` writes smaller ones."""
 PROBE_OCTETS: Final = 1 << 7
-"""Octets at the beginning of what may be a member that have to be sound."""
+"""Number of octets that must be sound at the beginning of a possible member."""
 FIRST_READ_OCTETS: Final = 1 << 12
-"""Octets that are read first of a member, and to find one: a torn one is often small, and the next near."""
+"""Octets of the first read of a member, or of a search for one: torn members are often small, and the next is near."""
 REREAD_FACTOR: Final = 4
 SPARE_REREAD_OCTETS: Final = 16 << 20
-"""Octets that may be read again to find members behind damage: these, and `REREAD_FACTOR` for each of the file."""
+"""Octets that may be read again to find members behind damage: these, plus `REREAD_FACTOR` times the file's size."""
 REREAD_RATIO: Final = 32
-"""Octets of content that count as one gone through again: more than a capture log has, and a bomb has a thousand."""
+"""Octets of content that count as one octet read again: capture logs compress less, and a gzip bomb far more."""
 
 HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
-"""How a member begins: the magic number, the one method that there is, and no flag that is reserved."""
+"""The beginning of a member: the magic number, the only compression method, and no reserved flag."""
 HEADER_LENGTH: Final = 4
 
 ENDS: Final = "the gzip stream breaks off here: the file ends before the stream does"
@@ -55,12 +55,12 @@ SPENT: Final = "; too much is damaged to look for what may follow"
 
 
 class GzipPiece(NamedTuple):
-    """Some of what a gzip file holds.
+    """A piece of a gzip file's content.
 
     Attributes:
-        octets: of the content.
-        end: where in the file their member ends, if they are the last of it; of a torn one, where the next begins.
-        problem: why its content breaks off after them.
+        octets: octets of the content.
+        end: position in the file where their member ends, if they are its last; for a torn one, where the next begins.
+        problem: why the content breaks off after them, or None.
     """
 
     octets: bytes
@@ -69,15 +69,15 @@ class GzipPiece(NamedTuple):
 
 
 def pieces(stream: BinaryIO, end: int | None = None) -> Iterator[GzipPiece]:
-    """Read the members of a gzip file from where a stream is; behind a torn one go on with the next.
+    """Read the members of a gzip file from the stream's position on; after a torn one, go on with the next.
 
-    Of a torn member what comes before the damage is given out. Nothing tells where it was to end, so that the next may
-    be taken for a part of it: members of the usual size are held until their end was seen, and a torn one ends where
-    another begins. The work is bounded, also with a file that was made to be gone through again and again.
+    Of a torn member, the content before the damage is yielded. Nothing shows where it should have ended, so the next
+    member could be taken for a part of it: members of the usual size are held until their end was read, and a torn one
+    ends where another begins. The work is bounded, even for a file that was made to be reread again and again.
 
     Args:
-        stream: of a file.
-        end: members that begin there or later are not read; None for all.
+        stream: the open file.
+        end: members that begin there or later are not read; None to read all.
     """
     position: int | None = stream.tell()
     walk = _Walk(stream)
@@ -91,7 +91,7 @@ def pieces(stream: BinaryIO, end: int | None = None) -> Iterator[GzipPiece]:
 
 
 class _Walk:
-    """Goes through the members of a file."""
+    """Walks through the members of a file."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -99,8 +99,8 @@ class _Walk:
         self._again = 0
 
     def past_padding(self, position: int) -> int | None:
-        """Return where the next member begins, behind the zeros that may stand between members; None at the end."""
-        if position == 0:  # of nothing no gzip is made
+        """Return where the next member begins, after the zeros that may stand between members; None at the end."""
+        if position == 0:  # an empty file is not valid gzip, and must be reported
             return 0
         self._stream.seek(position)
         while octets := self._stream.read(GZIP_CHUNK_OCTETS):
@@ -111,7 +111,7 @@ class _Walk:
         return None
 
     def member(self, start: int) -> Iterator[GzipPiece]:
-        """Read one member; the last piece says where it ends, or why it has no end."""
+        """Read one member; the last piece says where it ends, or why it breaks off."""
         held: list[bytes] = []
         size, position, rest, step = 0, start, b"", FIRST_READ_OCTETS
         before = inflater = zlib.decompressobj(GZIP_BITS)
@@ -145,7 +145,7 @@ class _Walk:
             yield from self._torn(before, position, following)
 
     def _torn(self, inflater: Any, position: int, following: int | None) -> Iterator[GzipPiece]:
-        """Give out what a torn member holds from a position up to the damage, or to where the next begins."""
+        """Yield the content of a torn member from a position up to the damage, or up to the next member."""
         step, problem = GZIP_CHUNK_OCTETS, ENDS if following is None else ANOTHER
         while True:
             self._stream.seek(position)
@@ -153,7 +153,7 @@ class _Walk:
             attempt = inflater.copy()
             try:
                 octets = attempt.decompress(piece, GZIP_CHUNK_OCTETS)
-            except zlib.error as error:  # nothing is given out of a piece with damage in it: go nearer to it
+            except zlib.error as error:  # a piece with damage yields nothing: approach the damage in smaller steps
                 step = len(piece) // 2
                 if step:
                     continue
@@ -168,11 +168,11 @@ class _Walk:
 
     @property
     def _is_spent(self) -> bool:
-        """So much was gone through again that no member is looked for any more."""
+        """Whether so much was read again that no further member is searched for."""
         return self._again > SPARE_REREAD_OCTETS + REREAD_FACTOR * self._size
 
     def _next(self, start: int) -> int | None:
-        """Find the member that follows the one at a position, which is torn; None for none."""
+        """Return the position of the member after a torn one that begins at `start`, or None."""
         position: int | None = start + 1
         while position is not None and not self._is_spent:
             position = self._find(position)
@@ -182,7 +182,7 @@ class _Walk:
         return None
 
     def _find(self, position: int) -> int | None:
-        """Find what looks as a member begins, from a position on."""
+        """Return the next position that looks like the beginning of a member, or None."""
         self._stream.seek(position)
         size, window = FIRST_READ_OCTETS, b""
         self._again += size
@@ -197,7 +197,7 @@ class _Walk:
         return None
 
     def _is_sound(self, position: int) -> bool:
-        """Say whether what looks as a member begins can be unpacked, its first octets at least."""
+        """Say whether at least the first octets of a possible member can be unpacked."""
         self._stream.seek(position)
         try:
             zlib.decompressobj(GZIP_BITS).decompress(self._stream.read(PROBE_OCTETS), GZIP_CHUNK_OCTETS)
@@ -207,14 +207,14 @@ class _Walk:
 
 
 class GzipStream(io.RawIOBase):
-    """The content of a gzip file as a stream, which ends at each damage: then `problem` says why.
+    """The content of a gzip file as a stream, which ends at each damaged place; `problem` then says why.
 
     Attributes:
-        problem: why the content breaks off here; what is behind the damage follows once it was set to None.
+        problem: why the content breaks off here; set it to None to read on behind the damage.
 
     Args:
-        stream: the file, from the beginning of a member on.
-        end: members that begin there or later are not read; None for all.
+        stream: the file, at the beginning of a member.
+        end: members that begin there or later are not read; None to read all.
     """
 
     def __init__(self, stream: BinaryIO, end: int | None = None) -> None:
@@ -224,11 +224,11 @@ class GzipStream(io.RawIOBase):
         self._coming: str | None = None
 
     def readable(self) -> bool:
-        """Say yes, as BufferedReader asks."""
+        """Return True, as BufferedReader demands."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer with what comes next; 0 at the end and at a problem."""
+        """Fill the buffer with the next octets; return 0 at the end and at a problem."""
         while not self._left and self.problem is None:
             self.problem, self._coming = self._coming, None
             if self.problem is None:
@@ -243,18 +243,18 @@ class GzipStream(io.RawIOBase):
 
 
 MAX_LINE_OCTETS: Final = 128 << 20
-"""Octets; a longer line is no record but an attack or a damaged file."""
+"""Maximum length of a line, in octets; a longer line is an attack or a damaged file, not a record."""
 SHOWN_OF_LONG_LINE: Final = 1 << 16
 SPARE_LINES: Final = 100_000
 OCTETS_OF_LINE: Final = 16
-"""Lines of a log that may be blank or no records: `SPARE_LINES`, and one for each of so many octets of its file, as it
-is stored. 32 KiB of gzip hold 32 million."""
+"""Lines of a log that may be blank or not records: `SPARE_LINES`, plus one for each `OCTETS_OF_LINE` octets of its
+stored file. 32 KiB of gzip can hold 32 million lines."""
 MAX_HELD_ROWS: Final = 1000
-"""Of Parquet, that are held at a time."""
+"""Maximum number of Parquet rows that are held at a time."""
 
 
 class CapturedRecord(NamedTuple):
-    """A record, and where it stood."""
+    """A record and its position."""
 
     file: int
     line: int
@@ -262,7 +262,7 @@ class CapturedRecord(NamedTuple):
 
 
 class PackedRecord(NamedTuple):
-    """A record as engines move it, and where it stood."""
+    """A record as engines move it, and its position."""
 
     file: int
     line: int
@@ -273,7 +273,7 @@ class PackedRecord(NamedTuple):
 
 
 def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
-    """Read the records of one part of a log. Blank lines are no records and are passed over."""
+    """Read the records of one part of a log. Blank lines are skipped."""
     unpack = Unpacker().unpack
     for found in _read(split):
         yield (
@@ -284,11 +284,11 @@ def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
 
 
 def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[PackedRecord | RejectedRow]:
-    """Read the records of one part of a log as engines move them.
+    """Read the records of one part of a log in the form that engines move.
 
     Args:
         split: the part.
-        stream: its octets, if it is no file of this machine.
+        stream: its octets, if the log is not a file on this machine.
     """
     for found in _read(split, stream):
         yield (
@@ -343,7 +343,7 @@ def _no_log(log: LogFile, number: int) -> RejectedRow:
 
 
 def _go_to_first_line(split: Split, stream: BinaryIO) -> int:
-    """Go to the first line that begins in the part and return its number; a line that reaches into it is not its."""
+    """Go to the first line that begins in the part, and return its number; a line that began before is skipped."""
     if split.start == 0:
         return split.first_line
     stream.seek(split.start - 1)
@@ -355,7 +355,7 @@ def _go_to_first_line(split: Split, stream: BinaryIO) -> int:
 
 
 class _Line(NamedTuple):
-    octets: bytes  # of a line beyond the limit only the beginning
+    octets: bytes  # only the beginning of a line beyond the limit
     length: int
     ended: bool  # by a line end, not by the end of the file
 
@@ -370,7 +370,7 @@ def _next_line(stream: BinaryIO) -> _Line:
 
 
 def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> CapturedRecord | RejectedRow | None:
-    """Read the record of a line, None of one that is blank."""
+    """Read the record of a line; return None for a blank line."""
     if line.length > MAX_LINE_OCTETS:
         reason = f"a line of {line.length} octets; at most {MAX_LINE_OCTETS} are read"
         return RejectedRow(log.name, number, reason, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
@@ -382,7 +382,7 @@ def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Captur
     try:
         text = octets.decode()
         record = from_json(text)
-        if "\\u" in text:  # only an escape can bring in half of a pair: the octets were UTF-8
+        if "\\u" in text:  # the octets were UTF-8, so only an escape can make a lone surrogate
             check_text(record)
     except UnicodeDecodeError as error:
         return RejectedRow(log.name, number, f"not UTF-8: {error.reason} at octet {error.start}", _shown(octets))
@@ -396,7 +396,7 @@ def _shown(octets: bytes) -> str:
 
 
 def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
-    """Read what a gzip file gives; reject the line that a torn member broke in, and go on with the next member."""
+    """Read the lines of a gzip file; reject a line where a torn member breaks off, and go on with the next member."""
     stream.seek(split.start)
     log, inflated, spare = split.log, GzipStream(stream, split.end), _spare(split.log)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK_OCTETS))
@@ -422,7 +422,7 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | R
 
 @lru_cache(maxsize=1)
 def _packer() -> Packer:
-    """Return that of this process: a log is read in parts, and none has to begin with an empty memory."""
+    """Return the packer of this process, so that no part of a log begins with an empty cache."""
     return Packer()
 
 
@@ -431,7 +431,7 @@ def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | Rej
     line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
     try:
         found = parquet.ParquetFile(stream)
-        for group in groups:  # one by one: of several at a time, nothing is left if the last one is damaged
+        for group in groups:  # one by one, as damage in one of several would lose them all
             for batch in found.iter_batches(MAX_HELD_ROWS, [group]):
                 for row in packer.rows(as_records(batch)):
                     yield _of_row(log, line, row)

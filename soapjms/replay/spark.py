@@ -1,11 +1,11 @@
 """The engine on Spark: plain functions from DataFrame to DataFrame.
 
-Spark only reads in parts, joins, sorts and writes. Nothing comes to the driver but counts, a handful of samples and
-the list of files, so a log may be larger than any machine. Records are spread by correlation key, never by queue.
-They travel packed, many in a bundle: nobody but Python looks into them.
+Spark only reads in parts, joins, sorts and writes. Only counts, a few samples and the list of files reach the driver,
+so a log may be larger than any machine. Records are distributed by correlation key, never by queue. They travel packed
+in bundles, which only Python unpacks.
 
-Keeping rows, judging them in tasks, writing and counting are the same for a replay and a run that follows logs. What
-is new in a log that is still written, and which calls are over, is in `following/`.
+Persisting, judging in tasks, writing and counting are the same for a replay and for a run that follows logs. Finding
+new lines and finished calls is in `follower/`.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
-    "Spark's Java ended in the middle of it; very large messages take more memory than it has by default: "
+    "Spark's Java process ended unexpectedly; very large messages need more memory than its default: "
     "--conf spark.driver.memory=4g gives it 4 GiB"
 )
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
 
 JUDGED: Final = pa.schema([("part", pa.int32())])
-"""The number of a task that judged something: its files are called by it."""
+"""The number of a task that judged something; the names of its files contain it."""
 
 
 @contextmanager
 def failing_as_ours() -> Iterator[None]:
-    """Have what Spark raises leave the block as an error of ours.
+    """Turn Spark's exceptions into ours.
 
     Raises:
-        SparkFailedError: Spark gave up, or its Java ended.
-        KeyboardInterrupt: it did so because of Ctrl-C.
+        SparkFailedError: Spark failed, or its Java process ended.
+        KeyboardInterrupt: Spark failed because of Ctrl-C.
     """
     try:
         yield
@@ -77,7 +77,7 @@ def failing_as_ours() -> Iterator[None]:
 
 @contextmanager
 def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows on the workers' disks, so that what is read from them twice is worked out once."""
+    """Keep rows on the workers' disks, so that they are computed once though they are read twice."""
     stored = rows.persist(StorageLevel.DISK_ONLY)
     try:
         yield stored
@@ -86,7 +86,7 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def write(rows: DataFrame, folder: Path) -> None:
-    """Write rows as Parquet, without the empty file by which Hadoop says that it is done."""
+    """Write rows as Parquet, without the empty file that Hadoop writes as a sign of success."""
     rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
 
 
@@ -104,9 +104,9 @@ def judge(together: DataFrame, terms: ReplayTerms, records: Records, folder: Pat
 
     Args:
         together: records, those of a key in one task and one after another.
-        terms: what to judge by.
-        records: reads them, each with its key.
-        folder: for the verdicts; all machines see it.
+        terms: how to pair and judge.
+        records: reads the records with their keys.
+        folder: the folder for the verdicts; all machines must see it.
     """
     folder.mkdir(parents=True)
     parts = [row.part for row in judged(together, terms, records, folder).collect()]
@@ -114,9 +114,9 @@ def judge(together: DataFrame, terms: ReplayTerms, records: Records, folder: Pat
         with Rows(folder / PART, VERDICTS):
             pass
     tally = RunTally()
-    for part in parts:  # by their names: on a file system of several machines a listing may be an old one
+    for part in parts:  # by name, as a listing on a shared file system may be out of date
         tally.add(RunTally.from_json(_counts_of(folder, part).read_text("utf-8")))
-    for left in folder.glob(".*"):  # the counts, and what tasks that were killed had begun
+    for left in folder.glob(".*"):  # the counts, and unfinished files of killed tasks
         left.unlink(missing_ok=True)
     return tally
 
@@ -126,9 +126,9 @@ def _counts_of(folder: Path, part: int) -> Path:
 
 
 def judged(together: DataFrame, terms: ReplayTerms, records: Records, folder: Path) -> DataFrame:
-    """Pair and judge; see `judge`. A task writes its verdicts into a file and its counts into one, and gives a row.
+    """Pair and judge; see `judge`. Each task writes a file of verdicts and one of counts, and returns a row.
 
-    The verdicts of a task do not come back through Java, which would keep them to have them read twice.
+    Verdicts do not go back through Java, which would keep a copy of them.
     """
     task = partial(_judge_part, terms=terms, records=records, folder=str(folder))
     return together.mapInArrow(task, from_arrow_schema(JUDGED))
@@ -152,7 +152,7 @@ def _number_of_task() -> int:
 
 
 def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
-    """Gather rows into batches of bounded size."""
+    """Collect rows into batches of bounded size."""
     waiting: list[tuple[Any, ...]] = []
     octets = 0
     for row in rows:
@@ -166,22 +166,22 @@ def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
 
 
 SPLIT_OCTETS: Final = 32 << 20
-"""Octets of a log that one task reads, where it can be read in parts."""
+"""Maximum size of the part of a log that one task reads, if it can be read in parts."""
 MAX_JUDGED_OCTETS: Final = 16 << 20
-"""Octets of logs that one task judges, at most; it holds a bucket of them at a time. Many tasks end close together."""
+"""Maximum size of logs that one task judges, a bucket at a time. Many small tasks end at about the same time."""
 MIN_SPLIT_OCTETS: Final = 4 << 20
-"""Of a log that is small for the cores there are."""
+"""Minimum size of a part, for logs that are small for the number of cores."""
 TASKS_OF_CORE: Final = 8
-"""Of those that read, and of those that judge, at least, if they have something to do."""
+"""Minimum number of reading tasks, and of judging tasks, per core, if there is enough work."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 MAX_ALIASES: Final = 100_000
-"""Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
+"""Maximum number of message ids in answers that are sent to every task; with more, the answers are sent to the ids."""
 
 BUCKET_OCTETS: Final = 2 << 20
-"""Octets of logs for each bucket: so many of its records a task holds and sorts at a time."""
+"""Size of the logs for each bucket, whose records a task holds and sorts at a time."""
 MAX_BUCKETS: Final = 2048
 BUCKETS_OF_TASK: Final = 8
-"""How many buckets each judging task has at least, so that all have about the same to do."""
+"""Minimum number of buckets of each judging task, so that all have about the same amount of work."""
 
 STAGED: Final = pa.schema(
     [
@@ -196,8 +196,8 @@ STAGED: Final = pa.schema(
         ("ids", pa.binary()),
     ]
 )
-"""What was read: what could not be, its lines counted from the part that they are in; how many records of a log show an
-edition; bundles of records."""
+"""The rows that reading makes: rejected texts, with lines counted from the beginning of their part; numbers of records
+of a log that show an edition; bundles of records."""
 USED: Final = pa.schema([("bucket", pa.int32()), ("number", pa.int64()), ("aliases", pa.binary())])
 BUNDLES: Final = pa.schema([("bucket", pa.int32()), ("bundle", pa.binary())])
 COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lines", pa.int64())])
@@ -209,18 +209,18 @@ def run(
     """Judge a job's logs and write verdicts/ and rejected/ under `result`.
 
     Args:
-        job: what to judge.
-        result: the folder; on a cluster, one that all machines see.
-        progress: told what begins.
-        master: as Spark's own; local[2] by default.
+        job: the logs and the terms.
+        result: the folder; on a cluster, all machines must see it.
+        progress: called with each phase.
+        master: Spark's master; local[2] by default.
         conf: further settings of Spark.
 
     Returns:
-        the counts, and the first of the rejected records.
+        the counts, and the first rejected records.
 
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
-        SparkFailedError: it gave up.
+        SparkFailedError: Spark failed.
         NoInputError: there is nothing to read at the URIs.
     """
     settings = dict(conf or {})
@@ -272,18 +272,18 @@ def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
 
 
 def _part_size(spark: SparkSession, octets: int, most: int) -> int:
-    """Choose how much one task does: several have to be done on each core, so that all cores end together."""
+    """Choose the size of one task: several tasks for each core, so that all cores end at about the same time."""
     return int(min(most, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism))))
 
 
 def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose how many buckets the keys fall into."""
+    """Choose the number of buckets for the keys."""
     octets, tasks = sum(whole(log).octets for log in logs), int(spark.conf.get(SHUFFLE) or 0)
     return max(BUCKETS_OF_TASK * tasks, min(MAX_BUCKETS, octets // BUCKET_OCTETS))
 
 
 def _census(found: DataFrame) -> tuple[RunTally, set[int]]:
-    """Count what could not be read and which editions show; return the logs in which something could not be read."""
+    """Count rejected rows and shown editions; also return the numbers of the logs with rejected rows."""
     tally = RunTally()
     broken: set[int] = set()
     for row in census(found).toLocalIterator():
@@ -296,7 +296,7 @@ def _census(found: DataFrame) -> tuple[RunTally, set[int]]:
 
 
 def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], folder: Path) -> list[RejectedRow]:
-    """Write rejected/, of rows on the workers if there are any, and of some that are here; return the first of all."""
+    """Write rejected/ from the workers' rows, if any, and from those of this process; return the first of all."""
     if refused is not None:
         write(refused, folder)
     folder.mkdir(exist_ok=True)
@@ -310,27 +310,27 @@ def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], fo
 
 
 def staged(spark: SparkSession, parts: list[Split], terms: ReplayTerms, buckets: int) -> DataFrame:
-    """Read everything: records in bundles, and what could not be read, with its reason."""
+    """Read everything: records in bundles, and what could not be read, with the reason."""
     return _each(spark, parts, partial(_read_part, terms=terms, buckets=buckets), STAGED)
 
 
 def fetched(spark: SparkSession, logs: list[LogFile], terms: ReplayTerms, buckets: int) -> DataFrame:
-    """Read all of the files of other machines, as `staged` does."""
+    """Read all files of other machines, as `staged` does for those on this one."""
     task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms, buckets=buckets)
     return hadoop.contents(spark, logs).mapInArrow(task, from_arrow_schema(STAGED))
 
 
 def census(found: DataFrame) -> DataFrame:
-    """Count for each log the records that show an edition, and what could not be read."""
+    """Count, for each log, the records that show an edition, and the rejected rows."""
     told = found.where("reason IS NOT NULL OR edition IS NOT NULL")
     counts = F.sum("records").alias("records"), F.count("reason").alias("rejected")
     return told.groupBy("number", "edition").agg(*counts)
 
 
 def first_lines(spark: SparkSession, parts: list[Split]) -> DataFrame:
-    """Tell the number of the line before each of these parts, which are all of their logs, in order.
+    """Return the number of lines before each part; the parts must be all parts of their logs, in order.
 
-    This reads the logs again; only those with something to report by its line are worth it.
+    This reads the logs again, so it is done only for logs with rejected lines.
     """
     counted = _each(spark, parts, _count_part, COUNTED)
     before: list[tuple[int, int, int]] = []
@@ -345,16 +345,16 @@ def first_lines(spark: SparkSession, parts: list[Split]) -> DataFrame:
 
 
 def rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
-    """Select what could not be read, its lines counted from the beginning of the log."""
+    """Select the rejected rows, with lines counted from the beginning of the log."""
     refused = found.where("reason IS NOT NULL").join(F.broadcast(lines), ["number", "start"], "left")
     line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
     return refused.select("file", line, "reason", "raw")
 
 
 def aliases(found: DataFrame) -> DataFrame:
-    """Find the message ids of requests that some record repeats as its correlation id, with the requests' keys.
+    """Find the message ids of requests that another record has as its correlation id, with the requests' keys.
 
-    There is a row for each bucket that has any.
+    There is a row for each bucket with such ids.
     """
     ids = found.where("ids IS NOT NULL").select("bucket", "answers", "ids")
     return together(ids).mapInArrow(_aliases_of, from_arrow_schema(USED))
@@ -364,10 +364,10 @@ def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataF
     """Put each record into the bucket in which it meets its copies and its partner.
 
     Args:
-        found: what was read.
+        found: the rows that reading made.
         used: the aliases.
-        number: how many aliases there are.
-        buckets: how many buckets there are.
+        number: the number of aliases.
+        buckets: the number of buckets.
     """
     bundles = found.where("bundle IS NOT NULL")
     if not number:
@@ -380,7 +380,7 @@ def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataF
 
 
 def together(rows: DataFrame, tasks: int | None = None) -> DataFrame:
-    """Put the rows of a bucket into one task, one after another; Spark chooses how many tasks where nobody says."""
+    """Put the rows of a bucket into one task, one after another; without `tasks`, Spark chooses how many there are."""
     parted = rows.repartition("bucket") if tasks is None else rows.repartition(tasks, "bucket")
     return parted.sortWithinPartitions("bucket")
 
@@ -388,7 +388,7 @@ def together(rows: DataFrame, tasks: int | None = None) -> DataFrame:
 def _each(
     spark: SparkSession, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> DataFrame:
-    """Do some work on each part, in tasks of `SPLIT_OCTETS` octets at most, and give the rows that come out."""
+    """Run `work` on each part, in tasks of about `SPLIT_OCTETS` octets at most, and return the resulting rows."""
     octets = sum(part.octets for part in parts)
     tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT_OCTETS)))
     task = partial(_work_on, parts=parts, work=work, schema=schema)
@@ -421,7 +421,7 @@ def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: ReplayTe
 def _staged_rows(
     read: Iterable[tuple[LogFile, int, PackedRecord | RejectedRow]], terms: ReplayTerms, buckets: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Make the rows of what was read, each with its log and part."""
+    """Make rows from records and rejected texts, each with its log and part."""
     bundler, unpack = Bundler(buckets), Unpacker().unpack
     shown: Counter[tuple[int, str]] = Counter()
     for log, start, found in read:
@@ -461,7 +461,7 @@ def _rekeyed(batches: Batches, buckets: int) -> Batches:
 
 @lru_cache(maxsize=1)
 def _unpacker() -> Unpacker:
-    """Return that of this worker: Spark cuts a run into tasks, and none has to begin with an empty memory."""
+    """Return the unpacker of this worker, so that no task begins with an empty cache."""
     return Unpacker()
 
 

@@ -1,6 +1,6 @@
-"""A Spark session for a replay: quiet, without a web page, with this Python in its workers; and how far Spark is.
+"""A Spark session for a replay: quiet, without a web page, with this Python in its workers; and Spark's progress.
 
-Progress is what Spark says itself: how many tasks of the stages under way are done.
+Progress is Spark's own: how many tasks of the running stages are done.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from soapjms.replay.terms import Progress
 log = logging.getLogger("soapjms.replay")
 
 POLL_SECONDS: Final = 0.5
-"""Seconds between two looks."""
+"""Poll interval for the progress, in seconds."""
 
 JOIN_SECONDS: Final = 2.0
 
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
-    """Give what is to be told of the phases; on a thread, each is told again with its part that is done."""
+    """Yield a function to report phases; a thread reports the current one again with its progress."""
     words, stop = [""], Event()
 
     def tell(text: str) -> None:
@@ -51,8 +51,8 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
         while not stop.wait(POLL_SECONDS):
             try:
                 done, total = tasks(spark)
-            except (Py4JError, OSError):  # Spark is ending, which is told otherwise
-                log.debug("Spark does not say how far it is", exc_info=True)
+            except (Py4JError, OSError):  # Spark is ending, which is reported elsewhere
+                log.debug("Spark does not report its progress", exc_info=True)
                 return
             if total:
                 progress(Phase(words[0], done, total))
@@ -67,7 +67,7 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:
-    """Return how many tasks of the stages under way are done, and how many there are."""
+    """Return how many tasks of the running stages are done, and how many there are."""
     tracker = spark.sparkContext.statusTracker()
     stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each)) is not None]
     return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
@@ -84,17 +84,17 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
-    # A laptop's host name often leads nowhere, or to an interface that is down.
+    # A laptop's host name often resolves to nothing, or to an interface that is down.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Python works, Java only hands on: compiling its code well, and collecting garbage while others work, cost a run of
-    # a million messages more processor time than they save.
+    # Python does the work, and Java only passes data on: optimising compilation and concurrent garbage collection cost
+    # a run of a million messages more processor time than they save.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
 }
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice, and on the disk
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # persisted rows are read twice, and lie on disk
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
@@ -102,20 +102,20 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
 
 @contextmanager
 def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Iterator[SparkSession]:
-    """Give a session: of the Spark that runs in this process already, else of one that is stopped at the end.
+    """Yield a session: of the Spark that already runs in this process, else of one that is stopped at the end.
 
     Args:
-        master: where to run; local[2] by default, or what spark-submit said.
-        conf: further settings; they win over this module's.
-        scratch: a folder for what Spark leaves behind.
+        master: where to run; by default local[2], or the master of spark-submit.
+        conf: further settings; they override this module's.
+        scratch: a folder for Spark's temporary files.
 
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
-        UsageError: a master was given, and a Spark with another one runs already; a setting that Spark refuses.
+        UsageError: a Spark with another master runs already, or Spark refuses a setting.
     """
     running = SparkContext._active_spark_context
     if running is not None and master not in (None, running.master):
-        raise UsageError(f"a Spark with master {running.master} runs in this process already; stop it first")
+        raise UsageError(f"a Spark with master {running.master} already runs in this process; stop it first")
     if running is not None:
         yield _own_session(conf)
         return
@@ -128,7 +128,7 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
 
 
 def _own_session(conf: Mapping[str, str]) -> SparkSession:
-    """Make a session with settings of its own: those of the user's session stay."""
+    """Make a session with separate settings, so that those of the user's session stay."""
     spark = SparkSession.builder.getOrCreate().newSession()
     for name, value in {**SQL_SETTINGS, **conf}.items():
         _set(spark, name, value)
@@ -137,7 +137,7 @@ def _own_session(conf: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Keep py4j from logging with its stack what it raises as well: each Ctrl-C, and that Java has ended."""
+    """Keep py4j from logging tracebacks of exceptions that it also raises: each Ctrl-C, and the end of Java."""
     loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
     for logger in loggers:
         logger.addFilter(_is_news)
@@ -154,11 +154,11 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _unheard(*_: object) -> None:
-    """Say nothing where Java ends while Spark listens for its counters: who waits for Java is told."""
+    """Stay silent when Java ends while Spark listens for its counters: callers of Java get the error."""
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Say whether an error is Ctrl-C, or came up while Spark was put away after it: what it is asked then may fail."""
+    """Say whether an error is Ctrl-C, or was raised while Spark was stopped because of it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
@@ -173,8 +173,8 @@ def _set(spark: SparkSession, name: str, value: str) -> None:
 
 
 def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
-    """Start a Spark whose words go to a file: of its start, and of the JVM's, there is no other way to be quiet."""
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which chose the master and runs the JVM
+    """Start a Spark whose output goes to a file: there is no other way to keep its start, and the JVM's, quiet."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, which chose the master and runs the JVM
     if not submitted:
         _find_java()
     settings = _settings(master if submitted else master or conf.get("spark.master", DEFAULT_MASTER), conf, scratch)
@@ -187,7 +187,7 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             raise SparkMissingError("\n".join([f"Spark did not start: {error}", *_said(log), WITHOUT_SPARK])) from error
     if on_interrupt is not None and signal.getsignal(signal.SIGINT) is not on_interrupt:
-        # Spark's asks the JVM to cancel the jobs in the middle of another question to it, and fails with a long story.
+        # Spark's handler asks the JVM to cancel jobs in the middle of another call to it, and fails with a traceback.
         signal.signal(signal.SIGINT, on_interrupt)
     context.setLogLevel("ERROR")
     if (listening := getattr(context, "_accumulatorServer", None)) is not None:
@@ -195,9 +195,9 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
 
 
 def _gateway(settings: SparkConf, stream: BinaryIO) -> Any:
-    """Return the way to a JVM: one that an earlier session left running serves again.
+    """Return the gateway to a JVM: one that an earlier session left running, else a new one.
 
-    Ctrl-C waits until a new one is there, some seconds: one that loses its parent before that never ends.
+    Ctrl-C waits some seconds until a new JVM has started: one that loses its parent before that never ends.
     """
     if SparkContext._gateway is not None:
         return SparkContext._gateway
@@ -207,14 +207,14 @@ def _gateway(settings: SparkConf, stream: BinaryIO) -> Any:
         )
     if interrupted:
         if (java := getattr(gateway, "proc", None)) is not None:
-            java.stdin.close()  # which ends it
+            java.stdin.close()  # this ends it
         raise KeyboardInterrupt
     return gateway
 
 
 @contextmanager
 def _interrupts_later() -> Iterator[list[int]]:
-    """Note Ctrl-C within the block in the list that this gives."""
+    """Yield a list that Ctrl-C within the block is noted in."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
@@ -227,7 +227,7 @@ def _interrupts_later() -> Iterator[list[int]]:
 
 
 def _said(log: Path) -> list[str]:
-    """Return the last of what Spark said while it started, without the lines of stack traces."""
+    """Return the last lines that Spark printed while it started, without stack traces."""
     lines = log.read_text("utf-8", "replace").splitlines()
     return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][-5:]
 
@@ -249,13 +249,13 @@ def _is_local(settings: SparkConf) -> bool:
 
 
 def _roots() -> list[str]:
-    """Return the folders that the packages were imported from: the workers must find the same ones."""
+    """Return the folders that our packages were imported from, as the workers must find the same ones."""
     return list(dict.fromkeys(str(Path(each).resolve().parents[1]) for each in (message.__file__, names.__file__)))
 
 
 @contextmanager
 def _worker_python(settings: SparkConf) -> Iterator[None]:
-    """Have the workers run this Python: always on this machine, on a cluster unless the environment names another."""
+    """Let the workers run this Python: always on this machine, on a cluster unless the environment names another."""
     before = os.environ.get(WORKER_PYTHON)
     if before is None or _is_local(settings):
         os.environ[WORKER_PYTHON] = sys.executable
@@ -272,8 +272,8 @@ def _find_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java"):
         return
-    where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH"
-    raise SparkMissingError(f"Spark needs Java 17 or later, and {where}. {INSTALL_JAVA}\n{WITHOUT_SPARK}")
+    where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+    raise SparkMissingError(f"Spark needs Java 17 or later, but {where}. {INSTALL_JAVA}\n{WITHOUT_SPARK}")
 
 
 WORKER_PYTHON: Final = "PYSPARK_PYTHON"

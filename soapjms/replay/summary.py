@@ -1,8 +1,8 @@
-"""What a run found, as numbers: counts that add up whichever engine took them, and the summary made of them.
+"""The results of a run as numbers: counts that add up with any engine, and the summary made from them.
 
-A timeline says what happened when: messages, violations, and how long responses took, in spans of time. Nobody knows
-beforehand how much time a log covers. The spans begin narrow and widen as they become many; how wide they end
-depends on the times alone, so that parts of a run add up to the same spans however its log was cut.
+A timeline counts messages, violations and response times by span of time. The time that a log covers is unknown
+beforehand, so spans begin narrow and widen as they become many. Their final width depends on the times alone, so that
+the parts of a run add up to the same spans however its log was cut.
 
 Spec: capture record, version 1, "Verdicts".
 """
@@ -28,34 +28,34 @@ from soapjms.replay.inputs import SUFFIXES, RejectedRow
 from soapjms.replay.terms import SHOWN, LateRecord, ProfileChoice, ReplayTerms
 
 MAX_SPANS: Final = 400
-"""How many spans with something in them are kept apart."""
+"""Maximum number of spans that are not empty."""
 
 _SECONDS: Final = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 10800, 43200)
 _DAYS: Final = (1, 7, 28, 364, 3640, 36400)
 WIDTHS: Final = (*(timedelta(seconds=each) for each in _SECONDS), *(timedelta(days=each) for each in _DAYS))
-"""How wide a span may be. Each divides the next; all the years of a calendar fit into `MAX_SPANS` of the last."""
+"""Possible widths of a span. Each divides the next; all years of the calendar fit into `MAX_SPANS` of the last."""
 RATIOS: Final = tuple(wide // narrow for narrow, wide in pairwise(WIDTHS))
 
 MESSAGES: Final = "messages"
 BACKWARDS: Final = "backwards"
-"""Exchanges whose response was captured before the request: clocks that do not agree."""
+"""Exchanges whose response was captured before the request, as clocks disagree."""
 
 
 def latency_bin(taken: timedelta) -> int:
-    """Return the number of the bin that a latency falls into: four to each doubling, from a microsecond up."""
+    """Return the number of the bin for a latency: four bins for each doubling, from a microsecond up."""
     microseconds = taken // MICROSECOND
     exponent = max(0, microseconds.bit_length() - 3)
     return 4 * exponent + (microseconds >> exponent)
 
 
 def latency_of(number: int) -> timedelta:
-    """Return the middle of a bin; it is within 12.5 % of any latency in it."""
+    """Return the middle of a bin, which is within 12.5 % of any latency in it."""
     exponent = max(0, number // 4 - 1)
     return ((number - 4 * exponent << exponent) + ((1 << exponent) >> 1)) * MICROSECOND
 
 
 def quantiles(bins: Counter[int], parts: Iterable[float]) -> list[timedelta]:
-    """Return the latencies below which the given parts of all are; none where there is no latency."""
+    """Return the latencies below which the given parts of all are; an empty list without any latency."""
     total = bins.total()
     return [latency_of(_bin_at(bins, part * total)) for part in parts] if total else []
 
@@ -75,9 +75,9 @@ class Timeline:
 
     Attributes:
         level: the spans are as wide as `WIDTHS[level]`, and begin at multiples of it since 1970.
-        spans: by number of the span: how often each thing was seen; a latency under `latency/BIN`.
-        first: when the first message was captured, None before there is one.
-        last: when the last one was.
+        spans: counts by number of the span and by name; latencies are counted as `latency/BIN`.
+        first: when the first message was captured, or None.
+        last: when the last message was captured, or None.
     """
 
     level: int = 0
@@ -87,7 +87,7 @@ class Timeline:
 
     @property
     def width(self) -> timedelta:
-        """How wide the spans are."""
+        """The width of the spans."""
         return WIDTHS[self.level]
 
     def message(self, time: datetime) -> None:
@@ -97,14 +97,14 @@ class Timeline:
         self.last = time if self.last is None or time > self.last else self.last
 
     def latency(self, asked: datetime, answered: datetime) -> int | None:
-        """Count how long a response took, at the time of its request; return its bin, None where time ran backwards."""
+        """Count a response time at the time of its request; return its bin, or None if time ran backwards."""
         taken = answered - asked
         number = None if taken < timedelta(0) else latency_bin(taken)
         self.count(asked, BACKWARDS if number is None else f"latency/{number}")
         return number
 
     def count(self, time: datetime, what: str) -> None:
-        """Count anything else."""
+        """Count anything else by name."""
         number = (time - EPOCH) // WIDTHS[self.level]
         span = self.spans.get(number)
         if span is None:
@@ -135,11 +135,11 @@ class Timeline:
             self.level += 1
 
     def latencies(self) -> Counter[int]:
-        """Return how many responses took how long, over the whole time."""
+        """Return the number of responses by latency bin, over the whole time."""
         return sum((latencies_of(span) for span in self.spans.values()), Counter[int]())
 
     def to_members(self) -> dict[str, Any]:
-        """Return what JSON can write."""
+        """Return the JSON form."""
         return {
             "level": self.level,
             "first": None if self.first is None else format_time(self.first),
@@ -149,21 +149,21 @@ class Timeline:
 
     @classmethod
     def from_members(cls, members: dict[str, Any]) -> Timeline:
-        """Read what `to_members` returned, after JSON."""
+        """Read a timeline from its JSON form."""
         ends = (members["first"], members["last"])
         first, last = (None if each is None else datetime.fromisoformat(each) for each in ends)
         return cls(members["level"], {number: Counter(span) for number, span in members["spans"]}, first, last)
 
 
 def latencies_of(span: Counter[str]) -> Counter[int]:
-    """Return how many responses took how long, of one span."""
+    """Return the number of responses in one span by latency bin."""
     named = ((name.partition("/"), number) for name, number in span.items())
     return Counter({int(bin_): number for (kind, _, bin_), number in named if kind == "latency"})
 
 
 REJECTS_SHOWN: Final = 20
 LATE_SHOWN: Final = 20
-"""How many rejected and late records are listed."""
+"""Maximum number of rejected, and of late, records that are listed."""
 
 RECONSTRUCTED: Final = (
     "The profile rec-2012 is reconstructed: the Candidate Recommendation of 2009 plus the changes that the working "
@@ -172,7 +172,7 @@ RECONSTRUCTED: Final = (
 
 
 Place: TypeAlias = Counter[tuple[str, ...]]
-"""What was counted at a destination: `stack NODE STACK`, `answered`, `latency BIN`."""
+"""Counts at a destination by path: `stack NODE STACK`, `answered`, `latency BIN`."""
 
 
 @dataclass(slots=True)
@@ -180,11 +180,11 @@ class RunTally:
     """Counts of one part of a run; parts add up in any order.
 
     Attributes:
-        counts: how often each thing was seen, by a path of words such as ("assertion", id, verdict).
-        notes: what each code of a note says.
-        findings: what was found, by assertion, verdict and cause.
-        timeline: what happened when.
-        places: what was seen at the first destinations.
+        counts: counts by a path of words, such as ("assertion", id, verdict).
+        notes: texts of notes by code.
+        findings: the findings by assertion, verdict and cause.
+        timeline: counts by span of time.
+        places: counts at the first destinations.
     """
 
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
@@ -198,7 +198,7 @@ class RunTally:
         self.counts[path] += by
 
     def note(self, code: str, text: str) -> None:
-        """Count a note; of several texts for one code the first in order of the alphabet stays."""
+        """Count a note; of several texts for one code, the first in alphabetical order stays."""
         self.counts["note", code] += 1
         self.notes[code] = min(text, self.notes.get(code, text))
 
@@ -212,12 +212,12 @@ class RunTally:
             self.timeline.count(time, f"{outcome}/{name}")
 
     def see(self, place: str, node: str, stack: str) -> None:
-        """Count a message at a destination, by the node that sent it and the stack it looks of (empty: of none)."""
+        """Count a message at a destination, by the node that sent it and its apparent stack (empty if unknown)."""
         self.counts["stack", node, stack] += 1
         self._place(place)["stack", node, stack] += 1
 
     def answered(self, place: str, asked: datetime, answered: datetime) -> None:
-        """Count a response at the destination of its request, and how long it took."""
+        """Count a response, and its latency, at the destination of its request."""
         number = self.timeline.latency(asked, answered)
         self._place(place)["answered",] += 1
         if number is not None:
@@ -232,7 +232,7 @@ class RunTally:
         return place
 
     def _keep_first_places(self) -> None:
-        # Of those kept, all is counted: what falls out once has so many before it that it never comes back.
+        # Places that are kept were counted in full: one that is dropped has so many before it that it never returns.
         if len(self.places) > 2 * MAX_DESTINATIONS:
             self.places = {place: self.places[place] for place in nsmallest(MAX_DESTINATIONS, self.places)}
 
@@ -248,7 +248,7 @@ class RunTally:
         self._keep_first_places()
 
     def to_json(self) -> str:
-        """Write the tally as a string that can travel in a row."""
+        """Write the tally as JSON, which can travel in a row."""
         return json.dumps(
             {
                 "counts": [[*path, number] for path, number in self.counts.items()],
@@ -273,19 +273,19 @@ class RunTally:
 
 
 def places_to_members(places: Mapping[str, Place]) -> list[Any]:
-    """Return what JSON can write."""
+    """Return the JSON form of counts at destinations."""
     return [[name, [[*path, number] for path, number in sorted(seen.items())]] for name, seen in sorted(places.items())]
 
 
 def places_from_members(members: Iterable[Any]) -> dict[str, Place]:
-    """Read what `places_to_members` returned, after JSON."""
+    """Read counts at destinations from their JSON form."""
     return {name: Counter({tuple(path): number for *path, number in seen}) for name, seen in members}
 
 
 def note_others(tally: RunTally, names: Iterable[str]) -> None:
-    """Note the files in folders that are called otherwise than logs, and so were left alone."""
+    """Note the files in folders that were ignored, since their names are not those of logs."""
     for name in names:
-        text = f"a file in a folder is no log by its name ({', '.join(SUFFIXES)}) and was not read: {name}, for one"
+        text = f"a file in a folder is not named like a log ({', '.join(SUFFIXES)}) and was not read, such as {name}"
         tally.note("otherFile", text)
 
 
@@ -294,12 +294,12 @@ class Summary:
     """The result of a run.
 
     Attributes:
-        members: what summary.json holds; the same whichever engine ran.
-        findings: what was found, by assertion, verdict and cause.
-        timeline: what happened when.
-        places: what was seen at the first destinations.
-        rejects: the first of what could not be read, in order of file and line, without its text.
-        late: of a run that followed logs the first records that came too late to be judged, in the same order.
+        members: the content of summary.json; the same with any engine.
+        findings: the findings by assertion, verdict and cause.
+        timeline: counts by span of time.
+        places: counts at the first destinations.
+        rejects: the first rejected rows, in order of file and line, without their text.
+        late: for a run that followed logs, the first records that came too late to be judged, in the same order.
     """
 
     members: Mapping[str, Any]
@@ -311,11 +311,11 @@ class Summary:
 
     @property
     def exit_status(self) -> int:
-        """0 where nothing failed, even as there was nothing to judge; 1 with failed verdicts or rejected records."""
+        """0 if nothing failed, or there was nothing to judge; 1 with failed verdicts or rejected records."""
         return 1 if self.members["verdict"] == Outcome.FAILED else 0
 
     def to_json(self) -> str:
-        """Write what summary.json holds."""
+        """Write the content of summary.json."""
         return json.dumps(self.members, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -323,9 +323,9 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
     """Make the summary of a whole run from the sum of its parts.
 
     Args:
-        tally: the sum of all parts, with the number of rejected records in it.
-        rejects: the first of what could not be read.
-        terms: what was judged by.
+        tally: the sum of all parts, including the number of rejected records.
+        rejects: the first rejected rows.
+        terms: how the run paired and judged.
     """
     counts, setting, senders = tally.counts, terms.setting, terms.senders.all
     unseen = not_observable(replace(setting, properties=senders[0].properties) if senders else setting)
@@ -362,16 +362,16 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
 
 
 PRODUCER: Final = "soapjms replay"
-"""Tells a folder that replay made from any other."""
+"""Marks a folder as made by replay."""
 UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
 SUBCODE_COUNTS: Final = ("expected", "observed")
 NOTHING: Final = "nothingToJudge"
-"""The verdict of a run over logs without a message: nothing failed, and nothing passed."""
+"""The verdict of a run over logs without messages: nothing failed, and nothing passed."""
 REACTIONS: Final = ("agree", "disagree", "unanswered")
 
 
 def _chosen(counts: Counter[tuple[str, ...]], terms: ReplayTerms) -> dict[str, Any] | None:
-    """Say what chose the profile, and how many faults in the logs are of each edition; None if the user chose it."""
+    """Return what chose the profile, and the number of faults in the logs by edition; None if the user chose it."""
     if terms.choice is None:
         return None
     faults = {name: counts[SHOWN, name] for name in EDITIONS}
@@ -380,8 +380,8 @@ def _chosen(counts: Counter[tuple[str, ...]], terms: ReplayTerms) -> dict[str, A
 
 CHOSEN: Final[Mapping[ProfileChoice, str]] = {
     ProfileChoice.WSDL: "the edition of the WSDL",
-    ProfileChoice.FAULTS: "the edition that most faults in the logs are of",
-    ProfileChoice.DEFAULT: "the default, as no more faults in the logs are of one edition than of the other",
+    ProfileChoice.FAULTS: "the edition of most faults in the logs",
+    ProfileChoice.DEFAULT: "the default, as the faults in the logs favour no edition",
 }
 
 
@@ -395,7 +395,7 @@ def _verdict(counts: Counter[tuple[str, ...]]) -> str:
 
 
 def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
-    """List the profile's assertions; one that the profile merged from several speaks with the first one's words."""
+    """List the profile's assertions; one that the profile merged from several has the title of the first."""
     listed: dict[str, dict[str, str]] = {}
     for each in ASSERTIONS:
         name = setting.profile.assertion_id(each.id)
@@ -407,9 +407,9 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
 
 
 def _stacks(tally: RunTally) -> Iterator[dict[str, Any]]:
-    """Say for each destination and sending node what stack it looks of; all further destinations are one, called null.
+    """Yield the apparent stacks for each destination and sending node; all further destinations are one, called null.
 
-    A guess from habits; what has the marks of no known stack is in the number of messages only.
+    Stacks are guessed from habits; messages without the marks of a known stack count only in the number of messages.
     """
     rest = Counter({(path[1], path[2]): number for path, number in tally.counts.items() if path[0] == "stack"})
     for place in nsmallest(MAX_DESTINATIONS, tally.places):
@@ -432,9 +432,9 @@ def _time(time: datetime | None) -> str | None:
 
 
 def _latency(timeline: Timeline) -> dict[str, Any]:
-    """Say how long responses took, in milliseconds, within 12.5 %; null where none was measured."""
+    """Return response times in milliseconds, within 12.5 %; null if none was measured."""
     bins = timeline.latencies()
-    found = dict(zip(QUANTILES, quantiles(bins, QUANTILES.values()), strict=False))  # none where nothing was measured
+    found = dict(zip(QUANTILES, quantiles(bins, QUANTILES.values()), strict=False))  # empty if nothing was measured
     said = {name: _milliseconds(found.get(name)) for name in QUANTILES}
     return {"measured": bins.total(), "backwards": sum(each[BACKWARDS] for each in timeline.spans.values()), **said}
 
@@ -460,7 +460,7 @@ def _outcomes(counts: Counter[tuple[str, ...]], assertion: str) -> dict[str, int
 
 
 def _subcodes(counts: Counter[tuple[str, ...]], setting: Setting) -> dict[str, dict[str, int]]:
-    """Count expected and observed subcodes: all of the profile's, and whatever else a peer came up with."""
+    """Count expected and observed subcodes: all of the profile's, and any others that a peer used."""
     seen = {path[1] for path in counts if path[0] in SUBCODE_COUNTS}
     names = sorted(seen.union(map(str, setting.profile.subcodes)))
     return {name: {kind: counts[kind, name] for kind in SUBCODE_COUNTS} for name in names}

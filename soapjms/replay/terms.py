@@ -1,6 +1,6 @@
-"""What an engine is given: the logs, what was rejected before they were read, and how to pair and judge.
+"""The input of an engine: the logs, what was rejected before they were read, and how to pair and judge.
 
-No engine and no reading of logs belongs here.
+Engines, and the reading of logs, do not belong here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from soapjms.replay.errors import NoInputError
 from soapjms.replay.inputs import LogFile, RejectedRow
 
 SHOWN: Final = "edition"
-"""The first word of the counts of records that show an edition; its name is the second."""
+"""First word in the path of counts of records that show an edition; the second is the edition's name."""
 
 
 class ProfileChoice(StrEnum):
-    """What chose the profile of a run that was to find out itself."""
+    """What chose the profile of a run with the profile "auto"."""
 
     OPEN = "nothing yet"
     WSDL = "WSDL"
@@ -37,9 +37,9 @@ class ReplayTerms:
     """How to pair and judge.
 
     Attributes:
-        setting: what is taken for granted of every message.
+        setting: the setting that all messages are judged by.
         window: see `pair`.
-        senders: what is known of those who sent the messages.
+        senders: what is known about the senders of the messages.
         choice: what chose the profile; None if the user did.
     """
 
@@ -50,11 +50,11 @@ class ReplayTerms:
 
     @property
     def is_open(self) -> bool:
-        """The logs are to show the profile."""
+        """Whether the profile is to be chosen by the logs."""
         return self.choice is ProfileChoice.OPEN
 
     def edition_shown(self, record: Record) -> str | None:
-        """Name the edition that a record shows, None if it shows none or the profile is known.
+        """Return the name of the edition that a record shows; None if it shows none, or the profile is known.
 
         Only a fault of the binding shows one, by the namespace of its subcode.
 
@@ -66,10 +66,10 @@ class ReplayTerms:
         return None if fault is None or fault.namespace is None else EDITION_OF_NAMESPACE[fault.namespace].name
 
     def decided(self, counts: Mapping[tuple[str, ...], int]) -> ReplayTerms:
-        """Choose the profile, if that is open: the edition that more records show; the default if there is none.
+        """Choose the profile, if it is open: the edition that most records show, or the default if there is no such.
 
         Args:
-            counts: how many records show each edition, under its path.
+            counts: counts by path, among them how many records show each edition.
         """
         if not self.is_open:
             return self
@@ -81,7 +81,7 @@ class ReplayTerms:
 
 
 Progress: TypeAlias = Callable[[str], None]
-"""Called with a few words whenever there is something new to tell; a `Phase` where it is known how much there is."""
+"""Called with a short text whenever there is progress; with a `Phase` if the total is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +89,10 @@ class Job:
     """One run over some logs.
 
     Attributes:
-        logs: the files of this machine.
-        elsewhere: URIs of others, which the engine is to find.
-        rejected: what could not be opened.
-        others: the names of files in folders that are called otherwise than logs.
+        logs: the files on this machine.
+        elsewhere: URIs of other files, which the engine must find.
+        rejected: the files that could not be opened.
+        others: the names of files in folders that are not named like logs.
         terms: how to pair and judge.
     """
 
@@ -104,7 +104,7 @@ class Job:
 
 
 class LateRecord(NamedTuple):
-    """A record that came when its time was over already: where it stands, and when it was captured."""
+    """A record that came too late: its position, and when it was captured."""
 
     file: str
     line: int
@@ -112,10 +112,10 @@ class LateRecord(NamedTuple):
 
 
 def place(found: RejectedRow) -> tuple[str, int, str]:
-    """Order what was rejected by file and line, whole files first."""
+    """Return a sort key for rejected rows: by file and line, whole files first."""
     return found.file, -1 if found.line is None else found.line, found.reason
 
 
 def nothing_to_read(refused: Iterable[RejectedRow]) -> NoInputError:
-    """Make the error that says of each argument why there is nothing to read."""
+    """Make the error that says, for each argument, why there is nothing to read."""
     return NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))

@@ -1,6 +1,6 @@
-"""Judging a stream of records: one generator, which every engine runs over the records that it has sorted.
+"""Judging a stream of records: one generator, which every engine runs over its sorted records.
 
-An engine only moves data: it groups records by correlation key, in order of time, and writes what comes out of here.
+An engine only moves data: it groups records by correlation key, in order of time, and writes the rows made here.
 
 Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 """
@@ -36,7 +36,7 @@ from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
 
 ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
-"""The verdicts that get a row; the others are counted only."""
+"""The verdicts that get a row; others are only counted."""
 
 
 class VerdictRow(NamedTuple):
@@ -58,9 +58,9 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: ReplayTerms, tally: Ru
     """Pair and judge records.
 
     Args:
-        keyed: records with their keys: those of one key together, in order of time. The memory this needs is that of
-            one stretch of one key.
-        terms: what to judge by.
+        keyed: records with their keys: those of one key together, in order of time. Memory holds only one key's
+            records within a window at a time.
+        terms: how to pair and judge.
         tally: counts everything; it is complete when the iterator ends.
 
     Yields:
@@ -87,12 +87,12 @@ def _memory_for(setting: Setting) -> Memory:
 def _shared_memory(
     profile_name: str, mep: Mep | None, variants: frozenset[str], strict: bool, limits: Limits
 ) -> Memory:
-    """Return the memory of all who judge by a setting: Spark cuts a run into parts, and none has to begin anew."""
+    """Return the memory that all judges with a setting share, so that no part of a Spark run begins with none."""
     return Memory()
 
 
 def _judge_for(message: Reading | None, terms: ReplayTerms, judges: dict[int | None, Judge]) -> Judge:
-    """Return the judge who knows what is known of the sender of a request or one-way message."""
+    """Return the judge with the properties of the sender of a request or one-way message, as far as known."""
     number = terms.senders.find(message)
     judge = judges.get(number)
     if judge is None:
@@ -150,7 +150,7 @@ def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Settin
 
 
 def _see(scene: Scene, tally: RunTally) -> None:
-    """Count the messages of an exchange at the destination of the service, and when they passed."""
+    """Count the messages of an exchange by destination of the service and by time."""
     for carrier, stack in scene.stacks.items():
         tally.see(scene.place, NODES[carrier], stack)
     for message in scene.exchange.messages:

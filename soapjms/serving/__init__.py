@@ -1,7 +1,7 @@
-"""Services that run until they are told to end, as `soapjms serve` has them, for programs: see docs/serving.md.
+"""Services that run until they are told to stop, as with `soapjms serve`, for programs: see docs/serving.md.
 
-`runner.py` serves in one process, `supervisor.py` in several, `status_page.py` tells over HTTP how they are. Words on a
-terminal belong in `soapjms.cli`, answering a request in `soapjms.service`.
+`runner.py` serves in one process, `supervisor.py` in several, and `status_page.py` reports their state over HTTP.
+Terminal output belongs in `soapjms.cli`, answering a request in `soapjms.service`.
 """
 
 from soapjms.serving.runner import ServeOptions, watch

@@ -1,6 +1,6 @@
-"""Serve in this process: what the options name is found, and served until it is told to end.
+"""Serving in this process: import what the options name, and serve it until told to stop.
 
-Several processes, and the pages beside them, are in `supervisor.py`. Words on a terminal belong in `soapjms.cli`.
+Several processes, and the status pages, are in `supervisor.py`. Terminal output belongs in `soapjms.cli`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ log = logging.getLogger("soapjms.serve")
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 OVER: Final = b"\0"
-"""What tells the listener to end; no signal has that number."""
+"""Tells the listener to end; no signal has that number."""
 
 
 @contextmanager
 def ending(stop: Event) -> Iterator[None]:
-    """Set `stop` at SIGTERM and SIGINT. A second SIGINT interrupts, for who does not want to wait.
+    """Set `stop` at SIGTERM and SIGINT. A second SIGINT raises KeyboardInterrupt, for users who do not want to wait.
 
-    Another thread sets it, and hears of the signal from the interpreter itself, by a socket. The main thread may be
-    within `stop.wait()`: if it holds the lock that setting needs, it would wait for itself; and it does not wake for a
-    signal that reaches another thread, as after SIGSTOP, so no handler in Python would be called.
+    Another thread sets it, and learns of the signal from the interpreter itself, over a socket. The main thread may be
+    within `stop.wait()`: if it holds the lock that `set` needs, a handler would deadlock; and the main thread does not
+    wake for a signal that reaches another thread, as after SIGSTOP, so no Python handler would be called.
     """
     heard, told = socket.socketpair()
     told.setblocking(False)
@@ -92,49 +92,49 @@ NOT_THE_USERS: Final = (
     *(str(Path(each).parent) for each in (brokers.__file__, soapjms.__file__, importlib.__file__)),
     "<",
 )
-"""How the names of files begin that a user did not write."""
+"""Prefixes of the names of files that are not the user's own."""
 
 REPORT_SECONDS: Final = 1.0
-"""Seconds between two looks at how something is."""
+"""Seconds between two health reports."""
 
 PING_TIMEOUT: Final = 2.0
 LEAVE_TIMEOUT: Final = 1.0
 
 Report: TypeAlias = Callable[[Health], None]
-"""Is told how something is, once a second."""
+"""Called once a second with the current health."""
 
 Announce: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-"""Is told what can be reached now, and where: in words, and the same for programs."""
+"""Called with what can be reached now, and where: as text for people, and as a mapping for programs."""
 
 
 def log_announcement(text: str, members: Mapping[str, Any]) -> None:
-    """Log what can be reached now."""
+    """Log an announcement's text."""
     log.info("%s", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What is served, and how: each option as `soapjms serve` has it. Picklable, if the target is MODULE:NAME.
+    """What is served, and how; the options are those of `soapjms serve`. Picklable if the target is MODULE:NAME.
 
     Attributes:
-        target: a service, or MODULE:NAME of one, which is found in the current folder too.
+        target: a service, or MODULE:NAME of one; modules in the current folder are found too.
         connection: URL of the broker; it may hold a password, so it is not in the repr.
-        wsgi_path: the target is a WSGI application, MODULE:NAME, which answers at that path.
-        uri: where requests come to: a jms: URI. Without it and a WSDL, the port of the service's own WSDL.
-        wsdl: file of a WSDL that says it instead.
-        port: of that WSDL, or SERVICE/PORT; None for the only SOAP/JMS port.
-        processes: how many serve, as competing consumers; each of several imports the target.
-        workers: requests worked on at a time in each.
-        store: file that remembers what was finished, for all processes of this machine; None for none.
+        wsgi_path: treat the target as a WSGI application, MODULE:NAME, that answers at this path.
+        uri: the jms: URI that requests come to. Without `uri` and `wsdl`, the port of the service's own WSDL is used.
+        wsdl: a WSDL file whose port says where requests come to.
+        port: name of the WSDL's port, or SERVICE/PORT; None for the only SOAP/JMS port.
+        processes: number of processes that serve as competing consumers; each of several imports the target.
+        workers: number of requests that each process works on at a time.
+        store: a file that remembers finished requests, for all processes of this machine; None for no store.
         dead_letters: queue for dead letters; None for the broker's own.
-        middleware: MODULE:NAME of each, the outermost first; or a function.
-        verify: MODULE:NAME of what says who sent a request; or a function.
+        middleware: functions, or MODULE:NAME of each, the outermost first.
+        verify: a function that identifies the sender of a request, or its MODULE:NAME.
         names: file of JNDI names: jndi.properties, or TOML.
-        grace: seconds to finish what is under way.
-        health: HOST:PORT to listen at for GET /live and /ready; port 0 for any that is free.
-        metrics: HOST:PORT to listen at for GET /metrics of Prometheus; may be where health is.
+        grace: seconds to finish requests that are under way.
+        health: HOST:PORT to listen at for GET /live and /ready; port 0 for any free one.
+        metrics: HOST:PORT to listen at for Prometheus's GET /metrics; may be the same as `health`.
         start_timeout: seconds after which one of several processes that does not serve yet counts as hung.
-        traces: trace requests with OpenTelemetry, as the target's module sets it up.
+        traces: trace requests with OpenTelemetry, which the target's module sets up.
     """
 
     target: str | Operations
@@ -172,10 +172,10 @@ def run(options: ServeOptions, stop: Event, report: Report, announce: Announce =
     """Serve in this process until `stop` is set.
 
     Returns:
-        Whether all is well; False if it could not go on, or something was left undone.
+        True if all went well; False if serving could not go on, or requests were left unfinished.
 
     Raises:
-        UsageError: what is to be served makes no sense; it will make none the next time.
+        UsageError: the options are wrong; trying again cannot help.
         BrokerError, StoreError: the broker or the store cannot be reached.
     """
     try:
@@ -222,7 +222,7 @@ def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce)
             log.error("nothing can be served any more: %s", dead.problem)
         is_finished = dispatcher.close(options.grace)
     if not is_finished:
-        log.error("not all was finished within %g s; the broker delivers the rest again", options.grace)
+        log.error("not all requests were finished within %g s; the broker delivers the rest again", options.grace)
     log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
     return dead is None and is_finished
 
@@ -240,7 +240,7 @@ def _store(options: ServeOptions) -> SqliteStore | None:
 
 
 def _observers(options: ServeOptions) -> list[Observer]:
-    """Return those that were asked for; the service's module has been imported, and may have set up its tracing."""
+    """Return the requested observers. The service's module has been imported before, and may have set up tracing."""
     found: list[Observer] = []
     if options.metrics is not None:
         found.append(library("soapjms.prometheus").Metrics())
@@ -250,12 +250,12 @@ def _observers(options: ServeOptions) -> list[Observer]:
 
 
 def watch(look: Callable[[], Health], stop: Event, report: Report) -> Health | None:
-    """Report how something is, once a second until `stop` is set; return what was found if it lives no more.
+    """Report health once a second until `stop` is set; return the health if it is no longer live, else None.
 
     Args:
-        look: finds out how it is, as `Dispatcher.health` does.
-        stop: ends it when it is set.
-        report: is told what was found.
+        look: returns the health, as `Dispatcher.health` does.
+        stop: ends the loop when it is set.
+        report: called with the health.
     """
     while not stop.is_set():
         try:
@@ -264,16 +264,16 @@ def watch(look: Callable[[], Health], stop: Event, report: Report) -> Health | N
             if not health.live:
                 return health
             stop.wait(REPORT_SECONDS)
-        except MemoryError:  # nothing can be told this time
+        except MemoryError:  # no report this time
             sleep(REPORT_SECONDS)
     return None
 
 
 def find_service(target: str) -> Operations:
-    """Import a service: `MODULE:NAME`, from the current folder too.
+    """Import the service at `MODULE:NAME`; modules in the current folder are found too.
 
     Raises:
-        UsageError: there is no such module or name, it cannot be imported, or it is no service.
+        UsageError: there is no such module or name, it cannot be imported, or it is not a service.
     """
     module, name = _module_of(target, "bank.service:service")
     found = getattr(module, name, None)
@@ -281,12 +281,12 @@ def find_service(target: str) -> Operations:
         there = ", ".join(
             f"{module.__name__}:{each}" for each, it in vars(module).items() if isinstance(it, Operations)
         )
-        raise UsageError(f"{target} is no soapjms.Service; the module has: {there or 'none'}")
+        raise UsageError(f"target must be a soapjms.Service, got {target}; the module has: {there or 'none'}")
     return found
 
 
 def find_wsgi(target: str, path: str) -> Operations:
-    """Import a WSGI application, `MODULE:NAME`, from the current folder too, and make a service of it.
+    """Import the WSGI application at `MODULE:NAME`, and make a service of it; the current folder is searched too.
 
     Raises:
         UsageError: see `find_service`.
@@ -294,14 +294,14 @@ def find_wsgi(target: str, path: str) -> Operations:
     module, name = _module_of(target, "bank.soap:application")
     if not hasattr(module, name):
         there = ", ".join(each for each, it in vars(module).items() if callable(it) and not isinstance(it, type))
-        raise UsageError(f"{module.__name__} has no {name!r}; of what can be called it has: {there or 'nothing'}")
+        raise UsageError(f"{module.__name__} has no {name!r}; its callables are: {there or 'none'}")
     return WsgiService(getattr(module, name), path=path)
 
 
 def find(target: Any, what: str) -> Any:
-    """Import something else that a service is served with, which may be within something: `MODULE:NAME.NAME`.
+    """Import another part of a service at `MODULE:NAME`, or at `MODULE:NAME.NAME` for an attribute.
 
-    What is no text is returned as it is.
+    A target that is not a string is returned as it is; `what` names the part in errors.
 
     Raises:
         UsageError: there is no such module or name, or it cannot be imported.
@@ -312,14 +312,14 @@ def find(target: Any, what: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError as error:
-        raise UsageError(f"the {what} {target} is not there: {error}") from None
+        raise UsageError(f"the {what} {target} does not exist: {error}") from None
 
 
 def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
     """Import the module of `MODULE:NAME`, and return it with the name."""
     module_name, colon, name = target.partition(":")
     if not module_name or not colon or not name:
-        raise UsageError(f"{target!r} is not MODULE:NAME, such as {example}")
+        raise UsageError(f"a name to import must be MODULE:NAME, such as {example}, got {target!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -338,7 +338,7 @@ def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Prof
     """Return where requests come to, and the profile: the one given, else the WSDL's, else the default.
 
     Raises:
-        UsageError: nothing says where; the WSDL cannot be read.
+        UsageError: no option says where, or the WSDL cannot be read.
     """
     if options.uri is not None:
         return options.uri, options.profile or DEFAULT_PROFILE
@@ -348,7 +348,7 @@ def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Prof
         raise UsageError(f"the WSDL cannot be read: {error}") from error
     if port is None:
         raise UsageError(
-            "give either --uri or --wsdl; only a service that was made from a WSDL says where it is served"
+            "give either --uri or --wsdl; only a service that was made from a WSDL has an address of its own"
         )
     return port, options.profile or port.profile or DEFAULT_PROFILE
 
@@ -361,9 +361,9 @@ def _names(path: str | None) -> Names | None:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Say what an error is and where it was raised, in one line: in the user's program, if that took part."""
+    """Describe an error and where it was raised in one line: the place in the user's program, if there is one."""
     frames = list(extract_tb(error.__traceback__))
     theirs = [each for each in frames if not each.filename.startswith(NOT_THE_USERS)]
-    frames = [] if isinstance(error, SyntaxError) and not theirs else theirs or frames  # it says itself where it is
+    frames = [] if isinstance(error, SyntaxError) and not theirs else theirs or frames  # its text has the place
     where = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {visible(str(error))}{where}"

@@ -1,9 +1,8 @@
-"""A page over HTTP for whatever watches a service: liveness, readiness and metrics.
+"""An HTTP page for monitoring a service: liveness, readiness and metrics.
 
-`/live` and `/ready` answer with JSON, `/metrics` is for Prometheus. Small on purpose: GET and HEAD of a few paths,
-so many at a time, so long each. It belongs in a network that is trusted; clients that say little, or take nothing,
-keep the others from nothing all the same. The metrics are those of what `soapjms serve` serves, in one process or
-several.
+`/live` and `/ready` answer with JSON, `/metrics` is for Prometheus. Small on purpose: GET and HEAD of a few paths, with
+limits on connections and time. It belongs in a trusted network; even so, clients that send or read slowly do not block
+others. The metrics are those of what `soapjms serve` serves, in one process or several.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from soapjms.validation import host_and_port
 log = logging.getLogger("soapjms.serve")
 
 STOP_POLL_SECONDS: Final = 0.1
-"""Seconds between two looks at whether to end."""
+"""Poll interval, in seconds, of the check whether to stop."""
 
 ACCEPT_PAUSE_SECONDS: Final = 0.05
-"""Seconds to wait where nobody could be taken, for want of files."""
+"""Seconds to wait when no connection can be accepted for lack of file descriptors."""
 
 MAX_PAGE_CONNECTIONS: Final = 32
-"""Connections, half of them from one address; when there are more the one ends that has kept us waiting longest."""
+"""Maximum number of connections, half of them from one address; beyond it, the client that idled longest is closed."""
 
 REQUEST_TIMEOUT: Final = 2.0
-"""Seconds for the whole of a request, and for the whole of its answer to be taken."""
+"""Seconds for a client to send the whole request, and to read the whole answer."""
 
 
 class StatusResponse(NamedTuple):
-    """What a status page answers at a path.
+    """The answer of a status page at a path.
 
     Attributes:
-        content_type: of the body.
-        body: the octets themselves.
-        status: 200 unless it says another.
+        content_type: media type of the body.
+        body: the octets of the body.
+        status: HTTP status, 200 by default.
     """
 
     content_type: str
@@ -66,14 +65,14 @@ Answer: TypeAlias = Callable[[], StatusResponse]
 
 
 class StatusPage:
-    """Listens for HTTP. Usable in a `with` statement.
+    """Serves answers over HTTP. Usable in a `with` statement.
 
     Args:
-        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
-        answers: what to tell, by path.
+        address: HOST:PORT; port 0 for any free one, an IPv6 address in `[...]`.
+        answers: functions that return the answer, by path.
 
     Raises:
-        UsageError: the address is none, or cannot be listened at.
+        UsageError: the address is not HOST:PORT, or it is not possible to listen there.
     """
 
     def __init__(self, address: str, answers: Mapping[str, Answer]) -> None:
@@ -89,7 +88,7 @@ class StatusPage:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens at."""
         return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
@@ -103,7 +102,7 @@ class StatusPage:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # with the few of the library whoever comes in a crowd waits for seconds
+    request_queue_size = 128  # with the library's 5, clients in a crowd would wait for seconds
 
     def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -113,22 +112,22 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread; where too many are at it, somebody has to go."""
+        """Answer on a thread; if there are too many connections, one is closed."""
         self.held[request] = self.room.enter(client_address[0], 1, lambda: _end(request))
         Thread(target=self.process_request_thread, args=(request, client_address), daemon=True).start()
 
     def shutdown_request(self, request: Any) -> None:
-        """Hold it no longer; that goes for those that were answered, and for those there was no thread for."""
+        """Release a connection, whether it was answered or no thread could be started for it."""
         held = self.held.pop(request, None)
         if held is not None:
             self.room.leave(held)
         super().shutdown_request(request)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Take who connects; where there are no more files for that, somebody has to go, and the rest a moment's rest.
+        """Accept a connection; without file descriptors, close another one and pause for a moment.
 
         Raises:
-            OSError: nobody could be taken; the library goes on.
+            OSError: no connection could be accepted; the library goes on.
         """
         try:
             return super().get_request()
@@ -139,7 +138,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def service_actions(self) -> None:
-        """End those whose clients have kept us waiting for too long; the library calls it at every look."""
+        """Close connections whose clients have idled for too long; the library calls this at every poll."""
         late = monotonic() - REQUEST_TIMEOUT
         for request, held in list(self.held.items()):
             since = held.since
@@ -147,39 +146,39 @@ class _Server(ThreadingHTTPServer):
                 _end(request)
 
     def server_close(self) -> None:
-        """Listen no more, and end those that are there."""
+        """Stop listening, and close all connections."""
         super().server_close()
         for request in list(self.held):
             _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a peer that went away, without more."""
+        """Log a client that went away, at DEBUG."""
         log.debug("a request over HTTP failed", exc_info=True)
 
 
 def _end(request: socket.socket) -> None:
-    """End a connection: the thread that waits at it goes on, and finds it closed."""
-    with suppress(OSError):  # it has ended meanwhile
+    """Shut a connection down: a thread that waits on it wakes up and finds it closed."""
+    with suppress(OSError):  # already closed
         request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server_version = "soapjms"
     sys_version = ""
-    default_request_version = "HTTP/1.0"  # else whoever says no version, or a wrong one, is answered without a status
+    default_request_version = "HTTP/1.0"  # else a request without a valid version is answered without a status
     server: _Server
 
     def do_GET(self) -> None:
         answer = self.server.answers.get(self.path.partition("?")[0])
         if answer is None:
-            self.send_error(HTTPStatus.NOT_FOUND, f"there are {' and '.join(self.server.answers)}")
+            self.send_error(HTTPStatus.NOT_FOUND, f"the paths here are {' and '.join(self.server.answers)}")
             return
         held = self.server.held[self.connection]
         self.server.room.works(held)
         try:
             told = answer()
         except Exception:
-            log.exception("what %s tells could not be found out", self.path)
+            log.exception("the answer at %s could not be made", self.path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         finally:
@@ -192,23 +191,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(told.body)
 
-    do_HEAD = do_GET  # noqa: N815 - the name is the library's
+    do_HEAD = do_GET  # noqa: N815 - the library's name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - likewise
-        """Log for who wants to know."""
+        """Log at DEBUG."""
         log.debug("page: " + format, *args)
 
 
 DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that tells prometheus-client, when it is imported, to keep its numbers in files for all processes."""
+"""The variable that tells prometheus-client, on import, to keep its values in files that all processes share."""
 
 
 class MeasurementSource(NamedTuple):
-    """What is measured in all processes.
+    """The measurements of all processes.
 
     Attributes:
-        tell: returns what Prometheus reads.
-        forget: takes note that the process of an id has ended.
+        tell: returns the answer for Prometheus.
+        forget: to be called with the id of a process that has ended.
     """
 
     tell: Answer
@@ -217,11 +216,11 @@ class MeasurementSource(NamedTuple):
 
 @contextmanager
 def measuring(processes: int, hung: Callable[[], Collection[int]] = tuple) -> Iterator[MeasurementSource]:
-    """Have processes measure that are started meanwhile, or this one if there is but one.
+    """Let processes that are started in the `with` statement measure, or this one if there is only one.
 
     Args:
-        processes: how many there are.
-        hung: returns those that hang, whose gauges are left out.
+        processes: the number of processes.
+        hung: returns the ids of processes that hang, whose gauges are left out.
 
     Raises:
         UsageError: the library is not installed.
@@ -247,7 +246,7 @@ def measuring(processes: int, hung: Callable[[], Collection[int]] = tuple) -> It
 
 
 def library(module: str) -> ModuleType:
-    """Import a module of ours that needs an extra. That of Prometheus looks at the variable then.
+    """Import a module of ours that needs an extra. Prometheus's reads PROMETHEUS_MULTIPROC_DIR at that time.
 
     Raises:
         UsageError: the extra is not installed.
@@ -259,21 +258,21 @@ def library(module: str) -> ModuleType:
 
 
 STALE_SECONDS: Final = 15.0
-"""Seconds after which a process that reported, and did not end, counts as hung."""
+"""Seconds without a report after which a running process counts as hung."""
 
 START_TIMEOUT: Final = 120.0
-"""Seconds that a process has for its first report: it imports the module, connects and subscribes before that."""
+"""Seconds that a process has for its first report: before it, it imports the module, connects and subscribes."""
 
 NOTHING_KNOWN: Final = Health(live=False, ready=False, problem="", under_way=0, round_trip=None)
 
-HUNG: Final = "the process told nothing of itself for {:.0f} s: it hangs"
+HUNG: Final = "the process has not reported for {:.0f} s: it hangs"
 
 
 class Board:
-    """How the processes are, as they reported last. Thread-safe.
+    """The latest health reports of the processes. Thread-safe.
 
     Args:
-        start_timeout: seconds after which a process that was started, never reported and did not end counts as hung.
+        start_timeout: seconds after which a started process that has neither reported nor ended counts as hung.
     """
 
     def __init__(self, start_timeout: float = START_TIMEOUT) -> None:
@@ -284,32 +283,32 @@ class Board:
         self._problem = ""
 
     def started(self, pid: int) -> None:
-        """Take note that a process was started, which is to report."""
+        """Note that a process was started, which should report."""
         with self._lock:
             self._starting[pid] = time.monotonic()
 
     def note(self, pid: int, health: Health) -> None:
-        """Take a report."""
+        """Note a report."""
         with self._lock:
             self._reports[pid] = time.monotonic(), health
             self._starting.pop(pid, None)
 
     def forget(self, pid: int, problem: str = "") -> None:
-        """Forget a process that has ended; `problem` says why, for as long as there is no other."""
+        """Forget a process that has ended; `problem` says why, and is shown while there is no other process."""
         with self._lock:
             self._problem = problem
             self._reports.pop(pid, None)
             self._starting.pop(pid, None)
 
     def hung(self) -> dict[int, str]:
-        """Return what is to be said of each process that hangs."""
+        """Return the problem of each process that hangs, by process id."""
         return {each.pid: each.health.problem for each in self._seen() if each.hangs}
 
     def members(self) -> dict[str, Any]:
         """Return the JSON form.
 
-        Ready is who has a process that is. Live is who has a process that is, or none at all, as one is started then;
-        and has none that hangs: it works on nothing and does not end, so nobody replaces it.
+        The service is ready if one process is. It is live if one process is, or there is none, as one is started then;
+        but not if any process hangs, since that process does no work and is not replaced as long as it does not end.
         """
         seen = self._seen()
         return {
@@ -320,7 +319,7 @@ class Board:
         }
 
     def _seen(self) -> list[_Seen]:
-        """List those that reported, and those that should have."""
+        """List the processes that reported, and those that should have."""
         now = time.monotonic()
         with self._lock:
             reports = [(pid, now - at, health) for pid, (at, health) in self._reports.items()]
@@ -333,7 +332,7 @@ class Board:
 
 
 class _Seen(NamedTuple):
-    """How a process is, and how many seconds ago it said so, or was started."""
+    """The health of a process, and the seconds since it reported, or was started."""
 
     pid: int
     age: float
@@ -342,12 +341,12 @@ class _Seen(NamedTuple):
 
 
 def _hung(age: float, known: Health) -> Health:
-    """Return what a report says after so many seconds."""
+    """Return the health of a process that has hung for `age` seconds."""
     return replace(known, live=False, ready=False, problem=HUNG.format(age))
 
 
 def health_answers(board: Board) -> Mapping[str, Answer]:
-    """Return what is told at each path."""
+    """Return the answers about health by path."""
     return {f"/{what}": partial(_tell, board, what) for what in ("live", "ready")}
 
 

@@ -1,7 +1,7 @@
-"""Serve in one process or several, which serve the same as competing consumers, with the pages that tell how they are.
+"""Serving in one process, or in several competing consumers, with status pages.
 
-Each of several is started anew, not forked, and connects by itself. One that ends is started again, after a pause that
-gets longer while it ends soon. All end with the one that started them, however that ends.
+Each of several processes is spawned, not forked, and opens its own connection. A process that ends is started again,
+after a pause that grows while processes end early. All end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from soapjms.serving.status_page import Answer, Board, MeasurementSource, Status
 log = logging.getLogger("soapjms.serve")
 
 STOP_POLL_SECONDS: Final = 0.2
-"""Seconds between two looks at whether to end."""
+"""Poll interval, in seconds, of the check whether to stop."""
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 MAX_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
-"""Seconds after which a process that ends has not ended soon."""
+"""A process that ends within this many seconds has ended early."""
 
 KILL_GRACE_SECONDS: Final = 5.0
 """Seconds beyond the grace after which a process that does not end is killed."""
 
 WELL: Final = (0, -signal.SIGTERM)
-"""How processes end that were told to; a signal ends one that had not begun to serve."""
+"""Exit codes of processes that were told to stop; the signal ends one that has not begun to serve."""
 
 
 def serve(
@@ -53,22 +53,22 @@ def serve(
     announce: Announce = log_announcement,
     initializer: Callable[[], None] | None = None,
 ) -> bool:
-    """Serve until told to end, in as many processes as the options say, with their pages.
+    """Serve until told to stop, in as many processes as the options say, with status pages.
 
-    Several are started as `multiprocessing` starts them anew: a program calls this below `if __name__ == "__main__":`.
+    Several processes are spawned by `multiprocessing`: a program must call this below `if __name__ == "__main__":`.
 
     Args:
         options: what is served, and how.
-        stop: ends it when it is set; without one SIGTERM and SIGINT do, which only the main thread can have.
-        announce: told what can be reached now, of all processes; logs it, if nothing else is given.
-        initializer: called first in each of several processes, as to set up the log; a function that can be pickled.
+        stop: ends serving when it is set; by default SIGTERM and SIGINT do, which needs the main thread.
+        announce: called with what can be reached now, for all processes; logs it by default.
+        initializer: called first in each of several processes, for example to set up logging; must be picklable.
 
     Returns:
-        Whether all went well; False if it could not go on, or something was left undone.
+        True if all went well; False if serving could not go on, or requests were left unfinished.
 
     Raises:
-        UsageError: what is to be served, or an address, makes no sense; it will make none the next time.
-        BrokerError, StoreError: with one process, broker or store cannot be reached; several try again.
+        UsageError: the options are wrong; trying again cannot help.
+        BrokerError, StoreError: with one process, the broker or the store cannot be reached; several try again.
     """
     if options.processes > 1 and not isinstance(options.target, str):
         raise UsageError(
@@ -92,7 +92,7 @@ def serve(
 
 
 def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | None) -> dict[str, dict[str, Answer]]:
-    """Return what is told where: by address, by path."""
+    """Return the answers of the status pages, by address and path."""
     found: dict[str, dict[str, Answer]] = {}
     if options.health is not None:
         found[options.health] = {**health_answers(board)}
@@ -103,14 +103,14 @@ def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | Non
 
 @dataclass(slots=True)
 class ProcessSlot:
-    """Where one process after the other runs.
+    """A place for one process after the other.
 
     Attributes:
-        process: the one that runs; None for none.
-        pipe: it reports there, and it ends when this end is closed.
+        process: the process that runs, or None.
+        pipe: our end of the pipe for its reports; the process ends when this end is closed.
         since: when it started, or when the next one is to start, by the monotonic clock.
-        problem: why it ends, as it said itself.
-        failures: how many in a row ended soon.
+        problem: why the process ends, as it reported itself.
+        failures: how many processes in a row ended early.
     """
 
     process: BaseProcess | None = None
@@ -120,19 +120,19 @@ class ProcessSlot:
     failures: int = 0
 
     def pause(self) -> float:
-        """Return the seconds before the next one, now that one has ended."""
+        """Count a process that has ended; return the seconds to wait before the next one starts."""
         soon = time.monotonic() - self.since < STEADY_SECONDS
         self.failures = self.failures + 1 if soon else 1
         return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 16))
 
 
 class Supervisor:
-    """Runs several processes that serve: first one, so that what is wrong with the service is said once.
+    """Runs several processes that serve. One starts first, so that an error in the service is reported once.
 
     Args:
-        options: what each serves, and how many there are.
-        board: how each is, is noted there.
-        metrics: told of each that has ended; None if nothing is measured.
+        options: what each process serves, and how many there are.
+        board: gets the health reports.
+        metrics: told of each process that has ended; None if nothing is measured.
         announce, initializer: see `serve`.
     """
 
@@ -152,16 +152,16 @@ class Supervisor:
         self._initializer = initializer
         self._context = multiprocessing.get_context("spawn")
         self._slots = [ProcessSlot() for _ in range(options.processes)]
-        self._told: set[int] = set()  # processes that hang, and of which that was logged
+        self._told: set[int] = set()  # processes that hang, and were logged
         self._has_served = False
-        self._refusal: str | None = None  # what makes no sense of that which they are to serve
+        self._refusal: str | None = None  # why the options are wrong
         self._is_failed = False
 
     def run(self, stop: Event) -> bool:
-        """Serve until `stop` is set; return False if one left something undone.
+        """Serve until `stop` is set; return False if a process left requests unfinished.
 
         Raises:
-            UsageError: what they are to serve makes no sense.
+            UsageError: the options are wrong.
         """
         try:
             while not stop.is_set() and self._refusal is None:
@@ -177,19 +177,19 @@ class Supervisor:
         return not self._is_failed
 
     def _start(self, slot: ProcessSlot) -> None:
-        """Start a process, or try again later: that the system has no more of what it takes harms no other."""
+        """Start a process; if the system lacks resources, try again later without harm to the others."""
         try:
             process, pipe = self._started()
         except OSError as error:
             pause = slot.pause()
             slot.since = time.monotonic() + pause
-            log.error("no process could be started (%s); it is tried again in %g s", error, pause)
+            log.error("no process could be started (%s); trying again in %g s", error, pause)
             return
         slot.process, slot.pipe, slot.since = process, pipe, time.monotonic()
         self._board.started(process.pid or 0)
 
     def _started(self) -> tuple[BaseProcess, Pipe]:
-        """Start a process; return it, and where it reports."""
+        """Start a process; return it, and the pipe for its reports."""
         ours, theirs = self._context.Pipe()
         try:
             process = self._context.Process(target=_serve_in_child, args=(self._options, theirs, self._initializer))
@@ -202,14 +202,14 @@ class Supervisor:
         return process, ours
 
     def _tell_of_hung(self) -> None:
-        """Log once of each process that hangs; it may go on, so it is not ended."""
+        """Log each process that hangs, once. It may recover, so it is not ended."""
         hung = self._board.hung()
         for pid in hung.keys() - self._told:
-            log.error("process %s: %s; it is not ended, as it might go on: SIGKILL makes another start", pid, hung[pid])
+            log.error("process %s: %s; it is not ended, as it may recover; SIGKILL makes another start", pid, hung[pid])
         self._told = set(hung)
 
     def _listen(self, stop: Event) -> None:
-        """Wait a moment for reports and ends."""
+        """Wait a moment for reports, and for processes that end."""
         pipes = {slot.pipe: slot for slot in self._slots if slot.pipe is not None}
         ends = {slot.process.sentinel: slot for slot in self._slots if slot.process is not None}
         if not ends:
@@ -224,7 +224,7 @@ class Supervisor:
                 self._ended(slot, slot.process, stop)
 
     def _read(self, slot: ProcessSlot, pipe: Pipe) -> None:
-        """Read all that a process has told: how it is, what it serves, or why what it is to serve makes no sense."""
+        """Read all reports of a process: its health, why it ends, announcements, or why the options are wrong."""
         for said in _received(pipe):
             match said:
                 case (Health() as health,):
@@ -237,7 +237,7 @@ class Supervisor:
                     self._announce(text, members)
                 case (refusal,):
                     self._refusal = refusal
-        if pipe.closed:  # it is ending; its exit tells the rest
+        if pipe.closed:  # the process is ending; its exit code tells the rest
             slot.pipe = None
 
     def _ended(self, slot: ProcessSlot, process: BaseProcess, stop: Event) -> None:
@@ -248,7 +248,7 @@ class Supervisor:
         self._clear(slot, problem)
         if self._refusal is not None:
             return
-        if stop.is_set():  # it was told to end as well, as by Ctrl-C
+        if stop.is_set():  # the process was told to stop as well, as by Ctrl-C
             self._is_failed = self._is_failed or status not in WELL
         else:
             pause = slot.pause()
@@ -269,7 +269,7 @@ class Supervisor:
             slot.pipe = None
 
     def _end_all(self) -> None:
-        """End all, and kill those that do not within their grace."""
+        """End all processes, and kill those that do not end within the grace period."""
         running = [each.process for each in self._slots if each.process is not None]
         for process in running:
             process.terminate()
@@ -286,7 +286,7 @@ class Supervisor:
 
 
 def _received(pipe: Pipe) -> Iterator[tuple[Any, ...]]:
-    """Yield what has come; close the pipe once nothing comes any more."""
+    """Yield the reports that have come; close the pipe once its other end is closed."""
     try:
         while pipe.poll():
             yield pipe.recv()
@@ -295,16 +295,16 @@ def _received(pipe: Pipe) -> Iterator[tuple[Any, ...]]:
 
 
 def _serve_in_child(options: ServeOptions, pipe: Pipe, initializer: Callable[[], None] | None) -> NoReturn:
-    """Be one of the processes: serve, report, and end when told to, or when the one that started this is gone."""
+    """Run one of the processes: serve, report, and end when told to, or when the parent is gone."""
     stop = Event()
 
     def tell(*said: Any) -> None:
-        with suppress(OSError):  # nobody is there to read it: `listen` notices too
+        with suppress(OSError):  # the parent is gone: `listen` notices too
             pipe.send(said)
 
     def listen() -> None:
         with suppress(EOFError, OSError):
-            pipe.recv()  # nothing ever comes but the end
+            pipe.recv()  # nothing ever comes; this ends when the pipe is closed
         stop.set()
 
     with ending(stop):

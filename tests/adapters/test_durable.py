@@ -107,12 +107,12 @@ class TestMistakes:
             yield connection
 
     def test_no_topic(self, connection: Connection) -> None:
-        with pytest.raises(UsageError, match="only a topic has durable subscriptions, and requests come to queue:q"):
+        with pytest.raises(UsageError, match="only a topic has them; requests come to queue:q"):
             Dispatcher(connection, "jms:queue:q", soapjms.Service(), durable="archive")
 
     @pytest.mark.parametrize("name", ["", 7])
     def test_no_name(self, connection: Connection, name: str) -> None:
-        with pytest.raises(UsageError, match="it is the name of a durable subscription"):
+        with pytest.raises(UsageError, match="durable must be the name of a durable subscription"):
             Dispatcher(connection, "jms:topic:t", soapjms.Service(), durable=name)
 
     def test_no_client_id(self, connection: Connection) -> None:
@@ -169,13 +169,13 @@ def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureR
             assert second.next() == "two"
         done = CliRunner().invoke(command, words)
         assert (done.exit_code, done.stderr) == (0, "")
-        assert done.stdout.startswith(f"there is no durable subscription 'archive' to topic:{name} at ")
+        assert done.stdout.startswith(f"the durable subscription 'archive' to topic:{name} at ")
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--uri", "jms:queue:q"], "only a topic has durable subscriptions"),
+        (["--uri", "jms:queue:q"], "only a topic has them"),
         (["--uri", "jms:topic:t", "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
         ([], "give either --uri or --wsdl"),
     ],

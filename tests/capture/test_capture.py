@@ -481,5 +481,5 @@ def test_one_way_messages_are_told(
 def test_a_broker_without_a_tap() -> None:
     """It says what else there is."""
     assert tap_point("ActiveMQ/6.1.8").name == "activemq"
-    with pytest.raises(UsageError, match=r"'embedded' has nothing to tap.*recorder="):
+    with pytest.raises(UsageError, match=r"to be tapped, got 'embedded'.*recorder="):
         tap_point("embedded")

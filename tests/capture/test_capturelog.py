@@ -95,5 +95,5 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         CaptureLog(tmp_path / "file")
-    with pytest.raises(UsageError, match="rotation is 0"):
+    with pytest.raises(UsageError, match="rotation must be a number of octets"):
         CaptureLog(tmp_path, rotation=0)

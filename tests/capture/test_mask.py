@@ -127,7 +127,7 @@ def test_other_messages_stay() -> None:
 )
 def test_what_cannot_be_asked_for(given: dict[str, list[str] | str]) -> None:
     """It is refused at once."""
-    with pytest.raises(UsageError, match="is no"):
+    with pytest.raises(UsageError, match="must be a"):
         Mask(**given)
 
 

@@ -141,11 +141,11 @@ class TestRotation:
             for _ in range(3):
                 recorder.record(large)
         assert (recorder.written, recorder.failed, len(records(path))) == (4, 0, 4)
-        assert [each.message.count("grows on") for each in caplog.records] == [1]
+        assert [each.message.count("grows beyond its limit") for each in caplog.records] == [1]
 
     def test_of_nothing(self, path: Path) -> None:
         """A file without room for anything is a mistake of the caller."""
-        with pytest.raises(UsageError, match="rotation is 0; it is a number of octets, at least 1"):
+        with pytest.raises(UsageError, match="rotation must be a number of octets, at least 1, got 0"):
             Recorder(path, rotation=0)
 
 

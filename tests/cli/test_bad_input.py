@@ -34,7 +34,7 @@ class TestServing(OnActiveMQ):
         ("what", "said"),
         [
             ("raise", "ValueError: the database is\\naway"),
-            ("nonsense", "TypeError: an operation returns an element, a SoapFaultError, None or a Reply, not int"),
+            ("nonsense", "TypeError: an operation must return an element, a SoapFaultError, None or a Reply, got int"),
         ],
     )
     def test_a_function_that_fails(
@@ -72,7 +72,7 @@ class TestServing(OnActiveMQ):
             assert done.stderr.startswith(b"Error: no correlated response came in time; soapjms doctor")
             served.process.terminate()
             assert served.ended() == 1
-        assert "not all was finished within 0.2 s; the broker delivers the rest again" in "".join(served.err)
+        assert "not all requests were finished within 0.2 s; the broker delivers the rest again" in "".join(served.err)
 
     def test_debug_shows_the_traceback(self, url: str, uri: str, tmp_path: Path) -> None:
         """For who asks."""
@@ -86,7 +86,7 @@ class TestServing(OnActiveMQ):
         """ActiveMQ makes it, so all that is seen is that nobody answers: which the message says how to look into."""
         done = process("call", "--connection", url, "--uri", uri, "--timeout", "0.5", cwd=tmp_path, stdin=envelope())
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
-        assert b"soapjms doctor --uri URI sees whether anybody serves there" in done.stderr
+        assert b"soapjms doctor --uri URI checks whether a service listens there" in done.stderr
 
 
 class TestLoad(OnRealBrokers):
@@ -150,9 +150,12 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["call", "--connection", "embedded:", "@http", "greetMe"], "is not SOAP over JMS; say where it is with --uri"),
+        (
+            ["call", "--connection", "embedded:", "@http", "greetMe"],
+            "is not SOAP over JMS; give its address with --uri",
+        ),
         (["call", "--connection", "embedded:", "--wsdl", "@http", "@envelope"], "no port with a SOAP/JMS transport"),
-        (["call", "--connection", "embedded:", "@jms", "greet"], "no operation 'greet'; there are: pingMe("),
+        (["call", "--connection", "embedded:", "@jms", "greet"], "no operation 'greet'; it has: pingMe("),
         (
             ["call", "--connection", "embedded:", "@jms", "greetMe", "name=Bob"],
             "there is no 'name'; there are: requestType",
@@ -160,7 +163,10 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
         (["call", "--connection", "embedded:", "@none", "greetMe"], "none.wsdl' cannot be read"),
         (["serve", "bad_greeter:service", "--connection", "embedded:", "--wsdl", "@http"], "no port with a SOAP/JMS"),
         (["serve", "bad_greeter:service", "--connection", "embedded:"], "give either --uri or --wsdl"),
-        (["serve", "bad_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"], "is no soapjms.Service"),
+        (
+            ["serve", "bad_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
+            "must be a soapjms.Service",
+        ),
         (
             ["serve", "nowhere:service", "--connection", "embedded:", "--uri", "jms:queue:a"],
             "No module named 'nowhere'",

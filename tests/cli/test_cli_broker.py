@@ -138,9 +138,9 @@ def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ((), "--smqp localhost"),
-        (("--smqp", "here"), "HOST:PORT, as localhost:7200;"),
-        (("--amqp", "99"), "HOST:PORT, as localhost:5672;"),
-        (("--wss", "99"), "HOST:PORT, as localhost:8443;"),
+        (("--smqp", "here"), "HOST:PORT, such as localhost:7200 (port 0"),
+        (("--amqp", "99"), "HOST:PORT, such as localhost:5672 (port 0"),
+        (("--wss", "99"), "HOST:PORT, such as localhost:8443 (port 0"),
         (("--smqps", "localhost:0"), "--cert"),
         (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
         (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),

@@ -109,7 +109,7 @@ def test_attachments_go_along_and_come_back(url: str, tmp_path: Path) -> None:
     done = run(*arguments)
     assert done.exit_code == 0
     assert "photo.png</framed>" in done.stdout
-    assert done.stderr == "attachment ../framed, image/png, 5 octets; --save DIR writes it\n"
+    assert done.stderr == "attachment ../framed, image/png, 5 octets; --save DIR writes it to a file\n"
     out = tmp_path / "out"
     (attachment,) = said(*arguments, "--save", out)["attachments"]
     assert attachment["file"] == str(out / "attachment-1.png")

@@ -143,7 +143,7 @@ def test_an_operation_of_what_is_not_there(wsdl: Path) -> None:
         done = run("call", wsdl)
         assert [each.partition("(")[0] for each in done.stdout.splitlines()] == ["order", "stock", "move"]
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"Warning: left out is what refers to something that is not there: {wsdl}:")
+        assert line.startswith(f"Warning: parts with missing definitions are left out: {wsdl}:")
         assert "price'" in line
         assert "name one that is there (" in line
 
@@ -212,7 +212,7 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
     )
     at = ["--connection", url]
     for arguments, text in [
-        ([*at, wsdl, "none"], "has no operation 'none'; there are: order("),
+        ([*at, wsdl, "none"], "has no operation 'none'; it has: order("),
         (
             [*at, wsdl, "price", "nothing"],
             "an argument must be NAME=VALUE, NAME:=JSON or NAME=@FILE",
@@ -226,12 +226,12 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
         ([*at, wsdl, "order", "from=a", "from=b"], "from must be a single value"),
         ([*at, wsdl, "order", "item:={"], "the value of item is not JSON"),
         ([*at, wsdl, "order", "item.article=@none.png"], "there is no file 'none.png'"),
-        ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "it is a JSON object"),
+        ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "--input must be a JSON object"),
         ([*at, wsdl, "order", "--input", tmp_path / "no.json"], "--input is not JSON"),
         ([*at, wsdl, "stock", "a=1"], "there is no 'a'; it takes: nothing"),
         ([*at, wsdl, "price", "price=A1", "--one-way"], "--one-way is for an envelope"),
         ([*at, "--port", "none", wsdl, "price", "price=A1"], "no port 'none'"),
-        ([*at, tmp_path / "no-port.wsdl", "price", "price=A1"], "is not SOAP over JMS; say where it is with --uri"),
+        ([*at, tmp_path / "no-port.wsdl", "price", "price=A1"], "is not SOAP over JMS; give its address with --uri"),
         ([*at, tmp_path / "none.wsdl", "price"], "none.wsdl"),
         ([wsdl, "price", "price=A1"], "give --connection, such as stomp://"),
         ([*at, "--uri", "jms:queue:a", "--input", tmp_path / "list.json", tmp_path / "list.json"], "--input is for"),
@@ -239,14 +239,14 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
         done = run("call", *arguments)
         assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.output)
         assert text in done.stderr, arguments
-        assert "mistake in soapjms" not in done.stderr
+        assert "bug in soapjms" not in done.stderr
 
 
 def test_nobody_answers(url: str) -> None:
     """One line, and status 3: the service may have carried it out all the same."""
     done = run("call", "--connection", url, "--timeout", "0.5", ECHO[SOAP_12], "greetMe", "requestType=Bob")
     assert (done.exit_code, done.stdout) == (3, "")
-    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI sees")
+    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI checks")
     assert done.stderr.count("\n") == 1
 
 

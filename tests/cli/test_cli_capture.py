@@ -437,9 +437,9 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for arguments, text in [
         ([], "give --connection"),
-        (["--connection", "embedded:"], "'embedded' has nothing to tap"),
-        (["--connection", "embedded:", "--mask-element", "a:b"], "is no local name"),
-        (["--connection", "embedded:", "--mask-pattern", "("], "is no regular expression"),
+        (["--connection", "embedded:"], "to be tapped, got 'embedded'"),
+        (["--connection", "embedded:", "--mask-element", "a:b"], "must be a local name"),
+        (["--connection", "embedded:", "--mask-pattern", "("], "must be a regular expression"),
         (["--connection", "embedded:", "--out", tmp_path / "file"], "is a file"),
         (["--connection", "embedded:", "--rotate", "0"], "--rotate"),
         (["--setting", "ibm-mq"], "activemq"),

@@ -79,19 +79,19 @@ def test_a_command_within_a_command(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "soapjms.toml is no TOML: "),
-        ("a = 1", "soapjms.toml: 'a' is no option for all commands; there are: connection, names, profile"),
-        ("[cal]", "soapjms.toml: 'cal' is no command; there are: "),
-        ("[uri.pars]", "soapjms.toml, [uri]: 'pars' is no command; there are: parse"),
-        ("[uri.parse]\nmod = 1", "soapjms.toml, [uri.parse]: 'mod' is no option; there are: json, mode"),
-        ("[uri.parse]\nmod = 1", "there are: json, mode; perhaps 'mode' was meant"),
-        ("profil = 'cxf'", "there are: connection, names, profile; perhaps 'profile' was meant"),
+        ("nonsense", "soapjms.toml cannot be read as TOML: "),
+        ("a = 1", "soapjms.toml: 'a' is not a known option for all commands; known are: connection, names, profile"),
+        ("[cal]", "soapjms.toml: 'cal' is not a known command; known are: "),
+        ("[uri.pars]", "soapjms.toml, [uri]: 'pars' is not a known command; known are: parse"),
+        ("[uri.parse]\nmod = 1", "soapjms.toml, [uri.parse]: 'mod' is not a known option; known are: json, mode"),
+        ("[uri.parse]\nmod = 1", "known are: json, mode; perhaps 'mode' was meant"),
+        ("profil = 'cxf'", "known are: connection, names, profile; perhaps 'profile' was meant"),
         ("[replya]", "perhaps 'replay' was meant"),
-        ("[uri.parse]\nmode = [1]", "mode is [1]; it is text, a number, true or false"),
-        ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] is 1; it is a table"),
+        ("[uri.parse]\nmode = [1]", "mode must be text, a number, true or false, got [1]"),
+        ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] must be a table, got 1"),
         ("[uri.parse]\nmode = 'loose'", "'loose' is not one of"),
         ("[uri.parse]\njson = 'perhaps'", "'perhaps' is not a valid boolean"),
-        (f"a = {'[' * 10_000}", "soapjms.toml is no TOML that can be read: it is nested too deep"),
+        (f"a = {'[' * 10_000}", "soapjms.toml cannot be read as TOML: it is nested too deep"),
     ],
 )
 def test_a_mistake_in_the_file_is_said(folder: Path, text: str, message: str) -> None:
@@ -127,7 +127,7 @@ def test_a_variable_that_no_option_has_is_told(folder: Path, variable: str, mean
     done = run("uri", "parse", "--json", "jms:queue:a", **{variable: "1"})
     assert (done.exit_code, '"valid": true' in done.stdout) == (0, True)
     name = variable.replace("\x1b", "\\x1b")
-    assert done.stderr == f"Warning: the variable {name} is of no option and counts for nothing; {meant}\n"
+    assert done.stderr == f"Warning: the variable {name} belongs to no option and has no effect; {meant}\n"
 
 
 def test_variables_that_are_told_nothing_about(folder: Path) -> None:
@@ -186,7 +186,7 @@ RANGES: Final = [
 @pytest.mark.parametrize("option", [option for _, option in RANGES], ids=[name for name, _ in RANGES])
 def test_what_is_no_finite_number(option: click.Option, number: str) -> None:
     """No option that takes a number takes it."""
-    with pytest.raises(click.BadParameter, match=r"no finite number|not in the range"):
+    with pytest.raises(click.BadParameter, match=r"not a finite number|not in the range"):
         option.type.convert(number, option, None)
 
 

@@ -74,7 +74,7 @@ def test_no_process_to_be_had(
         stop.set()
         thread.join(PATIENCE)
     assert (ends, refusals) == ([True], [])
-    assert caplog.text.count("no process could be started ([Errno 11] no more processes); it is tried again in") == 2
+    assert caplog.text.count("no process could be started ([Errno 11] no more processes); trying again in") == 2
 
 
 def test_hangs_before_it_serves(tmp_path: Path) -> None:
@@ -96,10 +96,8 @@ def test_hangs_before_it_serves(tmp_path: Path) -> None:
             (said,) = silent()
             hung = said["pid"]
             assert (said["live"], said["ready"]) == (False, False)
-            assert "the process told nothing of itself for" in said["problem"]
-            eventually(
-                lambda: f"process {hung}: the process told nothing of itself" in "".join(served.err), "it is logged"
-            )
+            assert "the process has not reported for" in said["problem"]
+            eventually(lambda: f"process {hung}: the process has not reported" in "".join(served.err), "it is logged")
             os.kill(hung, signal.SIGKILL)
             served.until_serving(2)
             eventually(lambda: asked(port, "/live")[0] == 200, "another is live")
@@ -146,7 +144,7 @@ class TestHung(OnRealBrokers):
                 assert text_of(future.result(PATIENCE)) == f"{other}"
                 eventually(lambda: asked(port, "/live")[0] == 503, "it is not live")
                 said = {each["pid"]: each for each in asked(port, "/live")[1]["processes"]}
-                assert "the process told nothing of itself for" in said[hung]["problem"]
+                assert "the process has not reported for" in said[hung]["problem"]
                 assert (said[hung]["live"], said[other]["live"]) == (False, True)
                 assert asked(port, "/ready")[0] == 200
                 assert gauges(port) == {"ready": 1, "live": 1, "workers": 1}

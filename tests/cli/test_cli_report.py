@@ -96,7 +96,7 @@ def test_results_of_other_types_are_refused(tmp_path: Path, name: str, path: lis
     (out / name).write_text(json.dumps(members), "utf-8")
     done = run(out)
     assert done.exit_code == 2, done.exception
-    assert "are not as a replay writes them" in " ".join(done.output.split())
+    assert "are damaged: " in " ".join(done.output.split())
     assert (out / "report.html").read_bytes() == before
     done = run(out, out)
     assert done.exit_code in (0, 1, 2), done.exception

@@ -56,9 +56,9 @@ class TestUsage:
             (["a:b", *EMBEDDED, "--workers", "0"], "0 is not in the range x>=1"),
             (["a:b", *EMBEDDED, "--processes", "0"], "0 is not in the range x>=1"),
             (["a:b", *EMBEDDED, "--profile", "x"], "'rec-2012'"),
-            (["a:b", *EMBEDDED, "--set", "x"], "'x' is not NAME=VALUE"),
-            (["a:b", *EMBEDDED, "--health", "x"], "'x' is not HOST:PORT, such as 127.0.0.1:8080"),
-            (["a:b", *EMBEDDED, "--health", "127.0.0.1:99999"], "is not HOST:PORT"),
+            (["a:b", *EMBEDDED, "--set", "x"], "a property must be NAME=VALUE, such as priority=7, got 'x'"),
+            (["a:b", *EMBEDDED, "--health", "x"], "an address must be HOST:PORT, such as 127.0.0.1:8080, got 'x'"),
+            (["a:b", *EMBEDDED, "--health", "127.0.0.1:99999"], "must be HOST:PORT"),
             (["a:b", *EMBEDDED, "--health", "192.0.2.1:1"], "cannot listen at 192.0.2.1:1"),
         ],
     )
@@ -71,9 +71,12 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["bank", *EMBEDDED], "'bank' is not MODULE:NAME, such as bank.service:service"),
+            (["bank", *EMBEDDED], "must be MODULE:NAME, such as bank.service:service, got 'bank'"),
             (["nowhere:service", *EMBEDDED], "the module nowhere cannot be imported: No module named 'nowhere'"),
-            (["bank:nobody", *EMBEDDED], "bank:nobody is no soapjms.Service; the module has: bank:service"),
+            (
+                ["bank:nobody", *EMBEDDED],
+                "target must be a soapjms.Service, got bank:nobody; the module has: bank:service",
+            ),
             (
                 ["bank:service", "--connection", "embedded:"],
                 "give either --uri or --wsdl; only a service that was made",
@@ -230,7 +233,7 @@ class TestProcesses:
         """What makes no sense is not tried again and again."""
         with serving("bank:nobody", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
             assert served.ended() == 2
-        assert "bank:nobody is no soapjms.Service" in "".join(served.err)
+        assert "target must be a soapjms.Service, got bank:nobody" in "".join(served.err)
 
     def test_debug(self, tmp_path: Path) -> None:
         """Where an error is from is shown, by the one process that was started first, and once."""
@@ -337,7 +340,7 @@ class TestHealthPage:
         hung, well = said["processes"]
         assert (status, said["live"], said["ready"]) == (503, False, True)
         assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE_SECONDS)
-        assert hung["problem"] == "the process told nothing of itself for 15 s: it hangs"
+        assert hung["problem"] == "the process has not reported for 15 s: it hangs"
         assert (well["pid"], well["live"], well["problem"]) == (2, True, "")
         assert asked(port, "/ready")[0] == 200
         board.forget(1)
@@ -358,7 +361,7 @@ class TestHealthPage:
         well, hung = said["processes"]
         assert (status, said["ready"], well["pid"], well["live"]) == (503, True, 1, True)
         assert (hung["pid"], hung["live"], hung["ready"], hung["under_way"]) == (2, False, False, 0)
-        assert board.hung() == {2: "the process told nothing of itself for 120 s: it hangs"}
+        assert board.hung() == {2: "the process has not reported for 120 s: it hangs"}
         board.note(2, WELL)
         assert (asked(port, "/live")[0], board.hung()) == (200, {})
 
@@ -422,7 +425,7 @@ class TestMetrics:
         """An address that is none is refused before anything begins."""
         done = run("bank:service", *EMBEDDED, "--metrics", "here")
         assert done.exit_code == 2
-        assert "'here' is not HOST:PORT" in done.output
+        assert "such as 127.0.0.1:8080, got 'here'" in done.output
 
 
 def test_store(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_destination(uri: str, destination: Destination) -> None:
 
 def test_unsupported_variant() -> None:
     """A variant that is no lookup of ours is refused, with those that are."""
-    with pytest.raises(UsageError, match="the lookup variant 'mail' is none of: jndi, queue, topic"):
+    with pytest.raises(UsageError, match="the lookup variant must be one of jndi, queue, topic, got 'mail'"):
         destination_of(read_uri("jms:mail:a", {})[0], NAMES)
 
 
@@ -127,7 +127,7 @@ class TestWhereRepliesGo:
             (
                 topic("news"),
                 "JMSReplyTo is topic:news, a topic that the option reply_topics does not allow; "
-                "it would with reply_topics=True, or a list that has its name (`soapjms serve`: --reply-topic NAME)",
+                "use reply_topics=True, or a list with that name (`soapjms serve`: --reply-topic NAME)",
             ),
             (queue("orders"), "the destination of the request itself"),
             (queue(""), "a queue without a name"),
@@ -201,10 +201,10 @@ class TestWhereRepliesGo:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ("news", "reply_topics is 'news'; it is True for any, False for none, or a list of names"),
-            (1, "reply_topics is 1;"),
+            ("news", "reply_topics must be True for any, False for none, or a list of names, got 'news'"),
+            (1, "or a list of names, got 1"),
             ([queue("a")], "or a list of names"),
-            (["news", ""], "reply_topics allows '', which is no name; leave it out"),
+            (["news", ""], "reply_topics allows '', which is not a name; leave it out"),
             (["ActiveMQ.Advisory.Queue"], "a destination of the broker's own; leave it out"),
             (["news.>"], "several destinations or a pattern; leave it out"),
         ],

@@ -40,7 +40,7 @@ class TestClient(Peers):
             ("http://greeter", soapjms.InvalidUriError, "begins with jms:"),
             ("jms:queue", soapjms.InvalidUriError, "jms:variant:destination"),
             ("jms:queue:", soapjms.InvalidUriError, "the destination is empty"),
-            ("jms:mail:greeter", UsageError, "'mail' is none of: jndi, queue, topic"),
+            ("jms:mail:greeter", UsageError, "must be one of jndi, queue, topic, got 'mail'"),
             (URI + "?timeToLive=soon", soapjms.InvalidPropertyError, "timeToLive is 'soon' in URI; accepted is milli"),
             (URI + "?priority=11", soapjms.InvalidPropertyError, "an integer from 0 to 9"),
             (parse("jms:queue:"), soapjms.InvalidUriError, "the destination is empty"),
@@ -84,7 +84,7 @@ class TestClient(Peers):
     @pytest.mark.parametrize("message_type", [MessageType.MAP, "object", None])
     def test_message_type(self, connection: Connection, message_type: Any) -> None:
         """A request is a BytesMessage or a TextMessage."""
-        with pytest.raises(UsageError, match=r"a request is MessageType\.BYTES or MessageType\.TEXT"):
+        with pytest.raises(UsageError, match=r"message_type must be MessageType\.BYTES or MessageType\.TEXT"):
             Client(connection, URI, message_type=message_type)
 
     def test_message_type_by_name(self, connection: Connection, other: Connection) -> None:
@@ -99,14 +99,17 @@ class TestClient(Peers):
         with Client(connection, URI, profile="cr-2009") as client:
             assert client.endpoint.profile is names.CR_2009
         with pytest.raises(
-            UsageError, match="profile is 'cr-2008'; it is a Profile or its name, or 'auto': cr-2009, rec"
+            UsageError, match=r"profile must be a Profile, 'auto' or one of cr-2009, rec-2012, .*got 'cr-2008'"
         ):
             Client(connection, URI, profile="cr-2008")
 
     def test_a_uri_shows_no_edition(self, connection: Connection) -> None:
         """ "auto" is for ports of WSDLs; nothing is chosen in silence."""
         for make in (Client, lambda *given, **options: Dispatcher(*given, greeter(), **options)):
-            with pytest.raises(UsageError, match=r"only the port of a WSDL shows it; accepted are: cr-2009, rec-2012"):
+            with pytest.raises(
+                UsageError,
+                match=r"profile must be one of cr-2009, rec-2012, .*got 'auto', which only the port of a WSDL",
+            ):
                 make(connection, URI, profile="auto")
 
     @pytest.mark.parametrize("profile", [names.REC_2012, names.CR_2009])
@@ -132,7 +135,7 @@ class TestClient(Peers):
         """A SOAP action is text."""
         for function in (client.call, client.submit, client.send):
             with pytest.raises(
-                UsageError, match=r"soap_action is .*; it is text, or None for what the properties give"
+                UsageError, match=r"soap_action must be a string, or None to use the properties' value, got "
             ):
                 function(envelope(), soap_action=action)
         assert client.under_way == 0
@@ -177,7 +180,7 @@ class TestClient(Peers):
     def test_connection(self, connection: Any) -> None:
         """A connection is an open one; what was given is not repeated, as a URL may hold a password."""
         for make in (lambda: Client(connection, URI), lambda: Dispatcher(connection, URI, greeter())):
-            with pytest.raises(UsageError, match=r"it is what soapjms\.connect\(URL\) returns") as caught:
+            with pytest.raises(UsageError, match=r"connection must be what soapjms\.connect\(URL\) returns") as caught:
                 make()
             assert "s3cr3t" not in str(caught.value)
 
@@ -213,7 +216,7 @@ class TestDispatcher(Peers):
     @pytest.mark.parametrize("workers", [0, -1, 2.5, "3", True, None])
     def test_workers(self, other: Connection, workers: Any) -> None:
         """At least one worker."""
-        with pytest.raises(UsageError, match="it is an integer, at least 1"):
+        with pytest.raises(UsageError, match="must be an integer of at least 1, got "):
             Dispatcher(other, URI, greeter(), workers=workers)
 
     @pytest.mark.parametrize("service", [None, lambda request: None, Service, {}])
@@ -227,10 +230,10 @@ class TestDispatcher(Peers):
         cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
             (None, {}, "it is a jms: URI as text"),
             ("jms:queue:", {}, "the destination is empty"),
-            ("jms:mail:a", {}, "none of: jndi, queue, topic"),
+            ("jms:mail:a", {}, "must be one of jndi, queue, topic, got 'mail'"),
             ("jms:jndi:a", {}, "no destination is registered"),
             (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
-            (URI, {"profile": "cr-2008"}, "it is a Profile or its name"),
+            (URI, {"profile": "cr-2008"}, "profile must be a Profile"),
             (URI, {"dead_letters": "a\0"}, "dead_letters is .* holds NUL at 1"),
             (URI, {"reply_queues": ["a", "\udfff"]}, "reply_queues is .* half of a surrogate pair"),
         )

@@ -83,7 +83,7 @@ class TestFailures(Peers):
         """It ends in time, and says what happened."""
         for kind, seconds, said in (
             (Silent, 1.0, "did not come back within 1 s"),  # time enough to send it
-            (Stuck, 0.05, r"the broker did not take it within 0\.05 s"),
+            (Stuck, 0.05, r"the broker did not accept it within 0\.05 s"),
         ):
             started = time.monotonic()
             with Client(kind(other), URI) as client, pytest.raises(PingFailedError, match=said):
@@ -101,7 +101,7 @@ class TestFailures(Peers):
             for _ in range(3):
                 found = dispatcher.health(0.05)
                 assert (found.live, found.ready) == (True, False)
-                assert "the broker did not take it within 0.05 s" in found.problem
+                assert "the broker did not accept it within 0.05 s" in found.problem
             assert time.monotonic() - started < 20
             assert blocked.pings == 1
             assert len(pinging()) == 1

@@ -255,9 +255,15 @@ class TestClientMistakes:
             (lambda call, call_next: None, "returned None; it returns a Response"),
             (lambda call, call_next: "x", "returned 'x'; it returns a Response"),
             (lambda call, call_next: call_next("x"), "went on with 'x'; call_next takes the call"),
-            (lambda call, call_next: call.properties.update(SOAPJMS_isFault=True) or call_next(call), "binding's own"),
-            (lambda call, call_next: call.properties.update({"a b": 1}) or call_next(call), "is no name of a JMS"),
-            (lambda call, call_next: call.properties.update(a=[]) or call_next(call), "not as JMS has it"),
+            (
+                lambda call, call_next: call.properties.update(SOAPJMS_isFault=True) or call_next(call),
+                "belongs to the binding",
+            ),
+            (
+                lambda call, call_next: call.properties.update({"a b": 1}) or call_next(call),
+                "name of a JMS property must be",
+            ),
+            (lambda call, call_next: call.properties.update(a=[]) or call_next(call), "JMS does not allow"),
         ],
     )
     def test_wrong(self, connection: Connection, wrong: Any, said: str) -> None:
@@ -275,13 +281,13 @@ class TestClientMistakes:
     @pytest.mark.parametrize("wrong", ["x", 7, [7], [Client], None])
     def test_no_functions(self, connection: Connection, wrong: Any) -> None:
         for make in (lambda: Client(connection, URI, middleware=wrong), lambda: Service(middleware=wrong)):
-            with pytest.raises(UsageError, match=r"it is a list of functions \(call, call_next\)"):
+            with pytest.raises(UsageError, match=r"middleware must be a list of functions \(call, call_next\)"):
                 make()
 
     def test_coroutines(self, connection: Connection) -> None:
-        with pytest.raises(UsageError, match=r"is async def; .*AsyncClient"):
+        with pytest.raises(UsageError, match=r"got the async def .*AsyncClient"):
             Client(connection, URI, middleware=[self._coroutine])
-        with pytest.raises(UsageError, match=r"is async def; .*are awaited for it"):
+        with pytest.raises(UsageError, match=r"got the async def .*are awaited for it"):
             Dispatcher(connection, URI, greeter(), middleware=[self._coroutine])
 
 

@@ -393,7 +393,7 @@ class TestBroken(Observing):
     @pytest.mark.parametrize(
         ("name", "value", "says"),
         [
-            ("x-b3-traceid", "1", "'x-b3-traceid' is no name of a JMS property"),
+            ("x-b3-traceid", "1", "with JMS, got 'x-b3-traceid'"),
             ("trace", "a\0b", "the property trace is 'a\\x00b', which holds NUL at 1"),
         ],
     )
@@ -417,7 +417,9 @@ class TestBroken(Observing):
     def test_no_observer(self, connection: Connection) -> None:
         """What is no observer is refused at once."""
         for wrong in (Diary, "metrics", [Diary(), None], 7):
-            with pytest.raises(UsageError, match=r"it is an Observer such as soapjms\.prometheus\.Metrics\(\)"):
+            with pytest.raises(
+                UsageError, match=r"observer must be one or several Observers such as soapjms\.prometheus\.Metrics\(\)"
+            ):
                 Client(connection, URI, observer=wrong)  # type: ignore[arg-type]
 
 

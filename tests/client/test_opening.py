@@ -114,7 +114,7 @@ def test_secrets(name: str, caplog: pytest.LogCaptureFixture) -> None:
         soapjms.connect_uri(f"jms:jndi:jms%2FOrders?jndiConnectionFactoryName=CF&{name}=s3cr3t", NAMES)
     assert str(caught.value) == (
         f"{name} in URI looks like a secret, which must not be there (RFC 6167 4.4); "
-        "the login of a broker is in the URL of the allowed broker"
+        "put the broker's login into the URL of the allowed broker"
     )
     with pytest.raises(UsageError, match=f"{name} in port looks like a secret"):
         broker_url_of(resolve(wsdl={Origin.PORT: {name: "s3cr3t"}}), NAMES)

@@ -108,11 +108,13 @@ def test_operations_are_checked_before_anything_is_sent(connection: Connection, 
     with Client.from_wsdl(connection, path) as client, Client(connection, "jms:queue:unheard") as plain:
         with pytest.raises(UsageError, match="has no operation 'greet'; there are: greetMe, pingMe"):
             client.call(envelope(), operation="greet")
-        with pytest.raises(UsageError, match="'pingMe' is one-way; accepted here is request-response"):
+        with pytest.raises(UsageError, match="'pingMe' must be request-response here, got one-way"):
             client.submit(envelope(), operation="pingMe")
-        with pytest.raises(UsageError, match="'greetMe' is request-response; accepted here is one-way"):
+        with pytest.raises(UsageError, match="'greetMe' must be one-way here, got request-response"):
             client.send(envelope(), operation="greetMe")
-        with pytest.raises(UsageError, match=r"no WSDL tells what that is; see Client\.from_wsdl"):
+        with pytest.raises(
+            UsageError, match=r"operation must come with a WSDL, got 'greetMe' without one; see Client\.from_wsdl"
+        ):
             plain.call(envelope(), operation="greetMe")
 
 

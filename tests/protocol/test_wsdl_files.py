@@ -62,13 +62,13 @@ BOMB = "".join(f'<!ENTITY a{each} "{f"&a{each - 1};" * 10 if each else "x" * 100
         (importing("//127.0.0.1/b.wsdl"), "nothing is fetched over a network"),
         (importing("file://server/b.wsdl"), "nothing is fetched over a network"),
         (importing("jar:file:/b.jar!/b.wsdl"), "nothing is fetched over a network"),
-        (importing("http://[/b.wsdl"), "is no URI"),
-        (importing("../b.wsdl"), r"a\.wsdl:1: the import of '\.\./b\.wsdl' leads to .*, outside of"),
-        (importing("file:///etc/hostname"), "leads to /etc/hostname, outside of"),
-        (importing("b%2F..%2F..%2F..%2Fetc%2Fhostname"), "outside of"),
+        (importing("http://[/b.wsdl"), "is not a URI"),
+        (importing("../b.wsdl"), r"a\.wsdl:1: the import of '\.\./b\.wsdl' leads to .*, outside"),
+        (importing("file:///etc/hostname"), "leads to /etc/hostname, outside"),
+        (importing("b%2F..%2F..%2F..%2Fetc%2Fhostname"), "outside"),
         (importing("missing.wsdl"), r"a\.wsdl:1: '.*missing.wsdl' cannot be read: No such file"),
         (importing("a%00.wsdl"), "cannot be read"),
-        (importing("."), "cannot be read: it is no file"),
+        (importing("."), "cannot be read: it is not a file"),
         (importing("a.wsdl"), r"a\.wsdl:1: the imports run in a loop: .*a\.wsdl imports .*a\.wsdl; take one of them"),
     ],
 )  # fmt: skip
@@ -156,7 +156,7 @@ def test_an_address_of_the_web(address: str, shown: str) -> None:
     for each in (address, Path(address)):
         with pytest.raises(InvalidWsdlError) as caught:
             soapjms.read_wsdl(each)
-        said = "is refused: nothing is fetched over a network; save the WSDL, with what it imports, and give the name"
+        said = "is refused: nothing is fetched over a network; save the WSDL, with its imports, and give the name"
         assert str(caught.value).startswith(f"{shown!r} {said}")
 
 
@@ -202,7 +202,7 @@ def test_imports_from_elsewhere(tmp_path: Path) -> None:
         first, second = split(tmp_path, location)
         path = write(inner, a=first)
         write(outer, b=second)
-        with pytest.raises(InvalidWsdlError, match=r"outside of .*inner; copy the file there, or allow its folder"):
+        with pytest.raises(InvalidWsdlError, match=r"outside .*inner; copy the file there, or allow its folder"):
             read_wsdl(path)
         assert read_wsdl(path, allow=[outer]).port().name == "Ledger"
 

@@ -199,4 +199,4 @@ def test_a_rate_that_is_none(tmp_path: Path) -> None:
     """The mistake is named, and how it is right."""
     wrong = run("generate", tmp_path / "c", "-n", 5, "--rate", "charset")
     assert wrong.exit_code == 2
-    assert "is not NAME=SHARE, such as charset=0.01" in wrong.output
+    assert "must be NAME=SHARE, such as charset=0.01" in wrong.output

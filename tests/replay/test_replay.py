@@ -591,7 +591,7 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_not(tmp_path: Path) 
         with pytest.raises(UsageError, match="does not look like"):
             run(log, tmp_path / "foreign")
         assert (tmp_path / "foreign" / "summary.json").read_text() == text
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         run(log, log)
 
 

@@ -121,7 +121,7 @@ def test_files_that_are_no_logs_are_told(tmp_path: Path) -> None:
     note = done.members["notes"]["otherFile"]
     assert (note["count"], done.exit_status) == (3, 0)
     assert "(.jsonl, .jsonl.gz, .parquet)" in note["text"]
-    assert "b.jsonl.zst, for one" in note["text"]
+    assert "such as b.jsonl.zst" in note["text"]
 
 
 def test_what_programs_keep_for_themselves_is_not_told(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_what_the_log_did_not_show(tmp_path: Path) -> None:
     found = run(CXF, tmp_path / "out")
     section = found.source.partition('id="unseen"')[2]
     assert "Never exercised" in section
-    assert "no message of this log is subject to it" in section or "it says nothing about the messages" in section
+    assert "no message of this log is subject to it" in section or "it does not apply to the messages" in section
     assert "Protocol-2031" in section
 
 
@@ -334,13 +334,13 @@ def test_a_folder_without_report_json_is_read_from_its_verdicts(tmp_path: Path) 
     ("name", "text", "said"),
     [
         ("summary.json", None, "cannot be read: No such file"),
-        ("summary.json", "{}", "is not by soapjms replay"),
-        ("summary.json", "[]", "is no JSON object"),
+        ("summary.json", "{}", "was not written by soapjms replay"),
+        ("summary.json", "[]", "is not a JSON object"),
         ("summary.json", "{", "is not JSON"),
         ("report.json", "{", "is not JSON"),
-        ("report.json", '{"version": 2}', "version 2; this program reads 1"),
-        ("report.json", '{"version": 1, "findings": 7}', "not as a replay writes them"),
-        ("report.json", "{}", "not as a replay writes them"),
+        ("report.json", '{"version": 2}', "must be of version 1 for this program, got 2"),
+        ("report.json", '{"version": 1, "findings": 7}', "are damaged: "),
+        ("report.json", "{}", "are damaged: "),
     ],
 )
 def test_results_that_are_not_whole_are_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:

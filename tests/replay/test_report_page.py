@@ -172,7 +172,7 @@ def test_an_unknown_field_is_said(report: Path, opens: Opens) -> None:
     """With those that there are; what else was asked for is shown."""
     page = opens(report)
     search(page, "x:orders a:2010 s:failed")
-    assert "x: is no field; fields are a: s: q: p: l: c: m:" in page.locator("#tally").inner_text()
+    assert "x: is not a field; fields are a: s: q: p: l: c: m:" in page.locator("#tally").inner_text()
     assert lines(page) == [["12", "failed", "Protocol-2010"]]
 
 

@@ -72,7 +72,7 @@ def test_password_of_the_environment(words: tuple[str, ...], folder: Path) -> No
         written(folder, f'connection = "stomp://127.0.0.1:{port}"')
         done = run(*words, **VARIABLES)
         assert (done.exit_code, heard.empty()) == (2, True), done.output
-        assert "the password is by BROKERS_PASSWORD" in done.stderr
+        assert "the password comes from BROKERS_PASSWORD" in done.stderr
         assert "--config soapjms.toml" in done.stderr
         assert PASSWORD not in done.output
 
@@ -105,7 +105,7 @@ def test_names(folder: Path) -> None:
         written(folder, 'names = "names.toml"\n[call]\nuri = "jms:queue:a?jndiURL=tcp%3A%2F%2Fa%3A1"')
         done = run("call", "--timeout", "2", "hello.xml", **VARIABLES)
         assert (done.exit_code, heard.empty()) == (2, True)
-        assert "names is 'names.toml' by a soapjms.toml that you did not name" in done.stderr
+        assert "names is set to 'names.toml' by a soapjms.toml that you did not name" in done.stderr
 
 
 @pytest.mark.parametrize("named", ["file", "variable", "flag", "environment", "own"])
@@ -164,7 +164,7 @@ def test_written_by_anybody(what: str, mode: int, folder: Path) -> None:
     written(folder, 'profile = "cxf"')
     (folder / what).chmod(mode)
     done = run("uri", "parse", "jms:queue:a")
-    assert (done.exit_code, "may be written by anybody (chmod o-w)" in done.stderr) == (2, True)
+    assert (done.exit_code, "is writable by anybody (chmod o-w)" in done.stderr) == (2, True)
     assert run("--config", "soapjms.toml", "uri", "parse", "jms:queue:a").exit_code == 0
     assert run("--config", os.devnull, "uri", "parse", "jms:queue:a").exit_code == 0
     (folder / what).chmod(0o755)

@@ -134,7 +134,7 @@ def test_login_of_a_uri(uri: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["file:///nowhere/u:S3CRET@x", "nowhere://u:S3CRET@x"])
 def test_login_of_a_name(name: str, tmp_path: Path) -> None:
     """Without Spark, where none is read, likewise."""
-    with pytest.raises(UsageError, match="is read by Spark only") as error:
+    with pytest.raises(UsageError, match="needs Spark to be read") as error:
         replay([name], tmp_path / "out", engine="local")
     assert "S3CRET" not in str(error.value)
 

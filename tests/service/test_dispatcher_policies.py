@@ -313,9 +313,9 @@ def test_policy_of_another_kind(make: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"prefetch": 0}, "prefetch is 0; it is an integer, at least 1"),
-        ({"max_deliveries": 0}, "max_deliveries is 0"),
-        ({"workers": 0}, "workers is 0"),
+        ({"prefetch": 0}, "prefetch must be an integer of at least 1, got 0"),
+        ({"max_deliveries": 0}, "max_deliveries must be an integer of at least 1, got 0"),
+        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
         ({"dead_letters": "greeter"}, "it is the name of a queue, and not of the one that is served"),
         ({"dead_letters": ""}, "dead_letters is ''"),
         ({"dead_letters": LETTERS}, "it is the name of a queue"),

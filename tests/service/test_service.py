@@ -197,11 +197,11 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("answer", "says"),
         [
-            ("Hello", "returns an element, a SoapFaultError, None or a Reply, not str"),
-            (b"<a/>", "not bytes"),
-            (False, "not bool"),
-            (etree.Comment("Hello"), "not _Comment"),
-            (etree.Entity("hello"), "not _Entity"),
+            ("Hello", "must return an element, a SoapFaultError, None or a Reply, got str"),
+            (b"<a/>", "got bytes"),
+            (False, "got bool"),
+            (etree.Comment("Hello"), "got _Comment"),
+            (etree.Entity("hello"), "got _Entity"),
         ],
     )
     def test_wrong_type(
@@ -240,7 +240,7 @@ class TestAnswers:
         other = SOAP_12 if version is SOAP_11 else SOAP_11
         fault = fault_of(wrap(None, other), version)
         assert (fault.version, fault.reason) == (version, "the service failed")
-        assert f"another version than the request's SOAP {version}" in caplog.text
+        assert f"an envelope of the request's version, SOAP {version}, got another" in caplog.text
 
     def test_no_operation(self, version: SoapVersion) -> None:
         """A request that no function answers is the sender's mistake; the fault names what there is."""
@@ -326,7 +326,7 @@ class TestFaults:
         """A detail that is no element is left out, and logged."""
         fault = fault_of(SoapFaultError("no", detail="because"))
         assert (fault.reason, fault.detail) == ("no", None)
-        assert "the detail of a fault is an element, not 'because'" in caplog.text
+        assert "the detail of a fault must be an element, got 'because'" in caplog.text
 
     @pytest.mark.parametrize("number", [0, 1, 3])
     @pytest.mark.parametrize("version", [SOAP_11, SOAP_12])
@@ -393,6 +393,6 @@ class TestHeaders:
     def test_no_headers(self, version: SoapVersion, caplog: pytest.LogCaptureFixture) -> None:
         """What are no headers is the service's failure, and said."""
         assert fault_of(Reply(None, headers={"guard": "Bob"}), version).reason == "the service failed"
-        assert "the headers of a Reply are elements, not {'guard': 'Bob'}" in caplog.text
+        assert "the headers of a Reply must be elements, got {'guard': 'Bob'}" in caplog.text
         assert fault_of(Reply(wrap(None, version), headers=[element("a")]), version).reason == "the service failed"
         assert "which has its own Header" in caplog.text

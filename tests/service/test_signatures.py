@@ -501,13 +501,13 @@ class TestIncluded:
 @pytest.mark.parametrize(
     ("certificates", "options", "said"),
     [
-        ({}, {}, "it has a certificate, by the name"),
-        ("ann.pem", {}, "it has a certificate, by the name"),
+        ({}, {}, "certificates must map owners' names"),
+        ("ann.pem", {}, "certificates must map owners' names"),
         ({"ann": b"no PEM"}, {}, "the certificate of 'ann' cannot be read"),
         ({"ann": "nowhere.pem"}, {}, "nowhere.pem"),
         ({"ann": 7}, {}, "the certificate of 'ann' cannot be read"),
-        (KNOWN, {"headers": "{urn:x}a"}, "it is a list of names"),
-        (KNOWN, {"max_age": -1}, "max_age is -1; it is a positive number"),
+        (KNOWN, {"headers": "{urn:x}a"}, "headers must be a list of names"),
+        (KNOWN, {"max_age": -1}, "max_age must be a positive number, got -1"),
     ],
 )
 def test_options(certificates: Any, options: dict[str, Any], said: str) -> None:

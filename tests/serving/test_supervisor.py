@@ -152,7 +152,9 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
     """It is an error of the program, in however many processes, and is told as it is."""
     monkeypatch.chdir(SERVICES)
     monkeypatch.syspath_prepend(SERVICES)
-    with pytest.raises(UsageError, match=r"bank:nobody is no soapjms\.Service; the module has: bank:service"):
+    with pytest.raises(
+        UsageError, match=r"target must be a soapjms\.Service, got bank:nobody; the module has: bank:service"
+    ):
         serve(ServeOptions(target="bank:nobody", connection="embedded:", uri=URI, processes=processes), Event())
 
 

@@ -51,7 +51,7 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
     paths = [str(tmp_path), str(Path(soapjms.__file__).parent.parent)]
     program = f"import sys; sys.path[:0] = {paths!r}\nimport soapjms"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert f"soapjms needs its package `brokers`, and Python found another at {path}" in ran.stderr
+    assert f"soapjms needs its own package `brokers`, but Python found another at {path}" in ran.stderr
     assert "rename that one, or start Python from another folder" in ran.stderr
 
 

@@ -290,7 +290,7 @@ class TestServing(OnRealBrokers):
                 eventually(lambda: (tmp_path / "work-slow").exists(), "it is under way")
                 served.process.terminate()
                 assert served.ended() == 1
-            assert "not all was finished within 0 s" in "".join(served.err)
+            assert "not all requests were finished within 0 s" in "".join(served.err)
             with serving("bank:service", *options, marks=tmp_path):
                 assert future.result(60).fault is None
 

@@ -129,5 +129,5 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         assert_conforms(packed)
     with pytest.raises(FileNotFoundError):
         assert_conforms(tmp_path / "none.jsonl")
-    with pytest.raises(soapjms.UsageError, match="profile is 'rec-2013'"):
+    with pytest.raises(soapjms.UsageError, match="got 'rec-2013'"):
         assert_conforms([], "rec-2013")

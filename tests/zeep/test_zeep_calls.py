@@ -274,7 +274,7 @@ class TestZeepsFeatures(Gallery):
         assert len((tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()) == 2
         labels = {"destination": "queue:gallery", "pattern": "request-response", "operation": "", "subcode": ""}
         assert registry.get_sample_value("soapjms_client_calls_total", labels | {"outcome": "response"}) == 1
-        with pytest.raises(UsageError, match="observer is 7"):
+        with pytest.raises(UsageError, match="got 7"):
             JmsTransport(connection, observer=7)
 
 
@@ -507,12 +507,12 @@ class TestErrors(Gallery):
         with JmsTransport(connection) as transport:
             for arguments, message in (
                 ({}, "connection or transport must be given; soapjms.connect"),
-                ({"connection": "stomp://ann:secret@host"}, "connection is of type str; it is what soapjms.connect"),
+                ({"connection": "stomp://ann:secret@host"}, "connection must be what soapjms.connect"),
                 ({"connection": connection, "transport": transport}, "must be given alone, got connection too"),
                 ({"transport": transport, "names": None}, "must be given alone, got names too"),
                 ({"transport": zeep.Transport()}, r"must be a soapjms\.zeep\.JmsTransport, got a Transport"),
-                ({"connection": connection, "profile": "rec"}, "profile is 'rec'"),
-                ({"connection": connection, "message_type": "map"}, "message_type is 'map'"),
+                ({"connection": connection, "profile": "rec"}, "profile must be a Profile"),
+                ({"connection": connection, "message_type": "map"}, "message_type must be MessageType"),
             ):
                 with pytest.raises(UsageError, match=message):
                     Client(path, **arguments)

@@ -1,4 +1,4 @@
-"""Makes docs/architecture.md: the rooms and their arrows, drawn from the imports, and three ways through them."""
+"""Make docs/architecture.md: the rooms and their arrows, drawn from the imports, and three paths through them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from imports import ROOT, graph
 
 TEXT: Final = Path(__file__).with_suffix(".md")
-"""What is written by hand; `{diagram}` stands for the diagram."""
+"""The handwritten part; `{diagram}` stands for the diagram."""
 
 ROOMS: Final = {
     "soapjms/cli": "the command line",
     "soapjms/client": "calls, replies",
-    "soapjms/serving": "services that run until told to end: processes, pages on their health",
+    "soapjms/serving": "long-running services: processes, status pages",
     "soapjms/service": "dispatcher, worker, store, typed services; security",
     "soapjms/capture": "recorder, taps, masks",
-    "soapjms/replay": "captured logs judged, with and without Spark; the report",
+    "soapjms/replay": "judging captured logs, with and without Spark; the report",
     "soapjms/zeep": "zeep over JMS",
     "soapjms/bridge": "HTTP and WSGI",
     "soapjms/testing": "pytest plugin, stub",
-    "soapjms/doctor": "what is wrong here",
-    "soapjms/generate": "logs of any size",
-    "soapjms": "what all rooms share: destinations, middleware, observers",
+    "soapjms/doctor": "finds problems of a setup",
+    "soapjms/generate": "writes logs of any size",
+    "soapjms": "shared by all rooms: destinations, middleware, observers",
     "soapjms/protocol": "the specification: pure, no I/O",
     "brokers": "the contract: message, connection, errors, URLs",
-    "brokers/adapter": "what adapters share; no adapter itself",
+    "brokers/adapter": "shared by adapters",
     "brokers/threads": "pools, futures, timers",
-    "brokers/listeners": "what servers share",
+    "brokers/listeners": "shared by servers",
     "brokers/naming": "JNDI names",
-    "brokers/embedded": "the broker in the process",
+    "brokers/embedded": "the in-process broker",
     "brokers/stomp": "STOMP",
     "brokers/amqp": "AMQP 1.0: client and listener",
     "brokers/smqp": "SMQP: protocol, client, server",
 }
-"""Each room with what is in it; `soapjms` and `brokers` are the files that lie flat there."""
+"""The content of each room; `soapjms` and `brokers` stand for the files directly in these folders."""
 
 
 ELSEWHERE: Final = {"soapjms.security": "soapjms/service", "soapjms.signatures": "soapjms/service"}
-"""Modules that belong to a room and lie flat, as users import them by that name."""
+"""Modules that belong to a room but lie directly in the package, as users import them by that name."""
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module; the package itself, which only gathers names, is in none."""
+    """Return the room of a module, or "" for the package itself, which only collects names."""
     if module in ELSEWHERE:
         return ELSEWHERE[module]
     parts = module.split(".")
@@ -55,13 +55,13 @@ def room_of(module: str) -> str:
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Return which room imports which."""
+    """Return the imports between rooms."""
     found = {(room_of(one), room_of(other)) for one, others in graph().items() for other in others}
     return {(one, other) for one, other in found if one and other and one != other}
 
 
 def reached(arrows: set[tuple[str, str]], start: str) -> set[str]:
-    """Return the rooms that a room leads to."""
+    """Return the rooms that can be reached from a room."""
     found, todo = set[str](), [start]
     while todo:
         new = {other for one, other in arrows if one == todo[-1]} - found
@@ -72,7 +72,7 @@ def reached(arrows: set[tuple[str, str]], start: str) -> set[str]:
 
 
 def drawn(arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Leave out what a longer way says too, so that few lines are left to look at."""
+    """Leave out arrows that a longer path implies, so that few lines remain."""
     kept = set(arrows)
     for one, other in sorted(arrows):
         if other in reached(kept - {(one, other)}, one):
@@ -81,10 +81,10 @@ def drawn(arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def diagram() -> str:
-    """Draw the rooms: an arrow leads from who imports to what is imported."""
+    """Draw the rooms: an arrow leads from the importing room to the imported one."""
     found = arrows()
     unknown = {room for arrow in found for room in arrow} - ROOMS.keys()
-    assert not unknown, f"say in ROOMS what these are for: {sorted(unknown)}"
+    assert not unknown, f"ROOMS must describe these rooms: {sorted(unknown)}"
     names = {room: room.replace("/", "_") for room in ROOMS}
     boxes = [f'    {names[room]}["{room}<br>{text}"]' for room, text in ROOMS.items()]
     lines = [f"    {names[one]} --> {names[other]}" for one, other in drawn(found)]

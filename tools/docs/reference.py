@@ -1,4 +1,4 @@
-"""The API reference: what users import, with signatures and docstrings as the source has them, read by griffe.
+"""The API reference: all that users import, with the signatures and docstrings of the source, read by griffe.
 
 python tools/docs/reference.py      write docs/api, as `make docs` does
 """
@@ -26,9 +26,9 @@ class Chapter(NamedTuple):
     """One page of the reference.
 
     Attributes:
-        title: of the page.
-        text: what it is for.
-        modules: what is in it: the names of a module, or those that its `__all__` lists where there are none.
+        title: title of the page.
+        text: purpose of the page.
+        modules: names by module; if empty, those in the module's `__all__`.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Chapter(NamedTuple):
 CHAPTERS: Final[Mapping[str, Chapter]] = {
     "soapjms": Chapter(
         "soapjms",
-        "Calling, serving, recording: what `import soapjms` gives.",
+        "Calling, serving, recording: the names in `soapjms`.",
         {
             "soapjms": (), "soapjms.service.typed": (), "soapjms.security": ("UsernameTokens", "refused"),
             "soapjms.signatures": ("Signatures",), "soapjms.progress": ("Phase",),
@@ -47,12 +47,12 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     ),
     "zeep": Chapter(
         "soapjms.zeep",
-        "zeep over JMS. How it is used: [zeep.md](../zeep.md).",
+        "zeep over JMS. How to use it: [zeep.md](../zeep.md).",
         {"soapjms.zeep": (), "soapjms.zeep.words": ("read_words", "read_json", "arguments_of")},
     ),
     "bridge": Chapter(
         "soapjms.bridge",
-        "SOAP over HTTP and SOAP over JMS. How it is used: [bridges.md](../bridges.md).",
+        "SOAP over HTTP and SOAP over JMS. How to use it: [bridges.md](../bridges.md).",
         {
             "soapjms.bridge.http": ("HttpBridge",),
             "soapjms.bridge.backend": ("Behind",),
@@ -62,7 +62,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     ),
     "serving": Chapter(
         "soapjms.serving",
-        "Services that run until they are told to end. How it is used: [serving.md](../serving.md#from-a-program).",
+        "Services that run until they are told to stop. How to use it: [serving.md](../serving.md#from-a-program).",
         {"soapjms.serving": ()},
     ),
     "replay": Chapter(
@@ -70,12 +70,12 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
         {"soapjms.replay": ()},
     ),
     "testing": Chapter(
-        "soapjms.testing", "Tests of clients and services. How it is used: [testing.md](../testing.md).",
+        "soapjms.testing", "Tests of clients and services. How to use it: [testing.md](../testing.md).",
         {"soapjms.testing": ()},
     ),
     "observing": Chapter(
         "soapjms.observing",
-        "Metrics, traces, observers of one's own. How it is used: [observing.md](../observing.md).",
+        "Metrics, traces, custom observers. How to use it: [observing.md](../observing.md).",
         {
             "soapjms.observing": ("Observer", "Observed", "Place", "Side", "Outcome"),
             "soapjms.prometheus": ("Metrics",),
@@ -95,7 +95,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
         },
     ),
     "brokers": Chapter(
-        "brokers", "A small JMS: messages, destinations, connections. Which brokers: [brokers.md](../brokers.md).",
+        "brokers", "A small JMS: messages, destinations, connections. Supported brokers: [brokers.md](../brokers.md).",
         {"brokers": (), "brokers.naming": ()},
     ),
 }  # fmt: skip
@@ -136,7 +136,7 @@ def exported(module: str) -> list[str]:
 
 
 def index() -> str:
-    """Write the page that leads to the others."""
+    """Write the page that links to the others."""
     lines = [
         "# API reference\n",
         "Written by `make docs` from the docstrings.\n",
@@ -145,11 +145,11 @@ def index() -> str:
     return "\n".join(lines) + "\n"
 
 
-# One thing
+# A class, function or value
 
 
 def described(found: Any, name: str) -> Iterator[str]:
-    """Write what there is to say about a class, function or value."""
+    """Write the entry of a class, function or value."""
     target = found.final_target if found.is_alias else found
     yield f"### {name}\n"
     if target.is_class:
@@ -206,7 +206,7 @@ def signature(function: Any, name: str) -> str:
 
 
 def block(head: str, parameters: list[str], tail: str = "") -> str:
-    """Write a signature in one line, or with a line for each parameter where that is too long."""
+    """Write a signature in one line, or with a line for each parameter if that is too long."""
     line = f"{head}({', '.join(parameters)}){tail}"
     if len(line.rpartition("\n")[2]) > WIDTH:
         inner = "".join(f"    {each},\n" for each in parameters)

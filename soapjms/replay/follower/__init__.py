@@ -1,8 +1,8 @@
-"""Following logs: the verdicts of a replay on what is still being captured, with Spark's Structured Streaming.
+"""Following logs: the verdicts of a replay on logs that are still being written, with Spark's Structured Streaming.
 
-What is new in a folder becomes a plan (`tail.py`: whole lines only), a small file that Spark streams; each plan is a
-step (`steps.py`), which holds on to calls that are not over and judges the others. `checkpoint.py` keeps what is
-needed to go on. The results are those of a replay of all that came so far, as often as they are written.
+New lines in a folder become a plan (`tail.py`: whole lines only), a small file that Spark streams. Each plan is a
+step (`steps.py`), which holds unfinished calls and judges the others. `checkpoint.py` keeps the state needed to
+resume. Whenever results are written, they equal those of a replay of all records so far.
 
 Spec: capture record, version 1.
 """
@@ -47,9 +47,9 @@ __all__ = ["DISORDER", "EVERY", "follow"]
 DISORDER: Final = timedelta(seconds=60)
 EVERY: Final = timedelta(seconds=5)
 REPORT_SECONDS: Final = 60.0
-"""Seconds between two reports, while there is news."""
+"""Seconds between two reports, while there are new records."""
 SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
-"""Milliseconds after which Spark looks for a plan again."""
+"""Settings of Spark: the poll interval for plans, in milliseconds."""
 
 
 def follow(
@@ -73,25 +73,25 @@ def follow(
 ) -> Summary:
     """Judge capture logs as they are written, until told to stop.
 
-    The results are written anew now and then and at the end, each time as a whole: those that a replay of all that came
-    so far would give. A run with the same checkpoint goes on where the last one stopped, or was killed.
+    The results are rewritten now and then and at the end, each time as a whole: they equal those of a replay of all
+    records so far. A run with the same checkpoint resumes where the last one stopped or was killed.
 
     Args:
-        folder: with the logs, as those of a folder for `replay`; they may grow, and others may come.
+        folder: the folder with the logs, as for `replay`; they may grow, and others may be added.
         out: the folder for the results: those of a replay, and late/.
         profile, senders, properties, variants, window, master, conf: as for `replay`; "auto" needs a WSDL.
         disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
-        remember: for how long after its last record a call is held, at least the window, which is the default. A copy
-            of a message that is captured later than that is taken for a message of its own.
-        checkpoint: a folder for what is needed to go on; by default beside `out`.
-        every: between two looks for something new.
-        until_idle: stop when nothing new came for so long; None to go on.
-        stop: set it to stop.
-        progress: told of each step.
+        remember: how long a call is held after its last record: at least the window, which is the default. A copy of a
+            message that is captured later counts as another message.
+        checkpoint: a folder for the state needed to resume; by default beside `out`.
+        every: the interval between two looks for new records.
+        until_idle: stop when nothing new has come for this time; None to go on.
+        stop: stops the run when it is set.
+        progress: called after each step.
 
     Raises:
-        UsageError, NoInputError: an argument that cannot be, a folder that holds other things, or is not there.
-        SparkMissingError, SparkFailedError: Spark did not start or gave up; the next run goes on.
+        UsageError, NoInputError: an argument is invalid, or a folder holds other files or does not exist.
+        SparkMissingError, SparkFailedError: Spark did not start, or failed; the next run resumes.
     """
     terms = make_terms(profile, senders, properties, variants, window)
     patience = Patience(disorder=disorder, remember=window if remember is None else remember)
@@ -107,20 +107,20 @@ def follow(
 def _check(source: Path, target: Path, terms: ReplayTerms, patience: Patience) -> None:
     check_replaceable(target)
     if not source.is_dir():
-        raise NoInputError(f"{source} is no folder; following needs one, to which logs are written")
+        raise NoInputError(f"{source} is not a folder; following needs a folder that logs are written to")
     if terms.choice is ProfileChoice.OPEN:
-        raise UsageError("the profile auto hangs on faults that are still to come; name one, or give a WSDL")
+        raise UsageError("the profile auto depends on faults that are still to come; name a profile, or give a WSDL")
     if patience.disorder < timedelta(0):
-        raise UsageError(f"a disorder of {patience.disorder.total_seconds():g} seconds; it is at least 0")
+        raise UsageError(f"disorder must be at least 0 seconds, got {patience.disorder.total_seconds():g}")
     if patience.remember < terms.window:
         raise UsageError(
-            f"remembering calls for {patience.remember.total_seconds():g} seconds, with a window of "
-            f"{terms.window.total_seconds():g}; it is at least the window"
+            f"remember must be at least the window of {terms.window.total_seconds():g} seconds, got "
+            f"{patience.remember.total_seconds():g}"
         )
 
 
 def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any]:
-    """Return what a run that goes on must have in common with the last one, as JSON."""
+    """Return, as JSON, the terms that a resumed run must share with the last one."""
     return {
         "folder": str(source.resolve()),
         "profile": terms.setting.profile.name,
@@ -179,7 +179,7 @@ class _Following:
         patience = None if until_idle is None else until_idle.total_seconds()
         query = self._query(spark)
         try:
-            query.processAllAvailable()  # what was planned when the last run was cut short
+            query.processAllAvailable()  # plans left over from an interrupted run
             self._follow(query, stop, every, patience)
         finally:
             query.stop()
@@ -213,7 +213,7 @@ class _Following:
         self._progress(_told(plan, self._checkpoint.done()))
 
     def _report(self) -> Summary:
-        """Write what the results would be if nothing followed."""
+        """Write the results as if no more records followed."""
         with staging(self._target) as result:
             done = self._steps.as_of_now(self._tail.rests(), result)
             for name in RESULTS:
@@ -229,7 +229,7 @@ class _Following:
 
 
 def _told(plan: Plan, done: FollowResults) -> str:
-    """Say what a step came to."""
+    """Describe the result of a step."""
     files = len({chunk.name for chunk in plan.chunks})
     counts = done.tally.counts
     failed = sum(number for path, number in counts.items() if path[0] == "assertion" and path[2] == "failed")
@@ -241,7 +241,7 @@ def _told(plan: Plan, done: FollowResults) -> str:
 
 
 def _link(path: Path, place: Path) -> None:
-    """Put a file, which never changes, in another place too; on file systems without links a copy of it."""
+    """Link a file, which never changes, to another place; on file systems without links, copy it."""
     try:
         place.hardlink_to(path)
     except OSError:

@@ -1,17 +1,17 @@
-"""What a run that follows logs needs to go on after it was stopped or killed: a folder, written step by step.
+"""The checkpoint of a run that follows logs, to resume it after a stop or kill: a folder, written step by step.
 
-| in it | what |
+| entry | content |
 |---|---|
-| `terms.json` | what it judges by, and which folder it follows: another run with other terms is refused |
-| `plans/` | what is to be read, each plan a file that Spark streams; those that are done are removed |
-| `spark/` | Spark's own checkpoint: which plans are done |
-| `steps/` | of each plan that is done `verdicts/`, `rejected/`, `late/`; of the last one also `done.json`, `held/`: |
-| | the records of calls that are not over |
-| `merged/` | the results of many steps in a file each; it covers all steps up to its number, and these are removed |
-| `lock` | held by the process that runs |
+| `terms.json` | the terms of judging, and the folder that is followed: a run with other terms is refused |
+| `plans/` | what is to be read, each plan a file that Spark streams; finished plans are removed |
+| `spark/` | Spark's own checkpoint: which plans are finished |
+| `steps/` | for each finished plan `verdicts/`, `rejected/`, `late/`; for the last one also `done.json` and `held/`, |
+| | the records of unfinished calls |
+| `merged/` | the results of many steps in one file each; it covers all steps up to its number, which are removed |
+| `lock` | locked by the running process |
 
-A plan and a step are put in their place by a rename: each is there as a whole or not at all. A step whose folder is
-there is never done again, so that whatever a kill interrupts is done once. Nobody but the owner enters the folder.
+Plans and steps are put in place by a rename: each exists as a whole or not at all. A step whose folder exists is never
+done again, so that work interrupted by a kill is done once. Only the owner can enter the folder.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
 HELD: Final = "held"
 MAX_STEP_RESULTS: Final = 200
-"""So many steps have their results put together: steps of a few seconds come to many files in a week."""
+"""Number of steps after which their results are merged: steps of a few seconds make many files in a week."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowResults:
-    """What is known after a step: of all steps up to it.
+    """The state after a step, over all steps so far.
 
     Attributes:
-        number: of the step and its plan; -1 before the first.
+        number: number of the step and its plan; -1 before the first.
         newest: the time of the newest record so far.
-        watermark: no record with an earlier time is taken any more.
+        watermark: records with an earlier time are no longer accepted.
         late: how many records came with an earlier time.
         held: how many records are held.
-        tally: counts of what is settled.
-        rejects: the first of what could not be read.
-        first_late: the first of the records that came with an earlier time.
+        tally: counts of everything that is judged.
+        rejects: the first records that could not be read.
+        first_late: the first records that came with an earlier time.
     """
 
     number: int = -1
@@ -75,9 +75,9 @@ class FollowResults:
         """Return the state after another step, whose counts are still to be added; time never runs backwards.
 
         Args:
-            number: of the step.
-            newest: the time of the newest record in it, None if it had none.
-            unread: the time of the earliest record that is there and was not read.
+            number: number of the step.
+            newest: the time of the newest record in it, or None.
+            unread: the time of the earliest record that exists but was not read, or None.
             disorder: how much later than its time a record may come.
         """
         seen = max(filter(None, (self.newest, newest)), default=None)
@@ -87,7 +87,7 @@ class FollowResults:
         return replace(self, number=number, newest=seen, watermark=max(marks, default=None))
 
     def to_json(self) -> str:
-        """Write it."""
+        """Write the state as JSON."""
         return json.dumps(
             {
                 "number": self.number,
@@ -112,10 +112,10 @@ class FollowResults:
 
 
 class Checkpoint:
-    """The folder.
+    """The folder of the checkpoint.
 
     Args:
-        folder: made if it is not there.
+        folder: its path; made if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,17 +127,17 @@ class Checkpoint:
 
     @contextmanager
     def opened(self, terms: Mapping[str, Any]) -> Iterator[None]:
-        """Take the folder, and remove what a killed run left half done.
+        """Lock the folder, and remove unfinished parts of a killed run.
 
         Args:
-            terms: what a run that goes on here must have in common with those before.
+            terms: the terms that a resumed run must share with those before.
 
         Raises:
-            UsageError: another process has it, it holds something else, or the terms are others.
+            UsageError: another process uses the folder, it cannot be written, or the terms differ.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.chmod(0o700)  # it holds records as they were captured; what is in it has any mode
+            self.folder.chmod(0o700)  # it holds records as they were captured, in files of any mode
             for each in (self.plans, self._steps, self._merged):
                 each.mkdir(exist_ok=True)
             lock = (self.folder / "lock").open("w")
@@ -163,14 +163,14 @@ class Checkpoint:
         other = [name for name, value in terms.items() if before.get(name) != value]
         if other:
             raise UsageError(
-                f"the checkpoint {self.folder} is of a run with {other[0]} {before.get(other[0])}, and this one has "
-                f"{terms[other[0]]}; go on with the same, or name another --checkpoint"
+                f"the checkpoint {self.folder} is of a run with {other[0]} {before.get(other[0])}, but this one has "
+                f"{terms[other[0]]}; use the same, or name another --checkpoint"
             )
 
     # Plans
 
     def last_plan(self) -> Plan | None:
-        """Return the plan that was made last."""
+        """Return the latest plan, or None."""
         found = sorted(self.plans.glob("*.json"))
         return Plan.from_json(found[-1].read_text("utf-8")) if found else None
 
@@ -179,7 +179,7 @@ class Checkpoint:
         write_text(self.plans / f"{plan.number:010}.json", plan.to_json())
 
     def forget_plans(self) -> None:
-        """Remove all plans but the last: where reading has got to is in it."""
+        """Remove all plans but the last, which holds the read positions."""
         for each in sorted(self.plans.glob("*.json"))[:-1]:
             each.unlink()
 
@@ -191,19 +191,19 @@ class Checkpoint:
         return FollowResults.from_json(found[-1].read_text("utf-8")) if found else FollowResults()
 
     def held(self, number: int) -> Path | None:
-        """Return where the records are that a step holds; None if there was no such step."""
+        """Return the folder with the records that a step holds; None if there was no such step."""
         found = self._steps / f"{number:010}" / HELD
         return found if found.is_dir() else None
 
     def begin(self, number: int) -> Path:
-        """Give a folder to build a step in."""
+        """Make a folder to build a step in."""
         folder = self._steps / f".{number:010}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
 
     def commit(self, folder: Path, done: FollowResults) -> None:
-        """Put a step in its place; what the one before held is not needed any more."""
+        """Put a step in its place, and remove the records that the previous one held."""
         write_text(folder / DONE, done.to_json())
         folder.rename(self._steps / f"{done.number:010}")
         for each in sorted(self._steps.glob("[0-9]*"))[:-1]:
@@ -211,7 +211,7 @@ class Checkpoint:
             (each / DONE).unlink(missing_ok=True)
 
     def merge(self) -> None:
-        """Put the results of steps together where they have become many; the last step stays as it is."""
+        """Merge the results of steps if there are many; the last step stays as it is."""
         steps = sorted(self._steps.glob("[0-9]*"))[:-1]
         if len(steps) < MAX_STEP_RESULTS:
             return
@@ -222,34 +222,34 @@ class Checkpoint:
         self._forget_merged()
 
     def _forget_merged(self) -> None:
-        """Remove the steps whose results were put together."""
+        """Remove the steps whose results were merged."""
         last = max((each.name for each in self._merged.glob("[0-9]*")), default="")
         for each in self._steps.glob("[0-9]*"):
             if each.name <= last:
                 shutil.rmtree(each)
 
     def results(self, name: str) -> list[Path]:
-        """Return the files of `RESULTS` of all steps."""
+        """Return the files of one of `RESULTS`, of all steps."""
         return sorted(path for place in (self._merged, self._steps) for path in place.glob(f"[0-9]*/{name}/*.parquet"))
 
 
 def earlier(time: datetime, span: timedelta) -> datetime:
-    """Return the time that is so much earlier, but none before the first that there is."""
+    """Return the time that is earlier by `span`, but no earlier than `EARLIEST`."""
     return max(time - EARLIEST, span) - span + EARLIEST
 
 
 def first_rejects(*parts: tuple[RejectedRow, ...]) -> tuple[RejectedRow, ...]:
-    """Return the first of what several parts could not read."""
+    """Return the first rejected records of several parts."""
     return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
 
 
 def first_late(*parts: tuple[LateRecord, ...]) -> tuple[LateRecord, ...]:
-    """Return the first of the records that came late in several parts."""
+    """Return the first late records of several parts."""
     return tuple(nsmallest(LATE_SHOWN, (each for part in parts for each in part)))
 
 
 def _join(files: list[Path], folder: Path) -> None:
-    """Put the rows of Parquet files with the same columns into one file."""
+    """Write the rows of Parquet files with the same columns into one file."""
     folder.mkdir(parents=True)
     if not files:
         return

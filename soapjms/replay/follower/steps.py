@@ -1,8 +1,8 @@
-"""One step of following logs, on Spark: new records to those that are held, what is over judged, the rest held on.
+"""One step of following logs, on Spark: add new records to the held ones, judge finished keys, and hold the rest.
 
-A key, see `soapjms.protocol.exchange.keys`, is over when its newest record is older than the watermark by more than
-a call is remembered: nothing that may still come belongs to it. It is judged as a replay judges it, by the same
-generator. Which keys are over is decided by their times alone, so what is held goes through no Python.
+A key, see `soapjms.protocol.exchange.keys`, is finished when its newest record is older than the watermark by more
+than the time a call is remembered: no record that may still come belongs to it. It is judged by the same generator as
+in a replay. The times alone decide which keys are finished, so held records need no Python.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ KEPT: Final = pa.schema(
         ("packed", pa.binary()),
     ]
 )
-"""A record that is held: its keys, its time, where it stood, and its line, compressed: Java copies what it holds."""
+"""A held record: its keys, its time, its position, and its line, compressed because Java copies it."""
 FOUND: Final = pa.schema([*KEPT, ("raw", pa.string()), ("reason", pa.string())])
-"""A record, or what could not be read, with its text and the reason."""
+"""A record, or a text that could not be read, with the reason."""
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
 LATE_NOTE: Final = (
     "lateRecord",
-    "a record came when its time was over already: it is under late/ and was not judged; a longer --disorder takes it",
+    "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait for what belongs together.
+    """How long to wait for records that belong together.
 
     Attributes:
         disorder: how much later than its time a record may come.
-        remember: for how long after its last record a call is held, at least the window.
+        remember: how long a call is held after its last record, at least the window.
     """
 
     disorder: timedelta
@@ -69,7 +69,7 @@ class Patience:
 
 
 class _Counts(NamedTuple):
-    """What a step's records come to."""
+    """Counts of a step's records, and their newest time."""
 
     newest: datetime | None
     late: int
@@ -77,7 +77,7 @@ class _Counts(NamedTuple):
 
 
 class FollowSteps:
-    """Does plans, one after the other."""
+    """Carries out plans, one after the other."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint, terms: ReplayTerms, patience: Patience) -> None:
         self._spark = spark
@@ -86,7 +86,7 @@ class FollowSteps:
         self._patience = patience
 
     def take(self, plans: DataFrame, batch: int) -> None:
-        """Do the plans of a micro-batch; those that were done before it was cut short are passed over."""
+        """Carry out the plans of a micro-batch; plans that were finished before an interruption are skipped."""
         for plan in sorted((Plan.from_json(row.value) for row in plans.collect()), key=lambda each: each.number):
             before = self._checkpoint.done()
             if plan.number > before.number:
@@ -112,10 +112,10 @@ class FollowSteps:
         self._checkpoint.merge()
 
     def as_of_now(self, rests: Iterable[Chunk], result: Path) -> FollowResults:
-        """Write what the results would be if nothing followed, beside what is settled.
+        """Write the results of held records and rests as if no more records followed.
 
         Args:
-            rests: what is behind the whole lines of the logs.
+            rests: the parts of the logs behind their whole lines.
             result: a folder, which gets verdicts/, rejected/ and late/.
 
         Returns:
@@ -131,12 +131,12 @@ class FollowSteps:
         return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects, first_late=late)
 
     def _found(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        """Read chunks, each in a task of its own."""
+        """Read chunks, each in a separate task."""
         read = partial(_read, chunks=chunks)
         return self._spark.range(0, len(chunks), 1, max(1, len(chunks))).mapInArrow(read, from_arrow_schema(FOUND))
 
     def _count(self, found: DataFrame, before: FollowResults) -> _Counts:
-        """Count, and find the newest time; one in the future is a clock that is wrong, and makes nothing late."""
+        """Count records, and find the newest time; times in the future come from wrong clocks, and are ignored."""
         now = F.lit(datetime.now(UTC))
         row = found.agg(
             F.max(F.when(F.col("reason").isNull() & (F.col("time") <= now), F.unix_micros("time"))).alias("newest"),
@@ -152,13 +152,13 @@ class FollowSteps:
         return new if held is None else new.union(self._spark.read.parquet(str(held)).select(KEPT.names))
 
     def _over(self, after: FollowResults) -> Column:
-        """Say of a record whether its key is over."""
+        """Return the condition that the key of a record is finished."""
         if after.watermark is None:
             return F.lit(False)
         return F.col("newest") < F.lit(earlier(after.watermark, self._patience.remember))
 
     def _judge(self, placed: DataFrame, folder: Path) -> RunTally:
-        # The order of a replay: it takes files in the order of their paths, a folder's name before longer ones.
+        # The order of a replay: files in the order of their paths, a folder's name before longer names.
         path = F.translate("file", "/", "\1")
         together = (
             placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "packed")
@@ -169,14 +169,14 @@ class FollowSteps:
 def _write_left_out(
     found: DataFrame, before: FollowResults, counts: _Counts, folder: Path
 ) -> tuple[tuple[RejectedRow, ...], tuple[LateRecord, ...]]:
-    """Write what could not be read and what came late; return the first of each, also of the steps before."""
+    """Write rejected and late records; return the first of each, including those of earlier steps."""
     for rows, number, schema, name in (
         (_refused(found), counts.rejected, REJECTED, "rejected"),
         (_late(found, before), counts.late, LATE, "late"),
     ):
         if number:
             write(rows, folder / name)
-        else:  # nearly always: not worth a job
+        else:  # nearly always the case, and not worth a Spark job
             (folder / name).mkdir()
             with Rows(folder / name / PART, schema):
                 pass
@@ -223,7 +223,7 @@ def _timely(found: DataFrame, before: FollowResults) -> DataFrame:
 
 
 def _placed(records: DataFrame) -> DataFrame:
-    """Give each record its place: where it meets its copies and its partner, as far as those are here."""
+    """Give each record its place: the key that it shares with its copies and its partner, as far as those are here."""
     aliases = (
         records.where("announces IS NOT NULL")
         .groupBy(F.col("announces").alias("alias"))

@@ -1,12 +1,11 @@
-"""What is new in a folder of logs, as plans: parts of whole lines to be read together, the oldest records first.
+"""Plans for the new lines in a folder of logs: parts of whole lines to be read together, the oldest records first.
 
-Files are read side by side in the order of the times in them, as if they were one: a client's log of last week never
-makes the service's log of last week late. Where reading has got to is in the plan, so a plan that was made is enough
-to go on from.
+Files are read side by side in the order of their times, as if they were one: a client's log of last week never makes
+the service's log of last week late. A plan holds the read positions, so the last plan is enough to resume from.
 
-A recorder appends lines, or gzip members with whole lines in them, so what is whole is known from the file itself.
-What comes after, a line without its end or a member without its, is left for later; a torn member is known by
-another that follows it. A Parquet file is whole when its end is there.
+A recorder appends lines, or gzip members with whole lines, so the file itself shows what is whole. The rest, a line or
+member without its end, is left for later; a torn member is recognised by another that follows it. A Parquet file is
+whole when its end is there.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ READ_OCTETS: Final = 1 << 18
 
 
 class WholePart(NamedTuple):
-    """What is whole of a log from a position on.
+    """The whole lines of a log from a position on.
 
     Attributes:
-        end: where the next read begins, in octets of the file.
-        lines: how many lines end before that.
-        octets: how much that is, unpacked.
+        end: position of the next read, in octets of the file.
+        lines: the number of lines before that.
+        octets: their size, uncompressed.
     """
 
     end: int
@@ -64,13 +63,13 @@ class Chunk(NamedTuple):
     """A part of a log that consists of whole lines.
 
     Attributes:
-        path: of the file.
-        form: of the file.
-        start, end: octets of the file.
+        path: path of the file.
+        form: form of the file.
+        start, end: positions in the file, in octets.
         first_line: the number of the first line.
-        rest: it is all from the first line on, whole or not.
-        marked: it begins with a byte order mark.
-        problem: why there is nothing to read, but something to reject.
+        rest: whether it is all the rest of the file, whole or not.
+        marked: whether it begins with a byte order mark.
+        problem: why it is rejected instead of read, or None.
     """
 
     path: str
@@ -84,25 +83,25 @@ class Chunk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file as people see it; octets in its name that are not UTF-8 as backslash escapes."""
+        """The file's name for display; octets that are not UTF-8 as backslash escapes."""
         return shown(self.path)
 
 
 def form_at(path: str) -> LogForm:
-    """Say what form the log at a path has.
+    """Return the form of the log at a path.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is not a regular file.
     """
     with open_file(path) as stream:
         return form_of(stream.read(HEAD_OCTETS), path)
 
 
 def whole_part(path: str, form: LogForm, start: int, limit: int) -> WholePart:
-    """Find the whole lines of a file from `start` on, up to about `limit` octets of them, at least one if there is one.
+    """Find the whole lines of a file from `start` on, up to about `limit` octets, at least one line if there is one.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as stream:
         stream.seek(start)
@@ -110,7 +109,7 @@ def whole_part(path: str, form: LogForm, start: int, limit: int) -> WholePart:
 
 
 def _whole_rows(stream: BinaryIO, limit: int) -> WholePart:
-    """A Parquet file is taken as a whole, when its end is there."""
+    """Take a Parquet file as a whole, once its end is there."""
     try:
         rows = parquet.ParquetFile(stream).metadata.num_rows
     except (pa.ArrowException, OSError):
@@ -131,7 +130,7 @@ def _whole_lines(stream: BinaryIO, limit: int) -> WholePart:
 
 
 def _whole_members(stream: BinaryIO, limit: int) -> WholePart:
-    """Find whole members, with torn ones between them; one with nothing behind it may still be growing."""
+    """Find whole members, with torn ones between them; a torn member at the end may still be growing."""
     found = WholePart(stream.tell(), 0)
     inflated = lines = 0
     last = b"\n"
@@ -140,7 +139,7 @@ def _whole_members(stream: BinaryIO, limit: int) -> WholePart:
         lines += octets.count(b"\n")
         last = octets[-1:] or last
         if problem is not None:
-            lines, last = lines + 1, b"\n"  # the line that it broke in is told as one
+            lines, last = lines + 1, b"\n"  # the line with the damage counts as one
         if end is not None and last == b"\n":
             found = WholePart(end, lines, inflated)
             if inflated >= limit:
@@ -154,10 +153,10 @@ FINDERS: Final = {LogForm.LINES: _whole_lines, LogForm.GZIP: _whole_members, Log
 def next_record(path: str, form: LogForm, start: int) -> tuple[str, bool]:
     """Return the time of the record at a position of a file, and whether a byte order mark stands before it.
 
-    The time is text that sorts as times do; empty where there is no record, so that it comes first.
+    The time is text that sorts in order of time; it is empty if there is no record, so that it comes first.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as stream:
         if form is LogForm.PARQUET:
@@ -217,25 +216,25 @@ def _read_rows(chunk: Chunk) -> Iterator[CapturedRecord | RejectedRow]:
 
 
 PLAN_OCTETS: Final = 64 << 20
-"""Of lines in a plan, about."""
+"""Approximate size of the lines in a plan."""
 PLAN_PARTS: Final = 16
-"""How many parts of files a plan has, about: so much is taken from one before it is another's turn."""
+"""Approximate number of parts of files in a plan; each file gets its turn after one part."""
 GROWTH_FACTOR: Final = 1.2
-"""By how much what is not whole has to grow before it is looked at again, while the file is growing."""
+"""Factor by which an unfinished part must grow before it is examined again, while the file is growing."""
 MIN_GROWTH_OCTETS: Final = 1 << 20
-"""In octets: as much as this of what is not whole is looked at whenever it has grown."""
+"""Size in octets up to which an unfinished part is examined whenever it has grown."""
 
 
 @dataclass(slots=True)
 class FilePosition:
-    """Where reading a file has got to.
+    """The read position of a file.
 
     Attributes:
-        octets: of the file, that were read.
-        line: number of the line that comes next.
-        form: of the file; None while it is not known.
-        dead: it is not read any more.
-        tried: its size when it was last looked at in vain.
+        octets: how many octets of the file were read.
+        line: number of the next line.
+        form: form of the file; None while it is unknown.
+        dead: whether the file is no longer read.
+        tried: its size when it was last examined in vain.
     """
 
     octets: int = 0
@@ -247,14 +246,14 @@ class FilePosition:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be read next.
+    """The parts that are to be read next.
 
     Attributes:
         number: counts the plans, from 0.
         chunks: the parts.
-        places: where reading has got to after them.
-        unread: the time of the earliest record that is there and was left for the next plan, empty if that has none;
-            None if all was taken.
+        places: the read positions after them.
+        unread: the time of the earliest record that was left for the next plan, empty if that record has no time; None
+            if all records are in this plan.
     """
 
     number: int
@@ -263,7 +262,7 @@ class Plan:
     unread: str | None
 
     def to_json(self) -> str:
-        """Write it as one line."""
+        """Write the plan as one line of JSON."""
         places = {name: asdict(place) for name, place in self.places.items()}
         return json.dumps([self.number, self.chunks, places, self.unread])
 
@@ -286,7 +285,7 @@ def _place(members: dict[str, Any]) -> FilePosition:
 
 @dataclass(order=True, slots=True)
 class _Source:
-    """A file with something in it that was not read, the time of its next record, and its size when that was seen."""
+    """A file with unread content, the time of its next record, and its size when that was read."""
 
     time: str
     path: str
@@ -299,10 +298,10 @@ class Tail:
     """Watches a folder.
 
     Args:
-        folder: with the logs, and those in folders below.
-        leave_out: a folder whose files are no logs.
-        last: the plan that was made last, to go on from; None to begin.
-        octets: of lines in a plan, about.
+        folder: the folder with the logs, searched recursively.
+        leave_out: says of a path that it is not a log.
+        last: the last plan, to resume from; None to begin.
+        octets: approximate size of the lines in a plan.
     """
 
     def __init__(
@@ -341,7 +340,7 @@ class Tail:
         return plan
 
     def rests(self) -> list[Chunk]:
-        """Return what is behind the whole lines of all files: what it would be if nothing followed."""
+        """Return the parts behind the whole lines of all files, as if nothing followed."""
         found = []
         for path in map(str, self._below().logs):
             place = self._places.get(path, FilePosition())
@@ -350,31 +349,31 @@ class Tail:
             try:
                 size, form = os.stat(path).st_size, place.form or form_at(path)
                 if size < place.octets or (size == place.octets and (size or form is LogForm.LINES)):
-                    continue  # of nothing no gzip and no Parquet is made
+                    continue  # but an empty file is neither valid gzip nor valid Parquet
                 marked = place.octets == 0 and next_record(path, form, 0)[1]
             except OSError as error:
-                if os.path.lexists(path):  # else it is gone
+                if os.path.lexists(path):  # else it was deleted
                     found.append(Chunk(path, LogForm.LINES, 0, 0, 0, problem=why_closed(error)))
                 continue
             found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
         return found
 
     def others(self) -> list[str]:
-        """Return the names of files that are called otherwise than logs, and so are left alone."""
+        """Return the names of files that are ignored, since their names are not those of logs."""
         return [shown(path.name) for path in self._below().others]
 
     def _below(self) -> FolderContents:
         return files_below(self._folder, self._leave_out)
 
     def _refuse(self, folder: RejectedRow, chunks: list[Chunk]) -> None:
-        """Reject a folder, once; where it can be listed later, its logs are read."""
+        """Reject a folder, once; if it can be listed later, its logs are read."""
         place = self._places.setdefault(folder.file, FilePosition())
         if not place.dead:
             chunks.append(Chunk(folder.file, LogForm.LINES, 0, 0, 0, problem=folder.reason))
             place.dead = True
 
     def _source(self, path: str, chunks: list[Chunk]) -> _Source | None:
-        """Look at a file; None if there is nothing to be read from it now."""
+        """Examine a file; return None if there is nothing to read from it now."""
         place, size = self._places.setdefault(path, FilePosition()), _size(path)
         if place.dead or size is None or size == place.octets:
             return None
@@ -388,19 +387,19 @@ class Tail:
         try:
             place.form = place.form or form_at(path)
             time, marked = next_record(path, place.form, place.octets)
-        except OSError:  # it is gone, or may not be read yet
+        except OSError:  # the file was deleted, or cannot be read yet
             return None
         return _Source(time, path, place, size, marked)
 
     def _worth_a_look(self, path: str, place: FilePosition, size: int) -> bool:
-        """Say whether a file whose end was not whole may have more of it: it grew by much, or stopped growing."""
+        """Say whether an unfinished end may be whole by now: the file grew by much, or stopped growing."""
         quiet = self._sizes.get(path) == size
         self._sizes[path] = size
         before, now = place.tried - place.octets, size - place.octets
         return before <= 0 or (now != before and (quiet or now < MIN_GROWTH_OCTETS or now > GROWTH_FACTOR * before))
 
     def _take(self, source: _Source, chunks: list[Chunk]) -> int:
-        """Take a part of a file, and return about how much it is; 0 if there is nothing whole."""
+        """Take a part of a file, and return its approximate size; 0 if nothing is whole."""
         path, place = source.path, source.place
         assert place.form is not None
         try:

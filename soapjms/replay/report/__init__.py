@@ -1,7 +1,7 @@
-"""The files made of a summary: summary.json, report.json, report.html, junit.xml.
+"""The files made from a summary: summary.json, report.json, report.html, junit.xml.
 
-Everything that comes from a log is hostile: `page.py` says how it stays text. Characters that a terminal, a browser or
-an XML parser would act on are shown as escapes.
+All content of a log is untrusted: `page.py` says how it stays plain text. Control characters that a terminal, a browser
+or an XML parser would act on are shown as escapes.
 """
 
 from __future__ import annotations

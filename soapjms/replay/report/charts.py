@@ -1,4 +1,4 @@
-"""The charts over time, as SVG that stands in the page: no script, no style of its own, only numbers in it."""
+"""The charts over time, as inline SVG without scripts or styles; the only data in them are numbers and times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTTOM: Final = 22
 PLOT: Final = HEIGHT - TOP - BOTTOM
 TICKS: Final = 6
 MESSAGES_PER_OUTLIER: Final = 1000
-"""At most one in so many messages may be left out of the charts at either end, where that shows the others better."""
+"""At either end of the charts, up to one in this many messages may be left out if that shows the others better."""
 MIN_SPREAD_FACTOR: Final = 10
 
 ROUND: Final = tuple(
@@ -36,13 +36,13 @@ ROUND: Final = tuple(
     )
     for count in counts
 )
-"""How wide a column of the charts may be."""
+"""Possible widths of a column of the charts."""
 
 Says: TypeAlias = Callable[[int], str]
 
 
 class Column(NamedTuple):
-    """What happened in one span of the charts."""
+    """The counts of one span of the charts."""
 
     start: datetime
     messages: int
@@ -57,9 +57,10 @@ class Charts(NamedTuple):
     """The charts of a run.
 
     Attributes:
-        columns: what they show, for a table.
-        span: how wide a column is, in words.
-        left_out: how many messages are outside of them.
+        columns: the data, for a table.
+        span: the width of a column, in words.
+        left_out: how many messages are outside the charts.
+        messages, violations, latency: the charts, as SVG.
     """
 
     columns: list[Column]
@@ -71,7 +72,7 @@ class Charts(NamedTuple):
 
 
 def charts(timeline: Timeline) -> Charts | None:
-    """Draw a run; None where it has no messages."""
+    """Draw a run; return None if it has no messages."""
     spans = _without_outliers(timeline)
     if not spans:
         return None
@@ -94,13 +95,13 @@ def charts(timeline: Timeline) -> Charts | None:
 
 
 def _step(span: timedelta, number: int) -> int:
-    """Choose how many spans a column has: the least that people count time in, else whatever fits."""
+    """Choose how many spans a column has: the smallest round time that fits, else the smallest number that fits."""
     least = -(-number // COLUMNS) * span
     return next((each // span for each in ROUND if each >= least and not each % span), least // span)
 
 
 def _without_outliers(timeline: Timeline) -> dict[int, Counter[str]]:
-    """Leave out a few messages at the ends where a clock was wrong by years, and all others would be one column."""
+    """Leave out a few messages at the ends if a wrong clock would squeeze all others into one column."""
     spans = timeline.spans
     allowed = sum(span[MESSAGES] for span in spans.values()) // MESSAGES_PER_OUTLIER
     ordered = sorted(spans)
@@ -110,7 +111,7 @@ def _without_outliers(timeline: Timeline) -> dict[int, Counter[str]]:
 
 
 def _outliers(spans: dict[int, Counter[str]], ordered: list[int], allowed: int) -> int:
-    """Say how many spans to leave out at the beginning of a list, so that the others have far more room."""
+    """Return how many spans to leave out at the beginning of a list, so that the others have far more room."""
     seen = 0
     for index, each in enumerate(ordered):
         if (abs(ordered[-1] - each) + 1) * MIN_SPREAD_FACTOR <= abs(ordered[-1] - ordered[0]) + 1:
@@ -122,7 +123,7 @@ def _outliers(spans: dict[int, Counter[str]], ordered: list[int], allowed: int) 
 
 
 def _columns(spans: dict[int, Counter[str]], first: int, last: int, step: int, span: timedelta) -> Iterator[Column]:
-    counted: dict[int, Counter[str]] = {}  # spans without anything are passed over: they may be very many
+    counted: dict[int, Counter[str]] = {}  # empty spans are skipped: there may be very many
     for each, seen in spans.items():
         counted.setdefault((each - first) // step, Counter()).update(seen)
     for index in range((last - first) // step + 1):
@@ -187,7 +188,7 @@ def _ranges(columns: list[Column]) -> list[Mark]:
 
 
 def _draw(columns: list[Column], span: timedelta, marks: list[Mark], say: Says) -> str:
-    """Draw one chart: a scale of three lines, the marks, and times below."""
+    """Draw one chart: a scale of three lines, the marks, and the times below."""
     top = max((mark.high for mark in marks), default=0)
     svg = Element("svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "aria-hidden": "true", "focusable": "false"})
     for part in (0, 0.5, 1) if top else (0,):
@@ -205,7 +206,7 @@ def _draw(columns: list[Column], span: timedelta, marks: list[Mark], say: Says) 
 
 def _bar(svg: Element, mark: Mark, pitch: float, top: float) -> None:
     high, low = float(_y(mark.high, top)), float(_y(mark.low, top))
-    least = 2 if mark.low == mark.high else 1  # what is there is seen
+    least = 2 if mark.low == mark.high else 1  # so that small values stay visible
     place = {
         "x": f"{LEFT + mark.column * pitch + pitch * 0.1:.1f}",
         "width": f"{pitch * 0.8:.1f}",

@@ -1,7 +1,7 @@
 """Two runs side by side: what got better, and what got worse.
 
-Two logs are of different lengths, so what counts is the share of those judged that failed, or ended with a warning.
-What was judged in one of the two runs only is listed for itself; it is worse where it was broken in the second.
+Logs differ in length, so runs are compared by the share of judged messages that failed, or ended with a warning.
+Assertions that were judged in only one run are listed separately; one that is broken only in the second is worse.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from soapjms.replay.report.tables import JUDGED
 from soapjms.replay.summary import Summary
 
 MAX_NAMED_CAUSES: Final = 5
-"""How many causes of an assertion are named that are new, or gone."""
+"""Maximum number of new causes, and of gone causes, that are named for an assertion."""
 
 
 class Turn(StrEnum):
-    """What became of an assertion from one run to the other."""
+    """How an assertion changed from one run to the other."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -35,14 +35,14 @@ class Turn(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViolationShare:
-    """How often an assertion was judged, and how often that ended badly."""
+    """How often an assertion was judged, and how often it failed or ended with a warning."""
 
     judged: int
     failed: int
     warning: int
 
     def of(self, outcome: str) -> Fraction:
-        """Return the share of those judged that ended so; 0 where none was."""
+        """Return the share of judged messages with this outcome; 0 if none was judged."""
         return Fraction(self.failed if outcome == Outcome.FAILED else self.warning, self.judged or 1)
 
 
@@ -51,8 +51,8 @@ class Change:
     """One assertion in two runs.
 
     Attributes:
-        new: the most frequent reasons of the second run that the first one does not have.
-        gone: likewise the other way round.
+        new: the most frequent reasons that only the second run has.
+        gone: the most frequent reasons that only the first run has.
     """
 
     assertion: str
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What became of everything from one run to the other.
+    """The changes from one run to the other. In pairs, the first run comes first.
 
     Attributes:
         changes: all assertions, the worse ones first.
@@ -87,11 +87,11 @@ class Comparison:
         return self.rejected_worse or any(each.turn is Turn.WORSE for each in self.changes)
 
     def turned(self, turn: Turn) -> list[Change]:
-        """List the assertions of which something became."""
+        """List the assertions with this turn."""
         return [each for each in self.changes if each.turn is turn]
 
     def to_json(self) -> str:
-        """Write it for programs: shares are of those judged."""
+        """Write the comparison as JSON; shares are of judged messages."""
         members = {
             "profile": self.profile,
             "worse": self.worse,
@@ -132,11 +132,11 @@ def compare(old: Summary, new: Summary, tolerance: float = 0.0) -> Comparison:
 
     Args:
         old, new: their results.
-        tolerance: by how much a share may grow or shrink and count as the same, from 0 to 1. What did not fail at all
-            before and fails now is worse whatever this is.
+        tolerance: by how much a share may grow or shrink and still count as the same, from 0 to 1. An assertion that
+            did not fail at all before and fails now is always worse.
 
     Raises:
-        UsageError: they were judged by different profiles, whose assertions are not the same.
+        UsageError: the runs were judged by different profiles, which have different assertions.
     """
     one, other = old.members["profile"], new.members["profile"]
     if one != other:
@@ -183,7 +183,7 @@ def _turn(before: ViolationShare, after: ViolationShare, tolerance: Fraction) ->
         if before.judged:
             return Turn.NO_LONGER
         return _judged_first(after) if after.judged else Turn.NEVER
-    for outcome in (Outcome.FAILED, Outcome.WARNING):  # fewer failed is better, also with more warnings
+    for outcome in (Outcome.FAILED, Outcome.WARNING):  # fewer failures are better, even with more warnings
         if _grew(before.of(outcome), after.of(outcome), tolerance):
             return Turn.WORSE
         if _grew(after.of(outcome), before.of(outcome), tolerance):
@@ -205,7 +205,7 @@ def _rejected(run: Summary) -> Fraction:
 
 
 def _reasons(name: str, run: Summary) -> list[str]:
-    """Return the reasons why an assertion was broken, the most frequent first."""
+    """Return the reasons why an assertion was broken, most frequent first."""
     return [reason for outcome in (Outcome.FAILED, Outcome.WARNING) for reason, _ in run.findings.of(name, outcome)]
 
 

@@ -1,8 +1,8 @@
 """The files of a report: writing them into a folder, and reading a result folder back.
 
-They go into a new folder, or into one that holds the results of a replay already. report.json holds what the report
-shows beyond summary.json. A folder without it, of an earlier version or of another program that writes the format,
-is read from its verdicts/: then the report has no messages in its samples, no latencies and no stacks.
+They go into a new folder, or into one that already holds the results of a replay. report.json holds the report's data
+beyond summary.json. In a folder without it, by an earlier version or another program that writes the format, verdicts/
+is read instead: then the report has no messages in its samples, no latencies and no stacks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REPORT: Final = "report.json"
 SUMMARY: Final = "summary.json"
 VERSION: Final = 1
 TEMPORARY: Final = re.compile(r"\A(temporary-(?:queue|topic)):.*\Z", re.DOTALL)
-"""Temporary destinations are as many as clients; all of a kind count as one."""
+"""A temporary destination: there are as many as clients, so all of a kind count as one."""
 COLUMNS: Final = (
     "exchange_id message_id time destination assertion verdict reason expected_subcodes observed_subcode".split()
 )
@@ -55,7 +55,7 @@ LATE_COLUMNS: Final = ["file", "line", "time"]
 
 
 def to_json(summary: Summary) -> str:
-    """Write what report.json holds."""
+    """Write the content of report.json."""
     members = {
         "producer": PRODUCER,
         "version": VERSION,
@@ -72,11 +72,11 @@ def load(folder: Path) -> Summary:
     """Read the results of a replay back.
 
     Raises:
-        UsageError: they are not there, not whole, or of a later version.
+        UsageError: the results are missing, incomplete, or of another version.
     """
     members = _read(folder / SUMMARY)
     if members.get("producer") != PRODUCER:
-        raise UsageError(f"{folder / SUMMARY} is not by {PRODUCER}; name the folder that --out of a replay named")
+        raise UsageError(f"{folder / SUMMARY} was not written by {PRODUCER}; name the --out folder of a replay")
     with as_written(folder):
         if (folder / REPORT).exists():
             return _whole(members, _read(folder / REPORT))
@@ -85,12 +85,12 @@ def load(folder: Path) -> Summary:
 
 @contextmanager
 def as_written(*folders: Path) -> Iterator[None]:
-    """Have what is wrong with the files of result folders leave the block as an error that says so.
+    """Turn errors from damaged files of result folders into one that says so.
 
-    What is in them is not looked at before it is used: whoever changed them changed them anywhere.
+    The files are not checked before they are used, since a change could be anywhere in them.
 
     Raises:
-        UsageError: what was read is of another type than a replay writes, or is not there.
+        UsageError: a value is missing, or is not of the type that a replay writes.
     """
     try:
         yield
@@ -98,9 +98,7 @@ def as_written(*folders: Path) -> Iterator[None]:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
         where = " and ".join(map(str, folders))
-        raise UsageError(
-            f"the results in {where} are not as a replay writes them: {visible(repr(error))}; replay again"
-        ) from None
+        raise UsageError(f"the results in {where} are damaged: {visible(repr(error))}; replay again") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -111,13 +109,13 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}; replay again") from None
     if not isinstance(members, dict):
-        raise UsageError(f"{path} is no JSON object; replay again")
+        raise UsageError(f"{path} is not a JSON object; replay again")
     return members
 
 
 def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
     if more["version"] != VERSION:
-        raise UsageError(f"{REPORT} is of version {more['version']!r}; this program reads {VERSION}")
+        raise UsageError(f"{REPORT} must be of version {VERSION} for this program, got {more['version']!r}")
     return Summary(
         members=members,
         findings=Findings.from_members(more["findings"]),
@@ -181,7 +179,7 @@ def _sample(row: dict[str, Any]) -> Sample:
 
 
 def write(summary: Summary, folder: Path) -> None:
-    """Write all files that are made of a summary."""
+    """Write all files that are made from a summary."""
     for name, text in _made(summary).items():
         (folder / name).write_text(text, "utf-8")
     (folder / "report.json").write_text(to_json(summary), "utf-8")
@@ -189,11 +187,11 @@ def write(summary: Summary, folder: Path) -> None:
 
 
 def rewrite(folder: Path) -> Summary:
-    """Make the page and the JUnit file of a result folder again; each takes the place of the one before as a whole.
+    """Make the page and the JUnit file of a result folder again; each replaces the existing file atomically.
 
     Raises:
-        UsageError: the folder holds no whole results of a replay.
-        OSError: it cannot be written.
+        UsageError: the folder does not hold the complete results of a replay.
+        OSError: the folder cannot be written to.
     """
     summary = load(folder)
     with as_written(folder):

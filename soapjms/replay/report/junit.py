@@ -1,4 +1,4 @@
-"""junit.xml: one test case for each assertion, and one for the records that could not be read."""
+"""junit.xml: one test case for each assertion, and one for records that could not be read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
 
 READING: Final = "records can be read"
-"""The test case that has an error where records were rejected: they fail a run as well."""
+"""The test case that has an error if records were rejected, which fails a run as well."""
 
 
 def junit(summary: Summary) -> ElementTree[Element]:
     """Make the JUnit file: one test case for each assertion; one that was never judged is skipped, with the reason.
 
-    Spec: no standard has the format; these are the elements and attributes that Jenkins' schema (xunit-plugin,
-    junit-10.xsd) knows.
+    Spec: no standard defines the format; these are the elements and attributes of Jenkins' schema (xunit-plugin,
+    junit-10.xsd).
     """
     listed = sorted(rows(summary), key=lambda row: row.id)
     profile, rejected = summary.members["profile"], summary.members["rejected"]
@@ -54,7 +54,7 @@ def _case(case: Element, row: Row, summary: Summary) -> None:
 
 
 def _lines(summary: Summary, assertion: str, verdict: str) -> Iterator[str]:
-    """Yield each cause with its count, and below it the first messages that it was found in."""
+    """Yield each cause with its count, followed by its first messages."""
     for reason, cause in summary.findings.of(assertion, verdict):
         yield f"{cause.count} × {visible(reason)}"
         for each in cause.samples:

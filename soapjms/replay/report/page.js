@@ -1,5 +1,5 @@
 "use strict";
-// Filters, sorts and opens what stands in the page. Everything that a log says is put in as text, never as markup.
+// Filters, sorts and opens the content of the page. All data of a log is inserted as text, never as markup.
 (() => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -41,7 +41,7 @@
         const values = (quoted === undefined ? value.split(",") : [value]).filter(Boolean);
         if (values.length) terms.push({ not: minus === "-", field: name, values });
       } else if (name.length === 1) {
-        problems.push(`${name}: is no field; fields are ${[...FIELDS].map((each) => each + ":").join(" ")}`);
+        problems.push(`${name}: is not a field; fields are ${[...FIELDS].map((each) => each + ":").join(" ")}`);
       } else {
         terms.push({ not: minus === "-", field: "", values: [name ? `${name}:${value}` : value] });
       }
@@ -52,7 +52,7 @@
   const holds = (term, text) => fits(term, text) !== term.not;
   const isWhere = (term) => term.field === "q" || term.field === "p";
 
-  // Which places and stacks a term lets pass is found out once, not for each cause.
+  // The places and stacks that a term matches are computed once, not for each cause.
   const judge = (terms) => {
     const where = terms.filter(isWhere), own = terms.filter((term) => !isWhere(term));
     const place = places.map((name) => where.every((term) => term.field !== "q" || holds(term, name)));
@@ -95,7 +95,7 @@
     map.set(key, seen);
   };
 
-  // Showing what was found
+  // Showing the matches
 
   let shown = LISTED, found = null;
   const apply = () => {
@@ -131,7 +131,7 @@
       more.textContent = `Show all ${grouped(listed + hidden)}`;
     }
   };
-  // Where a search names destinations or stacks, a line names those that it found.
+  // If a search names destinations or stacks, each line shows those that matched.
   const wholes = new WeakMap();
   const listWhere = (cell, at) => {
     if (!wholes.has(cell)) wholes.set(cell, [...cell.childNodes]);
@@ -180,7 +180,7 @@
     tally.replaceChildren(make("span", "", terms.length ? text : ""), ...problems.map((each) => make("span", "problem", ` ${each}`)));
   };
 
-  // The address keeps the search and the order: #?q=a:2012+s:failed&sort=causes,1,descending
+  // The page's address holds the search and the order: #?q=a:2012+s:failed&sort=causes,1,descending
 
   let order = "";
   const keep = () => {
@@ -267,8 +267,8 @@
     const { terms } = parse(query.value);
     const here = cause.s.filter((sample) => terms.every((term) => term.field !== "q" || holds(term, low(sample.q ?? ""))));
     cards.append(...here.map(card));
-    if (cause.s.length && !here.length) cards.append(make("p", "soft", "Its earliest messages went elsewhere; those of the search are in verdicts/."));
-    if (!cause.s.length) cards.append(make("p", "soft", "This page has no room for its messages; they are in report.json and in verdicts/."));
+    if (cause.s.length && !here.length) cards.append(make("p", "soft", "Its earliest messages went to other destinations; those that match the search are in verdicts/."));
+    if (!cause.s.length) cards.append(make("p", "soft", "There is no room on this page for its messages; they are in report.json and in verdicts/."));
     cell.append(cards);
     row.append(cell);
     line.after(row);
@@ -287,7 +287,7 @@
     for (const [name, value] of [...items, ...(sample.h ?? [])]) if (value) list.append(framed("dt", name), framed("dd", value));
     whole.append(list);
     if (sample.b) whole.append(make("pre", "", sample.b + (sample.m ? `\n… ${grouped(sample.m)} more` : "")));
-    if (sample.x) whole.append(make("p", "soft", "This page has no room for the message; it is in report.json."));
+    if (sample.x) whole.append(make("p", "soft", "There is no room on this page for the message; it is in report.json."));
     return whole;
   };
   const framed = (name, text) => {
@@ -313,7 +313,7 @@
     keep();
   };
 
-  // Beginning
+  // Start
 
   const start = () => {
     for (const each of every(".search, .help")) each.hidden = false;
@@ -334,7 +334,7 @@
     for (const chip of every(".chip")) chip.addEventListener("click", () => choose(chip.dataset.verdict));
     one("#more")?.addEventListener("click", () => { shown = Infinity; listCauses(); });
     for (const link of every(".bar nav a, .skip")) {
-      link.addEventListener("click", (event) => { // without losing the search, which is in the address
+      link.addEventListener("click", (event) => { // keeps the search, which is in the address
         event.preventDefault();
         const target = one(link.hash);
         target.scrollIntoView();

@@ -1,11 +1,11 @@
 """report.html: one file that needs no network and can be read without scripts.
 
-Everything that comes from a log is hostile. The template escapes all of it; what the script shows, the causes with
-their samples, comes as JSON in which no `<` stands, and becomes text only. The page's policy allows this one style
-sheet and this one script, by their hashes, and nothing else: no address is ever loaded.
+All content of a log is untrusted. The template escapes all of it. The script's data, the causes with their samples,
+is JSON without any `<`, and is only ever inserted as text. The page's policy allows this one style sheet and this one
+script, by their hashes, and nothing else: no address is ever loaded.
 
-The page has to stay small whatever a log holds, so samples have a budget: the gravest causes come first, and where
-it is used up a sample says nothing of its message.
+The page must stay small whatever a log holds, so samples have a budget: the gravest causes come first, and once the
+budget is used up, samples are shown without their messages.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from soapjms.replay.report.texts import visible, visible_lines
 from soapjms.replay.summary import NOTHING, Summary
 
 SAMPLE_OCTETS: Final = 1_200_000
-"""What all samples of a page may take."""
+"""Maximum size of all samples of a page."""
 WHERE_SHOWN: Final = 40_000
-"""How many pairs of a cause and a destination are in a page; all further ones count as other destinations."""
+"""Maximum number of pairs of a cause and a destination in a page; all further ones count as other destinations."""
 
 
 def embedded(lines: Iterable[CauseLine], places: Iterable[str]) -> str:
-    """Write the data for a script element: no text in it can end that element, whatever a log says."""
+    """Write the data for a script element; no text of a log can end that element."""
     return _safe(json.dumps(_data(list(lines), list(places)), ensure_ascii=False, separators=(",", ":")))
 
 
@@ -45,7 +45,7 @@ def _safe(text: str) -> str:
 
 
 def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
-    stacks = sorted({"", *(stack for line in lines for _, stack in line.cause.where)})  # no stack is the first
+    stacks = sorted({"", *(stack for line in lines for _, stack in line.cause.where)})  # "", unknown, comes first
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
         where = _where(line, {name: index for index, name in enumerate(places)}, stacks, where_left)
@@ -73,7 +73,7 @@ def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
 
 
 def _where(line: CauseLine, places: Mapping[str, int], stacks: list[str], most: int) -> list[tuple[int, int, int]]:
-    """Say where findings were, as place, stack and number; what is beyond the lists is at the place after the last."""
+    """Return place, stack and number of findings; those beyond the limits are at the place after the last."""
     ranked = sorted(line.cause.where.items(), key=lambda each: (-each[1], each[0]))
     listed = [each for each in ranked if each[0][0] in places][: max(0, most)]
     shown = [(places[place], stacks.index(stack), count) for (place, stack), count in listed]
@@ -122,9 +122,9 @@ NAMES: Final = {
     Outcome.FAILED: "failed",
     Outcome.WARNING: "warning",
     Outcome.MISSING_INPUT: "input missing",
-    Outcome.PREREQ_FAILED: "rests on a failed one",
+    Outcome.PREREQ_FAILED: "prerequisite failed",
 }
-"""What verdicts are called in the page."""
+"""The names of verdicts in the page."""
 POLICY: Final = (
     "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; "
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -158,7 +158,7 @@ def html(summary: Summary) -> str:
             nameless=tables.NAMELESS,
             unmarked=tables.UNKNOWN_STACK,
             policy=POLICY.format(style=_hash(style), script=_hash(script)),
-            style=Markup(style),  # noqa: S704  # ours, as are the next two
+            style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
             data=Markup(embedded(causes.shown, [each.name for each in spots if each.name is not None])),  # noqa: S704
         )

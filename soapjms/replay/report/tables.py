@@ -1,7 +1,7 @@
-"""What the report lists: assertions and how each ended, causes, destinations, peer stacks. All of it is bounded.
+"""The tables of the report: assertions with their results, causes, destinations, peer stacks. All are bounded.
 
-An assertion that was not judged says why. Each has the address where the specification states it, which the report
-links to and never loads.
+For an assertion that was not judged, the report says why. Each assertion has its address in the specification, which
+the report links to and never loads.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ HEADINGS: Final[Mapping[str, str]] = {
     "3.4.3": "WSDL 1.1 SOAP Action",
 }
 LOCAL: Final = "Local-"
-"""How the ids begin of requirements that have none in the specification."""
+"""Prefix of the ids of requirements without an id in the specification."""
 
 
 def specification(edition: str, assertion: str, section: str) -> str:
-    """Return the address of an assertion in an edition, as text that a browser looks for in the page.
+    """Return the address of an assertion in an edition, with a text fragment that a browser searches in the page.
 
-    The anchors of the two editions differ; the words do not. A browser that knows no text fragments, or does not find
-    the words, shows the page from its top.
+    The anchors of the two editions differ, but the words do not. A browser that does not support text fragments, or
+    does not find the words, shows the page from its top.
     """
     number = section.removeprefix("REC ")
     words = assertion if not assertion.startswith(LOCAL) else f"{number} {HEADINGS.get(number, '')}".rstrip()
@@ -75,12 +75,12 @@ class Row(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """How often it was judged to an end."""
+        """How often it passed, failed, or ended with a warning."""
         return sum(self.counts[each] for each in JUDGED)
 
     @property
     def why_not(self) -> str:
-        """Why it was never judged to an end."""
+        """Why it was never judged to a result."""
         if self.not_observable is not None:
             return self.not_observable
         return next((reason for outcome, reason in NOT_JUDGED.items() if self.counts[outcome]), NOBODY)
@@ -88,14 +88,14 @@ class Row(NamedTuple):
 
 NOT_JUDGED: Final[Mapping[str, str]] = {
     Outcome.MISSING_INPUT: "the records lack what the check needs",
-    Outcome.PREREQ_FAILED: "a check that it rests on failed",
-    Outcome.NOT_APPLICABLE: "it says nothing about the messages of this log",
+    Outcome.PREREQ_FAILED: "a check that it depends on failed",
+    Outcome.NOT_APPLICABLE: "it does not apply to the messages of this log",
 }
 NOBODY: Final = "no message of this log is subject to it"
 
 
 def rows(summary: Summary) -> list[Row]:
-    """List all assertions: the failed ones first, then warnings, passed ones, and those never exercised."""
+    """List all assertions: failed ones first, then those with warnings, passed ones, and those never exercised."""
     unseen = summary.members["notObservable"]
     edition = profile(summary.members["profile"]).edition
     listed = [_row(name, each, edition, unseen) for name, each in summary.members["assertions"].items()]
@@ -123,7 +123,7 @@ def _state(counts: Mapping[str, Any], unseen: bool) -> str:
 
 
 MAX_SHOWN_CAUSES: Final = 500
-"""How many causes the report lists: the gravest, and of these the most frequent."""
+"""Maximum number of causes that the report lists: the gravest, and among these the most frequent."""
 GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT, Outcome.PREREQ_FAILED)
 BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
 UNKNOWN_STACK: Final = "no known marks"
@@ -146,7 +146,7 @@ class CauseLine(NamedTuple):
 
     @property
     def places(self) -> list[tuple[str, list[str]]]:
-        """The destinations, with the stacks of the senders: those with most findings first."""
+        """The destinations with the stacks of the senders, those with most findings first."""
         stacks: dict[str, list[str]] = {}
         for (place, stack), _ in sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0])):
             stacks.setdefault(place, []).extend([stack] if stack else [])
@@ -154,7 +154,7 @@ class CauseLine(NamedTuple):
 
     @property
     def answers(self) -> list[tuple[str, str]]:
-        """The fault that was expected and the one observed, in words, and how often."""
+        """The expected and the observed fault, in words, and how often the pair occurred."""
         return [
             (f"expected {expected or 'no fault'}, observed {observed or 'none'}", f": {count:,}")
             for (expected, observed), count in sorted(self.cause.answers.items(), key=lambda each: (-each[1], each[0]))
@@ -162,7 +162,7 @@ class CauseLine(NamedTuple):
 
 
 class CauseLines(NamedTuple):
-    """The list of causes, and how many causes and findings are beyond it."""
+    """The list of causes, and the numbers of causes and findings beyond it."""
 
     shown: list[CauseLine]
     causes_left: int
@@ -183,7 +183,7 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
 
 
 class DestinationRow(NamedTuple):
-    """One destination as the report lists it; `name` is None for all that are not listed one by one."""
+    """One destination as the report lists it; `name` is None for all those that are not listed one by one."""
 
     name: str | None
     messages: int
@@ -193,11 +193,11 @@ class DestinationRow(NamedTuple):
     failed: int
     warning: int
     stacks: Mapping[str, list[tuple[str, int]]]
-    """What senders look of, with the sending nodes and how many messages of each."""
+    """The apparent stacks of senders, with the sending nodes and their numbers of messages."""
 
 
 def spots(summary: Summary) -> list[DestinationRow]:
-    """List the destinations, those where most failed first, and the rest of them as one."""
+    """List the destinations, those with most failures first, and the rest as one."""
     found = _found_at(summary)
     known = [
         _spot(name, seen, found[name, Outcome.FAILED], found[name, Outcome.WARNING])
@@ -226,7 +226,7 @@ def _found_at(summary: Summary) -> Counter[tuple[str, str]]:
 
 
 def _counted(summary: Summary) -> Iterator[tuple[str, str, str, int]]:
-    """Yield destination, stack, verdict and number of all findings that broke something."""
+    """Yield destination, stack, verdict and number of all failures and warnings."""
     for (_, outcome), causes in summary.findings.groups.items():
         if outcome in BROKEN:
             for cause in causes.all.values():
@@ -251,7 +251,7 @@ def _spot(name: str, seen: Place, failed: int, warning: int) -> DestinationRow:
 
 
 def _by_stack(seen: Iterable[tuple[str, str, int]]) -> dict[str, list[tuple[str, int]]]:
-    """Put sending nodes and numbers under the stack that they look of; those that look of none are left out."""
+    """Group sending nodes and numbers by apparent stack; those of unknown stacks are left out."""
     stacks: dict[str, list[tuple[str, int]]] = {}
     for node, stack, count in seen:
         if stack:
@@ -260,7 +260,7 @@ def _by_stack(seen: Iterable[tuple[str, str, int]]) -> dict[str, list[tuple[str,
 
 
 class StackRow(NamedTuple):
-    """What messages look of one stack; of none where `name` is empty."""
+    """The messages of one apparent stack; `name` is empty for messages without known marks."""
 
     name: str
     messages: int
@@ -268,14 +268,14 @@ class StackRow(NamedTuple):
     failed: int
     warning: int
     worst: list[tuple[str, int]]
-    """The assertions that most of its messages failed, with how often."""
+    """The assertions that its messages failed most, with the numbers of failures."""
 
 
 MAX_WORST_ROWS: Final = 3
 
 
 def peers(summary: Summary) -> list[StackRow]:
-    """List the stacks that messages look of, by the number of messages; those without a mark of any last."""
+    """List the apparent stacks by number of messages; messages without known marks come last."""
     nodes: dict[str, Counter[str]] = {}
     for each in summary.members["stacks"]:
         unmarked = each["messages"] - sum(each["stacks"].values())

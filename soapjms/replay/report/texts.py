@@ -1,4 +1,4 @@
-"""How the report writes numbers, spans of time, and what a peer wrote."""
+"""The report's form of numbers, spans of time, and texts of peers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from soapjms.protocol import uri
 
 MAX_TEXT_CHARACTERS: Final = 600
-"""Characters of one text that the report shows."""
+"""Maximum length of one text in the report, in characters."""
 MAX_BODY_LINES: Final = 40
-"""Lines of a body that the report shows."""
+"""Maximum number of lines of a body in the report."""
 
 UNITS: Final = (
     ("week", timedelta(weeks=1)),
@@ -23,7 +23,7 @@ UNITS: Final = (
 
 
 def visible(text: object) -> str:
-    """Show a text of a log: control characters and those that turn the direction of writing as escapes; cut if long."""
+    """Return a log's text with control and bidirectional formatting characters escaped, and cut if it is long."""
     characters = str(text)
     shown = uri.visible(characters[:MAX_TEXT_CHARACTERS])
     return (
@@ -34,7 +34,7 @@ def visible(text: object) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Show a body likewise, with its line ends."""
+    """Return a body likewise, with its line ends."""
     lines = text.splitlines()
     shown = [uri.visible(line.replace("\t", "    ")) for line in lines[:MAX_BODY_LINES]]
     return "\n".join(
@@ -43,12 +43,12 @@ def visible_lines(text: str) -> str:
 
 
 def number(value: int) -> str:
-    """Write a number with a comma before each group of three digits."""
+    """Write a number with commas between groups of three digits."""
     return f"{value:,}"
 
 
 def duration(taken: timedelta) -> str:
-    """Write how long something took, to two digits, as it is not known better: `12 ms`, `1.2 s`, `2 min 5 s`."""
+    """Write a duration to two digits, which is its precision: `12 ms`, `1.2 s`, `2 min 5 s`."""
     seconds = taken.total_seconds()
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
@@ -68,7 +68,7 @@ def width(span: timedelta) -> str:
 
 
 def moment(time: datetime, span: timedelta, *, with_day: bool) -> str:
-    """Write a time in UTC as exactly as spans of some width need it."""
+    """Write a time in UTC, as precisely as the width of spans demands."""
     if span >= timedelta(days=1):
         return f"{time:%d %b %Y}"
     clock = f"{time:%H:%M}" if not span % timedelta(minutes=1) else f"{time:%H:%M:%S}"

@@ -749,18 +749,18 @@ def test_anonymous_beside_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ([], "say where to listen, as --smqp localhost:7200 or --amqp localhost:5672"),
+        ([], "give an address to listen at, such as --smqp localhost:7200 or --amqp localhost:5672"),
         (["--amqps", "localhost:0"], "--amqps needs a certificate"),
         (["--wss", "localhost:0"], "--wss needs a certificate"),
-        (["--amqp", "localhost"], "an address is HOST:PORT"),
-        (["--amqp", "localhost:0", "--anonymous"], "--anonymous goes with --users"),
+        (["--amqp", "localhost"], "an address must be HOST:PORT"),
+        (["--amqp", "localhost:0", "--anonymous"], "--anonymous needs --users"),
         (["--smqp", "localhost:0", "--fixed"], "--fixed is for AMQP"),
         (["--smqp", "localhost:0", "--open"], "--open is for AMQP"),
-        (["--amqp", "localhost:0", "--users", "{users}", "--open"], "--open goes without --users"),
+        (["--amqp", "localhost:0", "--users", "{users}", "--open"], "--open must not be used with --users"),
         (["--smqp", "localhost:0", "--queue", "a"], "--queue is for AMQP"),
         (["--amqp", "localhost:0", "--served-as", "broker"], "--served-as is for WebSocket"),
-        (["--ws", "localhost:0", "--served-as", "http://broker"], "it is to be as broker.example.org"),
-        (["--amqp", "localhost:0", "--users", "{users}"], "line 1 of .* is not USER:PASSWORD"),
+        (["--ws", "localhost:0", "--served-as", "http://broker"], "must be like broker.example.org"),
+        (["--amqp", "localhost:0", "--users", "{users}"], "line 1 of .* must be USER:PASSWORD"),
     ],
 )
 def test_the_command_refuses(arguments: list[str], why: str, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def enter_at(place: str, path: str, origin: str, token: str) -> Any:
         (["--rights", "{file}"], "--rights is for AMQP"),
         (["--amqp", "localhost:0", "--rights", "{file}"], "line 1 is not USER"),
         (["--amqp", "localhost:0", "--path", "/amqp"], "--path is for WebSocket"),
-        (["--ws", "localhost:0", "--path", "amqp"], "it is to be as /amqp"),
-        (["--ws", "localhost:0", "--origin", "https://a.example/"], "it is to be as https://example.org"),
+        (["--ws", "localhost:0", "--path", "amqp"], "must be like /amqp"),
+        (["--ws", "localhost:0", "--origin", "https://a.example/"], "must be like https://example.org"),
         (["--ws", "localhost:0", "--binding", "draft"], "csprd01"),
     ],
 )
