@@ -252,9 +252,9 @@ class TestClientMistakes:
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [
-            (lambda call, call_next: None, "returned None; it returns a Response"),
-            (lambda call, call_next: "x", "returned 'x'; it returns a Response"),
-            (lambda call, call_next: call_next("x"), "went on with 'x'; call_next takes the call"),
+            (lambda call, call_next: None, "must return a Response, .* got None"),
+            (lambda call, call_next: "x", "must return a Response, .* got 'x'"),
+            (lambda call, call_next: call_next("x"), "call_next must be given the call, got 'x'"),
             (lambda call, call_next: call.properties.update(SOAPJMS_isFault=True) or call_next(call), "binding's own"),
             (lambda call, call_next: call.properties.update({"a b": 1}) or call_next(call), "is no name of a JMS"),
             (lambda call, call_next: call.properties.update(a=[]) or call_next(call), "not as JMS has it"),
