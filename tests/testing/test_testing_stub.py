@@ -286,8 +286,8 @@ class TestStub(Peers):
     @pytest.mark.parametrize(
         ("wrong", "told"),
         [
-            (lambda stub: stub.expect("{urn:x"), "is no name of an element"),
-            (lambda stub: stub.expect(7), "takes the name of an element"),
+            (lambda stub: stub.expect("{urn:x"), "name of an element must be written"),
+            (lambda stub: stub.expect(7), "must be given the name of an element"),
             (lambda stub: stub.expect(GREET).respond("<a>"), "respond got text that is no element"),
             (lambda stub: stub.expect(GREET).respond(7), "respond got 7; it takes"),
             (lambda stub: stub.expect(GREET).respond(later), "a stub takes a function that is not async"),
