@@ -100,7 +100,7 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
             raise ValueError(f"it must be bytes, str or an lxml element, got {type(envelope).__name__}")
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:
-        raise InvalidEnvelopeError(f"what was to be sent is no SOAP envelope: {error}") from None
+        raise InvalidEnvelopeError(f"the content to send is not a SOAP envelope: {error}") from None
 
 
 def serialize(root: etree._Element) -> bytes:

@@ -263,7 +263,7 @@ REC_2012: Final = Profile(
 EDITIONS: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
 EDITION_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
-# Dialects: what stacks in the field write. docs/dialects.md says what is known of each, and how surely.
+# Dialects: the spellings of real stacks. docs/dialects.md says what is known about each, and how reliably.
 
 CXF: Final = replace(
     REC_2012,

@@ -136,7 +136,7 @@ def _content_encoding(properties: Effective, profile: Profile, message_type: Mes
         return encoding
     accepted = ", ".join(sorted(known | {"identity"})) if message_type is MessageType.BYTES else "identity"
     raise InvalidPropertyError(
-        f"contentEncoding is {encoding!r}; a {message_type} message of {profile.name} has {accepted}"
+        f"contentEncoding must be {accepted} for a {message_type} message of {profile.name}, got {encoding!r}"
     )
 
 

@@ -185,7 +185,7 @@ class Request:
         try:
             envelope = as_envelope(root)
         except ValueError as error:
-            raise UsageError(f"the request cannot go on with that: {error}") from None
+            raise UsageError(f"root must be a SOAP envelope: {error}") from None
         return replace(self, envelope=envelope, element=envelope.body if envelope.content is None else envelope.content)
 
     @property

@@ -130,7 +130,7 @@ class Worker:
             self._problems.pop(get_ident(), None)
             if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
-        del work  # frees what was read of the request; the frames of the error, with the rest, are gone already
+        del work  # frees the parts of the request that were read; the error's frames have freed the rest already
         log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
         self._tally.add("out of memory")
         delivery.release()

@@ -351,7 +351,7 @@ class TestService:
         def opening(request: Request, call_next: ServiceNext) -> Prepared:
             root = etree.fromstring(envelope("Ann"))
             changed = request.with_envelope(root)
-            with pytest.raises(UsageError, match="cannot go on with that"):
+            with pytest.raises(UsageError, match="root must be a SOAP envelope"):
                 request.with_envelope(etree.Element("x"))
             return call_next(changed)
 

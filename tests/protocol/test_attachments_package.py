@@ -269,7 +269,7 @@ def test_values_that_cannot_stand_in_a_header(values: dict[str, Any]) -> None:
 def test_content_ids_are_unique() -> None:
     """Two parts with one Content-ID, or one with the SOAP part's, are refused."""
     for ids in (("a", "a"), ("envelope@soapjms",)):
-        with pytest.raises(UsageError, match="content_id must be unique"):
+        with pytest.raises(UsageError, match="Content-ID must be unique"):
             package(*(Attachment(b"", content_id=each) for each in ids))
     assert len(read_back(*package(Attachment(b""), Attachment(b""))).attachments) == 2
 

@@ -79,7 +79,7 @@ def content_type_present(case: Case) -> str | None:
 
 
 def content_type_is_unknown(case: Case) -> bool:
-    """Say whether there is none under any name, so that assertions that depend on it cannot be judged."""
+    """Say whether no known name has a content type, so that assertions that depend on it cannot be judged."""
     return case.message.content_type is None
 
 
@@ -351,7 +351,7 @@ def request_uri_present(case: Case) -> str | None:
 
 
 def request_uri_is_unknown(case: Case) -> bool:
-    """Say whether there is none under any name, so that assertions that depend on it cannot be judged."""
+    """Say whether no known name has a requestURI, so that assertions that depend on it cannot be judged."""
     return case.message.request_uri is None
 
 

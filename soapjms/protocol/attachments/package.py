@@ -194,7 +194,7 @@ def packaged(
 def _check_references(includes: list[str | None], attachments: Sequence[Attachment]) -> None:
     ids = [each.content_id for each in attachments if each.content_id is not None]
     if len({ROOT_ID, *ids}) <= len(ids):
-        raise UsageError(f"each content_id must be unique and not {ROOT_ID!r}, got {', '.join(ids)}")
+        raise UsageError(f"each Content-ID must be unique and not {ROOT_ID!r}, got {', '.join(ids)}")
     known = {each.reference for each in attachments if each.content_id is not None}
     for href in includes:
         if href not in known:

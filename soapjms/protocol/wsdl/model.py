@@ -331,7 +331,7 @@ class Description:
         )
 
     def _choice(self, ports: Iterable[Port]) -> str:
-        """Name those of some ports that can be chosen, which ones of other transports cannot; or why there are none."""
+        """List the ports that can be chosen, without those of other transports; or say why there are none."""
         offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
         reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
         return offered or next(reasons, "none; `soapjms wsdl add-port` adds one")

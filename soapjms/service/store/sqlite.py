@@ -499,7 +499,7 @@ class SqliteStore(Store):
         writer = writer_of(self.claims)
         return f"database is locked{f' by process {writer}' if writer else ''}"
 
-    # Looking after the file, on a thread of its own
+    # Maintenance of the files, on a separate thread
 
     def _show_life(self) -> None:
         self._require_file(self.path)

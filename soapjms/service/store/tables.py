@@ -213,7 +213,7 @@ class File:
         return found
 
     def places(self, name: bytes) -> list[bytes]:
-        """List up to `MAX_LISTED_KEYS` keys of a name, the oldest first, with all that have no place of their own."""
+        """List up to `MAX_LISTED_KEYS` keys of a name, the oldest first; keys without their own place are included."""
         found = self._connection.execute(
             "SELECT number, key FROM soapjms_requests"
             " WHERE key BETWEEN ? AND ? AND length(key) IN (?, ?) ORDER BY key LIMIT ?",
