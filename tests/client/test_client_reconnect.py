@@ -439,7 +439,7 @@ class TestStrategies(OnRealBrokers):
         """What contradicts itself is refused at once, with what would be accepted."""
         fixed = "jms:queue:a?replyToName=b"
         for uri, options, why in (
-            ("jms:queue:a", {"replies": "shared"}, "topicReplyToName names nothing"),
+            ("jms:queue:a", {"replies": "shared"}, "topicReplyToName, which names nothing"),
             (fixed, {"replies": "temporary"}, r"names queue.*b.*'shared' needs one of them"),
             (fixed, {"replies": "exclusive"}, "exclude both"),
             ("jms:queue:a", {"replies": "temporary", "profile": names.CR_2009}, "use 'exclusive'"),
