@@ -1,4 +1,4 @@
-"""The calling side: `Client`, the calls under way, where their replies come in, and how requests are sent again.
+"""The calling side: `Client`, its pending calls, its reply destinations, and retries of requests.
 
-The rules of the exchange are in `soapjms.protocol`, serving is in `soapjms.service`.
+The rules of the exchange are in `soapjms.protocol`; serving is in `soapjms.service`.
 """

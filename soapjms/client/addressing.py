@@ -1,6 +1,6 @@
 """WS-Addressing at a client: the headers of its requests.
 
-What the headers are is in `soapjms.protocol.wsa`.
+The headers themselves are defined in `soapjms.protocol.wsa`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from soapjms.protocol.wsa import (
 
 
 def addressed(content: CallContent, endpoint: Endpoint, *, one_way: bool) -> tuple[CallContent, str]:
-    """Add addressing headers to what is sent, but for those that it has; return it with its id.
+    """Add the missing addressing headers to a request; return its content and its MessageID.
 
     Raises:
-        InvalidEnvelopeError: it is no SOAP envelope.
-        UsageError: nothing says its action.
+        InvalidEnvelopeError: the content is not a SOAP envelope.
+        UsageError: neither the envelope, the content nor the endpoint gives an action.
     """
     root = content.own_envelope(endpoint.limits)
     envelope = as_envelope(root)
@@ -39,12 +39,12 @@ def addressed(content: CallContent, endpoint: Endpoint, *, one_way: bool) -> tup
 
 
 def add_headers(root: etree._Element, endpoint: Endpoint, action: str, *, one_way: bool) -> None:
-    """Add the addressing headers of a request to its envelope, but for those that it has."""
+    """Add the addressing headers that the envelope of a request does not have yet."""
     made = request_headers(as_envelope(root), action, uuid4().urn, endpoint.request_uri, one_way=one_way)
     header_of(root).extend(made)
 
 
 def add_action(root: etree._Element, action: str) -> None:
-    """Add the Action of a request, unless it has one; what else is missing `addressed` adds."""
+    """Add the Action header of a request, unless it has one; `addressed` adds the other headers."""
     if stated_action(as_envelope(root)) is None:
         header_of(root).append(WSA_2005.block("Action", action))

@@ -1,6 +1,6 @@
-"""What a client sends, as middleware sees it and as it goes on to the broker, and what a call comes back with.
+"""The request of a call, as middleware sees it and as it is sent, and the response of a call.
 
-How it is sent is in `client.py`.
+Sending is in `client.py`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from soapjms.reply import Answer, prepared
 from soapjms.validation import finite
 
 UNPARSED: Final = "Couldn't parse stream"
-"""How CXF begins to say of a message that its body is no XML."""
+"""Start of CXF's fault reason for a message whose body is not XML."""
 
 UNPARSED_HINT: Final = (
-    "if the request went to ActiveMQ over AMQP, that connector has to have transport.transformer=jms, or others get a "
-    "whole AMQP message as the body; `soapjms doctor` sees whether it has"
+    "if the request went to ActiveMQ over AMQP, that connector must be set to transport.transformer=jms, or receivers "
+    "over other protocols get a whole AMQP message as the body; `soapjms doctor` checks this setting"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a call came back with.
+    """The response to a call.
 
     Attributes:
         envelope: the SOAP envelope, parsed.
-        fault: the SOAP fault that it holds, None if it holds none.
+        fault: the SOAP fault in the envelope, or None.
         message: the JMS message.
         request: the request as it was sent.
-        endpoint: where it was sent.
-        attachments: the parts that came along.
+        endpoint: the endpoint the request was sent to.
+        attachments: the attachments of the response.
     """
 
     envelope: Envelope
@@ -60,7 +60,7 @@ class Response:
 
     @classmethod
     def of(cls, event: ResponseReceived, request: Message, endpoint: Endpoint) -> Self:
-        """Put what a node received together with what was sent."""
+        """Make a response of what a node received, the request, and the endpoint it was sent to."""
         return cls(event.envelope, event.fault, event.message, request, endpoint, event.attachments)
 
     @property
@@ -72,7 +72,7 @@ class Response:
         """Return the response itself if it holds no fault.
 
         Raises:
-            SoapFaultError: it holds one.
+            SoapFaultError: the response holds a fault.
         """
         if self.fault is None:
             return self
@@ -83,38 +83,38 @@ class Response:
 
     @property
     def unparsed(self) -> bool:
-        """Whether it is the fault of a service that could not parse what the broker made of the request."""
+        """True if it is the fault of a service that could not parse the request as the broker delivered it."""
         return self.fault is not None and self.fault.reason.startswith(UNPARSED)
 
     def findings(self) -> tuple[Verdict, ...]:
-        """Judge the exchange by every assertion, and return those that were broken."""
+        """Judge the exchange by every assertion, and return the verdicts of those that were broken."""
         setting = Setting(
             profile=self.endpoint.profile, properties=self.endpoint.properties, limits=self.endpoint.limits
         )
         return findings(self.request, self.message, setting)
 
     def notes(self) -> tuple[tuple[str, str], ...]:
-        """Name the habits of real stacks that the response shows, which break nothing: each a code and a text."""
+        """Return the code and text of each habit of real stacks that the response shows; habits break no assertion."""
         reading = Reading(self.message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
         return tuple(habits_of(reading, Carrier.RESPONSE))
 
 
 NOWHERE: Final = queue("nowhere")
-"""JMSReplyTo of a request that is not sent; nobody sees it."""
+"""JMSReplyTo of a request that is built but never sent."""
 
 NUMBER: Final = "ID:unsent"
 
 
 class CallContent(NamedTuple):
-    """What is sent, checked.
+    """The checked content of a request or one-way message.
 
     Attributes:
-        envelope: octets, text or element.
-        action: SOAPJMS_soapAction, None for what the properties give.
-        attachments: what goes along.
-        seconds: to wait.
-        others: properties beside the binding's.
-        retry_of: how the try before this failed; None for the first.
+        envelope: the SOAP envelope, as octets, text or element.
+        action: SOAPJMS_soapAction; None to use the one of the properties.
+        attachments: the attachments to send.
+        seconds: seconds to wait.
+        others: message properties beside those of the binding.
+        retry_of: the error of the previous try; None for the first.
     """
 
     envelope: bytes | str | etree._Element
@@ -125,10 +125,10 @@ class CallContent(NamedTuple):
     retry_of: CallFailedError | None = None
 
     def own_envelope(self, limits: Limits) -> etree._Element:
-        """Return the envelope to be changed: a copy of an element, which is the caller's.
+        """Return the envelope as an element that may be changed: an element of the caller's is copied.
 
         Raises:
-            InvalidEnvelopeError: it is no SOAP envelope.
+            InvalidEnvelopeError: the content is not a SOAP envelope.
         """
         root = read_envelope(self.envelope, limits)[0].root
         return deepcopy(root) if root is self.envelope else root
@@ -140,17 +140,17 @@ class OutgoingCall:
 
     Attributes:
         envelope: the SOAP envelope; a copy, so change it as you like.
-        soap_action: SOAPJMS_soapAction, None for what the properties give.
-        operation: the name of the WSDL's operation, where the caller said one, or zeep did.
-        one_way: nobody answers, and `call_next` returns None.
-        timeout: seconds to wait, each time that `call_next` is called.
-        attachments: what goes along.
+        soap_action: SOAPJMS_soapAction; None to use the one of the properties.
+        operation: the name of the WSDL operation, if the caller or zeep gave one.
+        one_way: True for a one-way message: it has no response, and `call_next` returns None.
+        timeout: seconds to wait, each time `call_next` is called.
+        attachments: the attachments to send.
         properties: properties of the JMS message, beside those of the binding.
-        context: what middleware hands on to what comes after it.
-        retry_of: how the try before this failed, so that a service with a store sees the same request; None for the
+        context: values for the middleware further in.
+        retry_of: the error of the previous try, by which a service with a store recognizes the request; None for the
             first.
-        endpoint: where the call goes: its URI, and its effective properties.
-        destination: the same for the broker.
+        endpoint: the endpoint of the call: its URI and its effective properties.
+        destination: the JMS destination of the call.
     """
 
     envelope: etree._Element
@@ -169,10 +169,10 @@ class OutgoingCall:
     def of(
         cls, content: CallContent, endpoint: Endpoint, destination: Destination, operation: str | None, *, one_way: bool
     ) -> OutgoingCall:
-        """Make it of what is to be sent.
+        """Make the call of its content.
 
         Raises:
-            InvalidEnvelopeError: that is no SOAP envelope.
+            InvalidEnvelopeError: the content is not a SOAP envelope.
         """
         return cls(
             envelope=content.own_envelope(endpoint.limits),
@@ -196,20 +196,20 @@ class OutgoingCall:
         header_of(self.envelope).append(block)
 
     def content(self) -> CallContent:
-        """Return what is to be sent now.
+        """Return the content to send, with the changes made so far.
 
         Raises:
-            UsageError: a property is not as JMS has it.
+            UsageError: a property has a name or value that JMS does not allow.
         """
         others = properties_of(self.properties) if self.properties else NOTHING
         return CallContent(self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of)
 
     def answer(self, answer: Answer) -> Response:
-        """Make a response without asking the service: of what a function of a service may return.
+        """Make a response without asking the service, of an answer such as a service's function may return.
 
         Raises:
             UsageError: the message is one-way.
-            TypeError, ValueError: it is no answer.
+            TypeError, ValueError: `answer` is nothing that a service's function may return.
         """
         if self.one_way:
             raise UsageError("a one-way message has no response; return None to send nothing")
@@ -236,24 +236,24 @@ class OutgoingCall:
 
 
 def checked_call(call: object) -> OutgoingCall:
-    """Return what middleware went on with.
+    """Return the call that middleware passed to `call_next`.
 
     Raises:
-        UsageError: it is something else than the call, or its time-out is none.
+        UsageError: the argument is not a call, or its timeout is not a positive, finite number.
     """
     if not isinstance(call, OutgoingCall):
-        raise UsageError(f"middleware went on with {call!r}; call_next takes the call")
+        raise UsageError(f"call_next must be given the call, got {call!r}")
     finite(call.timeout)
     return call
 
 
 def checked_response(response: Response | None, *, one_way: bool) -> Response | None:
-    """Return what middleware returned.
+    """Return the response that middleware returned; None for a one-way message.
 
     Raises:
-        UsageError: it is no response, or one to a one-way message.
+        UsageError: the value is not a response, or is not None for a one-way message.
     """
     if one_way is (response is None) and (response is None or isinstance(response, Response)):
         return response
-    wanted = "None, as the message is one-way" if one_way else "a Response: that of call_next, or call.answer(…)"
-    raise UsageError(f"middleware returned {response!r}; it returns {wanted}")
+    wanted = "None, as the message is one-way" if one_way else "a Response, of call_next or of call.answer(…)"
+    raise UsageError(f"middleware must return {wanted}, got {response!r}")

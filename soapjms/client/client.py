@@ -1,8 +1,8 @@
 """`Client`: calls and one-way messages over JMS, with middleware around them.
 
 A client runs requesting and sending nodes over a connection: the rules are in the protocol, the reply destinations
-in `replies.py`, the calls under way in `pending.py`; here are futures and the clock. A one-way message is answered
-by nobody, so only the broker is waited for.
+in `replies.py`, the pending calls in `pending_calls.py`; futures and the clock are here. A one-way message has no
+response, so sending one waits for the broker only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ UNREAD: Final = "the service answered, so it worked on the request, but its resp
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 
 DEFAULT_DEADLINE: Final = 5.0
-"""Seconds within which a client is closed."""
+"""Seconds that `Client.close` may take."""
 
 ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
 
@@ -76,7 +76,7 @@ FAILED: Final[Mapping[SendOutcome, str]] = {
 
 
 def outcome_of(error: BaseException) -> SendOutcome:
-    """Say what became of a message, of what the future of `Connection.send` raised."""
+    """Say what became of a message, by the error that the future of `Connection.send` raised."""
     if isinstance(error, NotSentError | ClosedError):
         return SendOutcome.NOT_SENT
     is_refused = isinstance(error, SendFailedError) and error.is_known
@@ -86,17 +86,17 @@ def outcome_of(error: BaseException) -> SendOutcome:
 class Sender:
     """Sends one-way messages to one destination. Thread-safe.
 
-    Where the broker keeps no JMSMessageID with a redelivery, each has a unique JMSCorrelationID instead, by which the
-    store of a service knows it again. The specification says nothing of that header in a one-way message.
+    Where a redelivery does not keep its JMSMessageID, each message has a unique JMSCorrelationID instead, by which the
+    store of a service recognizes it. The specification does not say anything about that header in a one-way message.
 
     Args:
-        connection: to the broker.
-        endpoint: what the messages say of where they go.
-        destination: where they go.
-        prefix: of the JMSCorrelationIDs, which nobody else's have.
-        given_up: says that nobody waits for the connection any more.
-        recorder: writes them.
-        observers: are told of each.
+        connection: the connection to the broker.
+        endpoint: the URI and effective properties that the messages carry.
+        destination: the destination of the messages.
+        prefix: starts every JMSCorrelationID; unique to this client.
+        given_up: says why nobody waits for the connection any more; empty while somebody does.
+        recorder: writes the messages to the capture log.
+        observers: are told of each message.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Sender:
         """Send a message, and return when the broker has it.
 
         Raises:
-            InvalidEnvelopeError, UsageError: what is to be sent is not as it must be.
-            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it.
+            InvalidEnvelopeError, UsageError: the content cannot be sent.
+            CallFailedError: the message was not sent, the broker refused it, or its outcome is not known.
 
         Spec: SOAP/JMS 2.7.1.
         """
@@ -182,34 +182,34 @@ class Client:
     """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        uri: of the service, with any binding properties as parameters. A fixed `replyToName` may be shared by clients
-            where the broker has selectors, or else is one client's own; a service of the 2009 edition, which repeats
-            the JMSMessageID, reaches nobody there.
-        properties: binding properties that win over those of the URI.
-        profile: the edition of the specification to write by; "auto" for that of a WSDL's port.
+        connection: the connection to the broker; the caller closes it.
+        uri: the URI of the service, with any binding properties as parameters, or a WSDL's port. Clients may share a
+            fixed `replyToName` if the broker has selectors; otherwise each client needs its own. Replies of a service
+            of the 2009 edition, which repeats the JMSMessageID, do not reach their calls there.
+        properties: binding properties that take precedence over those of the URI.
+        profile: the edition of the specification to follow; "auto" for that of a WSDL's port.
         message_type: BYTES or TEXT.
-        replies: where replies come in: `temporary`, `exclusive` or `shared`, see `ReplyStrategy`; None for what goes
-            with the URI and the profile.
-        timeout: seconds that a call waits where it does not say itself; always finite.
+        replies: where replies come in: `temporary`, `exclusive` or `shared`, see `ReplyStrategy`; None for the one
+            that suits the URI and the profile.
+        timeout: seconds that a call waits by default; always finite.
         names: JNDI names, for the variant jndi.
-        recorder: writes every message that passes.
+        recorder: writes every message to a capture log.
         middleware: functions `(call, call_next)` around each call and one-way message, the outermost first; see
             docs/middleware.md.
         addressing: write headers of WS-Addressing, and refuse a response that relates to another request.
-        observer: is told what happens, or several are; see docs/observing.md.
-        limits: how much of a response is read.
+        observer: one observer or several, told what happens; see docs/observing.md.
+        limits: the limits for reading a response.
 
     Attributes:
         endpoint: URI and effective properties.
-        timeout: seconds that a call waits where it does not say itself.
-        counts: replies that reached nobody: `late`, of a call that had ended without one; `duplicate`, of one that had
-            its reply; `foreign`, of another client that shares the fixed reply destination; `unknown`, of no call;
+        timeout: seconds that a call waits by default.
+        counts: replies that reached no call: `late`, for a call that had ended without a reply; `duplicate`, for a call
+            that had its reply; `foreign`, for another client on the fixed reply destination; `unknown`, for no call;
             `too large`, above the connection's limit.
 
     Raises:
-        InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not as it must be.
-        NameNotFoundError: a JNDI name that `names` does not know.
+        InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not valid.
+        NameNotFoundError: `names` does not know a JNDI name.
     """
 
     def __init__(
@@ -265,10 +265,11 @@ class Client:
 
     @classmethod
     def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
-        """Make a client of a WSDL file's port (its only SOAP/JMS port if none is named) and of the edition it follows.
+        """Make a client for a WSDL file's port (its only SOAP/JMS port if none is named), in the edition it follows.
 
         Raises:
-            InvalidWsdlError, UsageError: the file or the port cannot be used; for more, and `options`, see the class.
+            InvalidWsdlError, UsageError: the file or the port cannot be used. For other errors and `options`, see the
+                class.
         """
         found = read_wsdl(path).port(port)
         return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
@@ -289,19 +290,20 @@ class Client:
 
         Args:
             envelope: the SOAP envelope, of either version.
-            soap_action: SOAPJMS_soapAction, over the one that the properties give.
-            operation: name of an operation of the WSDL, whose action is used where nobody else says one.
-            timeout: seconds to wait, also for a lost connection to be made again; None for the client's own.
-            attachments: what goes along: as MTOM if the envelope has an `xop:Include`, else as SwA.
+            soap_action: SOAPJMS_soapAction; takes precedence over the one of the properties.
+            operation: the name of an operation of the WSDL, whose action is used if there is no other.
+            timeout: seconds to wait, including the time to restore a lost connection; None for the client's timeout.
+            attachments: the attachments to send: as MTOM if the envelope has an `xop:Include`, else as SwA.
             retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
-                store then does not run it twice, and answers what it answered, or would have.
+                store does not run the request twice, and sends the answer of the first run.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            UsageError: `operation` is no request-response operation of the WSDL, an attachment does not fit, or
-                `retry_of` is of another request.
+            InvalidEnvelopeError: `envelope` is not a SOAP envelope.
+            UsageError: `operation` is not a request-response operation of the WSDL, an attachment does not fit, or
+                `retry_of` is the error of another request.
             CallTimeoutError: no correlated response came in time.
-            CallFailedError: the request was not sent, or refused, or it is not known what became of it: see `outcome`.
+            CallFailedError: the request was not sent, the broker refused it, or its outcome is not known: see
+                `outcome`.
         """
         content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
         if not self._middleware:
@@ -318,14 +320,14 @@ class Client:
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
     ) -> Future[Response]:
-        """Send a request and return a future of its response; see `call`, whose errors the future raises.
+        """Send a request and return the future of its response; see `call`, whose errors the future raises.
 
-        While the connection is lost this waits as `call` does. Callbacks of the future run on threads of the client's
-        own and may call again. Cancelling it forgets the call. With middleware it returns at once, and a thread runs
-        that.
+        While the connection is lost this waits as `call` does. Callbacks of the future run on the client's own threads
+        and may call again. Cancelling the future drops the call. With middleware, `submit` returns at once, and
+        another thread runs the middleware.
 
         Raises:
-            InvalidEnvelopeError, UsageError: at once; see `call`. All other errors are the future's.
+            InvalidEnvelopeError, UsageError: at once; see `call`. The future raises all other errors.
         """
         content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
         if not self._middleware:
@@ -345,11 +347,12 @@ class Client:
     ) -> None:
         """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
 
-        `timeout` is for a lost connection to be made again and for the broker to have it; else see `call`.
+        `timeout` covers restoring a lost connection and the broker's confirmation; for the other arguments see `call`.
 
         Raises:
             InvalidEnvelopeError, UsageError: see `call`.
-            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it: see `outcome`.
+            CallFailedError: the message was not sent, the broker refused it, or its outcome is not known: see
+                `outcome`.
         """
         content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, Mep.ONE_WAY)
         if not self._middleware:
@@ -368,18 +371,17 @@ class Client:
         one_way: bool,
         retry_of: CallFailedError | None = None,
     ) -> OutgoingCall:
-        """Make the call object for a caller with middleware of its own (zeep); `begin` and `post` send
-        it past the client's.
+        """Make the call for a caller with its own middleware (zeep); `begin` and `post` bypass the client's middleware.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            InvalidEnvelopeError: `envelope` is not a SOAP envelope.
         """
         seconds = self.timeout if timeout is None else finite(timeout)
         content = CallContent(envelope, soap_action, attachments, seconds, retry_of=retry_of)
         return self._outgoing_call(content, operation, one_way=one_way)
 
     def run(self, call: OutgoingCall) -> Response | None:
-        """Send it through the middleware; see `call` and `send`."""
+        """Send a call or one-way message through the middleware; see `call` and `send`."""
         return around(self._middleware, self._last, partial(checked_response, one_way=call.one_way))(call)
 
     def begin(self, call: OutgoingCall) -> Future[Response]:
@@ -394,21 +396,21 @@ class Client:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
 
         Raises:
-            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+            PingFailedError: the message did not come back within `timeout` seconds, or there is no connection.
         """
         self._check_open()
         return self._pinger.ping(timeout)
 
     @property
     def under_way(self) -> int:
-        """How many calls wait for their response."""
+        """Number of calls that wait for their response."""
         return len(self._calls)
 
     def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
         """Stop listening for replies, and end the reply destinations. The connection stays open. Idempotent.
 
-        Calls under way fail; so does, within a moment, what waits for a lost connection. Returns within `deadline`
-        seconds, also if the broker answers nothing: what is left ends by itself once it does, or with the connection.
+        Pending calls fail at once, and calls that wait for a lost connection fail soon after. Returns within `deadline`
+        seconds even if the broker does not answer; the remaining destinations end when it does, or with the connection.
         """
         until = time.monotonic() + deadline
         self._closed = True
@@ -454,7 +456,7 @@ class Client:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
 
     def _begun(self, content: CallContent) -> Future[Response]:
-        """Send a request, whose time runs out by itself."""
+        """Send a request, and schedule its timeout."""
         call = self._start(content)
         deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
         call.future.on_settled(lambda _: self._deadlines.forget(deadline))
@@ -467,7 +469,7 @@ class Client:
         return found
 
     def _last(self, given: OutgoingCall, outer: Completion[Response] | None = None) -> Response | None:
-        """Do what is inside of all middleware. If `outer` is cancelled the call is forgotten."""
+        """Send a call or one-way message, innermost in the middleware. Cancelling `outer` drops the call."""
         call = checked_call(given)
         if call.one_way:
             self._send(call.content())
@@ -487,7 +489,7 @@ class Client:
         found: Response | BaseException
         try:
             found = self._answered(call, future)
-        except BaseException as error:  # SystemExit too: somebody waits for the future
+        except BaseException as error:  # SystemExit too: the caller waits for the future
             found = error
         if not future.set_running_or_notify_cancel():
             return
@@ -499,7 +501,7 @@ class Client:
     # One call
 
     def _start(self, content: CallContent) -> PendingCall:
-        """Send a request, once there is a connection; return the call, which ends with its future."""
+        """Send a request once there is a connection, and return its pending call."""
         self._check_open()
         due = time.monotonic() + content.seconds
         message_id = ""
@@ -555,17 +557,17 @@ class Client:
         self._sender.send(content)
 
     def _waited(self, call: PendingCall) -> Response:
-        """Wait for what a call comes to."""
+        """Wait for the response of a call."""
         try:
             return call.future.result(left(call.due))
         except FutureTimeoutError:
             self._expire(call)
-            return call.future.result()  # at once: it ended above, or is being ended by the reply
+            return call.future.result()  # at once: `_expire` ended the call, or its reply is ending it
         finally:
-            call.future.cancel()  # an interrupt leaves nothing behind either
+            call.future.cancel()  # drops the call after an interrupt too
 
     def _send_request(self, call: PendingCall, message: Message) -> None:
-        """Send a request. What is raised was not sent, and its call is as if it had not been added."""
+        """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
         call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
         try:
@@ -573,14 +575,14 @@ class Client:
         except BaseException as error:
             outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
-                return  # it was given up at the same moment, and its caller was told
+                return  # the call ended at the same moment, and its caller was told
             raise
         call.sending = sent
         is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
         sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
-        if self._closed:  # meanwhile: `close` may have looked before this call was there
+        if self._closed:  # `close` may have listed the calls before this one was added
             self._give_up(call, "the client was closed")
-        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise
+        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
     def _on_sent(self, call: PendingCall, outgoing: OutgoingRecord, done: Future[SendResult], is_lasting: bool) -> None:
@@ -595,7 +597,7 @@ class Client:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
 
     def _expire(self, call: PendingCall) -> None:
-        """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
+        """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""
         self._calls.end(call, lambda: self._expired(call))
 
     def _expired(self, call: PendingCall) -> CallFailedError:
@@ -609,7 +611,7 @@ class Client:
     # Replies
 
     def _on_reply(self, message: Message, key: str, stray: str) -> None:
-        """Hand a reply to the call that it is for; nobody else ever sees it."""
+        """Hand a reply to its call; count and log a reply without a pending call."""
         call = self._calls.get(key)
         if call is None or call.outgoing is None:
             record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
@@ -618,10 +620,10 @@ class Client:
         if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
             what = self._calls.stray(key) or stray
             self._tally.add(what)
-            log.info("a reply is for no call under way (%s): JMSCorrelationID %r", what, message.correlation_id)
+            log.info("a reply matches no pending call (%s): JMSCorrelationID %r", what, message.correlation_id)
 
     def _on_unread(self, message: Message, key: str, reason: str) -> None:
-        """End the call whose reply is above the connection's limit: it will not come another time."""
+        """End the call whose reply is above the connection's limit: the broker will not deliver it again."""
         call = self._calls.get(key)
         what = "too large" if call is not None else self._calls.stray(key) or "unknown"
         self._tally.add(what)
@@ -633,7 +635,7 @@ class Client:
             )
 
     def _on_gone(self, destination: Destination, problem: str) -> None:
-        """Give up the calls whose replies would come where nobody listens any more."""
+        """Give up the calls whose reply destination the broker ended."""
         for call in self._calls.all():
             if call.reply_to == destination:
                 self._give_up(call, NO_REPLY.format(problem))
@@ -659,7 +661,7 @@ class Client:
         if state is ConnectionState.CLOSED:
             self._give_up_all("the connection was closed")
             return
-        ended = self._connection.generation  # in this order: it may be made again between
+        ended = self._connection.generation  # read before the state: the connection may be restored in between
         if self._connection.state is ConnectionState.CONNECTED:
             ended -= 1
         why = why_lost(self._connection)

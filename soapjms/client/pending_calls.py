@@ -1,8 +1,8 @@
-"""The calls of a client that are under way: each ends once, by whatever comes first, and gives its lease back then.
+"""The pending calls of a client: the first event ends a call, which then returns its lease of a reply destination.
 
-A reply, a time-out, a lost connection, a cancelled future and an interrupt may come at the same moment, on threads of
-their own. All of them ask `PendingCalls.end`. Of those that ended without a reply some are remembered, so that a
-reply that comes later can be told from a second one. No broker and no rule in here.
+A reply, a timeout, a lost connection, a cancelled future and an interrupt may come at the same moment, each on its own
+thread. All of them call `PendingCalls.end`. The latest calls that ended without a reply are remembered, so that a late
+reply can be told from a duplicate one. No broker and no rule of the protocol belongs here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 log = logging.getLogger("soapjms.calls")
 
 MAX_KNOWN_CALLS: Final = 10_000
-"""Calls without a reply whose late replies are known as such."""
+"""Calls that ended without a reply and are remembered, so that their late replies are recognized."""
 
 UNSENT: Final = "the request could not be sent"
 
@@ -39,26 +39,26 @@ UNKNOWN: Final = (
 )
 
 Outcome: TypeAlias = Callable[[], Response | CallFailedError]
-"""Says what a call comes to, moving its node; called by who ends the call, so once at most."""
+"""Moves the node of a call to its end and returns the outcome; called at most once, by the event that ends the call."""
 
 
 class PendingCall:
-    """One call under way.
+    """One pending call.
 
     Attributes:
         key: names its lease of a reply destination.
-        future: of its response.
-        generation: of the connection, in which its request was sent.
-        reply_to: where its reply is to come, once that is known.
-        is_confirmed: the broker said that it has the request, for good.
-        node: of its exchange; only who makes or ends the call touches it.
-        due: when its time is over, by the monotonic clock, which nobody sets back.
-        message_id: what WS-Addressing calls the request; empty without.
-        outgoing: the record of its request, once there is one.
-        observed: tells the observers how it ends; None if there are none.
-        others: what its request carries for them.
-        identity: tells the service which request it is.
-        sending: what becomes of its request at the broker, once it was handed over.
+        future: the future of its response.
+        generation: the generation of the connection in which its request was sent.
+        reply_to: the destination of its reply, once it is known.
+        is_confirmed: True once the broker has confirmed a persistent request.
+        node: the node of its exchange; only the code that makes or ends the call touches it.
+        due: its deadline, by the monotonic clock.
+        message_id: the WS-Addressing MessageID of the request; empty without WS-Addressing.
+        outgoing: the capture record of its request, once there is one.
+        observed: tells the observers how the call ends; None if there are none.
+        others: the message properties that the observers add to its request.
+        identity: identifies the request to the service.
+        sending: the future of the broker's answer to its request, once the request was handed over.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class PendingCall:
         return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id))
 
     def settle(self, found: Response | BaseException) -> None:
-        """Hand the caller what the call came to."""
+        """Give the caller the response or the error of the call."""
         if self.observed is not None:
             self.tell(found)
         if isinstance(found, BaseException):
@@ -116,7 +116,7 @@ class PendingCall:
             self.future.set_result(found)
 
     def tell(self, found: Response | BaseException | None) -> None:
-        """Tell the observers what the call came to, before its caller goes on; None for a future that was cancelled."""
+        """Tell the observers how the call ended, before its caller goes on; None for a cancelled future."""
         if self.observed is None:
             return
         if isinstance(found, Response):
@@ -130,11 +130,11 @@ class PendingCall:
 
 
 class PendingCalls:
-    """The calls that wait for their end, by key. Thread-safe.
+    """The pending calls, by key. Thread-safe.
 
     Args:
-        replies: where the leases come from.
-        prefix: of the keys, which nobody else's have.
+        replies: the source of the leases.
+        prefix: starts every key; unique to this client.
     """
 
     def __init__(self, replies: Replies, prefix: str) -> None:
@@ -158,23 +158,23 @@ class PendingCalls:
         return list(self._calls.values())
 
     def get(self, key: str) -> PendingCall | None:
-        """Return the call under way of this key."""
+        """Return the pending call of this key, or None."""
         return self._calls.get(key)
 
     def add(self, call: PendingCall) -> None:
-        """Take note of a call whose request is about to be sent. Cancelling its future ends it."""
+        """Add a call whose request is about to be sent. Cancelling its future ends the call."""
         self._calls[call.key] = call
         call.future.on_settled(lambda _: self.end(call, None))
 
     def withdraw(self, call: PendingCall) -> bool:
-        """Forget a call whose request was not sent after all; it may be added again. False if it has ended since."""
+        """Remove a call whose request was not sent; it may be added again. Return False if it has ended meanwhile."""
         if self._calls.pop(call.key, None) is not call:
             return False
         self._replies.end(call.key, reusable=True)
         return True
 
     def stray(self, key: str) -> str | None:
-        """Say what a reply is for whose key no call waits: `late`, `duplicate`, or None if it is no key of ours."""
+        """Classify a reply whose call is not pending: `late`, `duplicate`, or None for a key of another client."""
         if not key.startswith(self._prefix):
             return None
         with self._remembering:
@@ -183,18 +183,18 @@ class PendingCalls:
         return "late" if is_first else "duplicate"
 
     def end(self, call: PendingCall, outcome: Outcome | None, *, answered: bool = False) -> bool:
-        """End a call and give its lease back; return whether somebody waits for the outcome.
+        """End a call and return its lease; say whether somebody waits for the outcome.
 
-        False if it ended before, or if its future was cancelled; then `outcome` is not called.
+        Return False if the call had ended before or its future was cancelled; `outcome` is not called then.
 
         Args:
             call: the call.
-            outcome: what it comes to; None for a future that was cancelled.
-            answered: its reply came, so that the next call may have its reply destination.
+            outcome: makes the response or error of the call; None for a cancelled future.
+            answered: True if the reply came, so that the next call may use the same reply destination.
         """
         if self._calls.pop(call.key, None) is not call:
             return False
-        if answered:  # before the caller goes on, who may call again
+        if answered:  # before the caller goes on, since it may call again
             self._replies.end(call.key, reusable=True)
         else:
             self._remember(call.key)
@@ -203,7 +203,7 @@ class PendingCalls:
             _settle(call, outcome)
         else:
             call.tell(None)
-        if not answered and self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
+        if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
         return is_wanted
 
@@ -218,7 +218,7 @@ def _settle(call: PendingCall, outcome: Outcome) -> None:
     found: Response | BaseException
     try:
         found = outcome()
-    except BaseException as error:  # a mistake of ours must not leave the caller without an end
-        log.exception("a call ended in a mistake of ours")
+    except BaseException as error:  # a bug in soapjms must not leave the caller waiting
+        log.exception("a call ended in an internal error")
         found = error
     call.settle(found)

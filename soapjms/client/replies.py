@@ -1,9 +1,9 @@
-"""Where replies come in: one destination a client, of its own or shared, or one for each call under way.
+"""Reply destinations: one for each client, its own or shared, or one for each pending call.
 
 One destination serves all calls where replies repeat the JMSCorrelationID of their request. A responding node of the
-2009 edition repeats the JMSMessageID, which a sender is not always told; there each call has a destination of its own,
-and the place that a reply came to says whose it is. A temporary destination ends with the generation of the connection
-that made it, or before if the broker ends it; a fixed one, `replyToName`, stays.
+2009 edition repeats the JMSMessageID, which a sender is not always told; there each call has its own destination, by
+which its reply is recognized. A temporary destination ends with the generation of the connection that made it, or
+earlier if the broker ends it; a fixed one, `replyToName`, stays.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ T = TypeVar("T")
 PREFETCH_MESSAGES: Final = 1000
 
 MAX_KNOWN_REPLIES: Final = 1000
-"""Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
+"""Replies that a destination remembers, so that a second copy of one is not taken for the reply to the next call."""
 
 DESTINATION_GRACE_SECONDS: Final = 0.5
-"""Seconds that a call gets for a new destination beyond its own time, which may be too short for ever getting one."""
+"""Seconds beyond its timeout that a call may wait for a new destination, as its timeout may be too short for that."""
 
 OnReply: TypeAlias = Callable[[Message, str, str], None]
-"""Called with a reply, the key of the call that it is for, and what it is if the key is of no call of this client."""
+"""Called with a reply, the key of its call, and how to count the reply if this client has no call of that key."""
 
 
 OnUnread: TypeAlias = Callable[[Message, str, str], None]
-"""Called with the head of a reply above the connection's limit, the key of the call that it is for, and the reason."""
+"""Called with the head of a reply above the connection's limit, the key of its call, and the reason."""
 
 OnGone: TypeAlias = Callable[[Destination, str], None]
-"""Called with a temporary destination to which no reply comes any more, and the reason."""
+"""Called with a temporary destination that can receive no more replies, and the reason."""
 
 MAX_GONE_DESTINATIONS: Final = 100
-"""Destinations that are remembered as gone, for the calls that were about to name them."""
+"""Ended destinations that are remembered, for calls that were about to use them."""
 
 
 class ReplyCallbacks(NamedTuple):
-    """Who is told of what comes in, and of what cannot any more."""
+    """Callbacks for replies, for replies that were not read, and for destinations that ended."""
 
     on_reply: OnReply
     on_unread: OnUnread = lambda message, key, reason: None
@@ -65,8 +65,9 @@ class ReplyCallbacks(NamedTuple):
 class ReplyStrategy(StrEnum):
     """Where replies come in.
 
-    TEMPORARY: one temporary queue for all calls of a client. EXCLUSIVE: one for each call under way, which tells
-    replies apart whatever they repeat. SHARED: the destination that `replyToName` or `topicReplyToName` names.
+    TEMPORARY: one temporary queue for all calls of a client. EXCLUSIVE: one temporary queue for each pending call,
+    which tells replies apart whichever id they repeat. SHARED: the destination that `replyToName` or
+    `topicReplyToName` names.
     """
 
     TEMPORARY = "temporary"
@@ -75,13 +76,13 @@ class ReplyStrategy(StrEnum):
 
 
 class Replies(ABC):
-    """Destinations for replies, each made and listened to when it is first needed. Thread-safe."""
+    """Destinations for replies, each created and subscribed to when it is first needed. Thread-safe."""
 
     by_place = False
-    """True where the destination says whose reply it is; else the JMSCorrelationID does."""
+    """True if the destination identifies the call of a reply; False if the JMSCorrelationID does."""
 
     is_lasting = False
-    """True where replies come in after the connection was lost and made again."""
+    """True if replies still arrive after the connection was lost and restored."""
 
     def __init__(self, connection: Connection, told: ReplyCallbacks | OnReply) -> None:
         self._connection = connection
@@ -91,7 +92,7 @@ class Replies(ABC):
         self.gone: dict[Destination, str] = {}
 
     def _note_gone(self, destination: Destination, generation: int, problem: str) -> None:
-        """Take note that the broker ended a temporary destination; of a connection's end others are told."""
+        """Remember a temporary destination that the broker ended; the end of the connection is handled elsewhere."""
         is_of_now = generation == self._connection.generation and self._connection.state is ConnectionState.CONNECTED
         if not problem or self._closed or not is_of_now:
             return
@@ -100,21 +101,21 @@ class Replies(ABC):
 
     @abstractmethod
     def lease(self, key: str, until: float = inf) -> Destination:
-        """Return where the reply for the call `key` is to go; somebody listens there.
+        """Return a destination with a consumer for the reply to the call `key`.
 
         Args:
             key: names the call.
-            until: what the monotonic clock shows when the call's time is over; one that needs another destination gets
-                half a second more.
+            until: the deadline of the call, by the monotonic clock; a call that needs a new destination gets half a
+                second more.
 
         Raises:
-            NotSentError: the broker did not make one in time.
-            BrokerError: there can be none, as the connection is lost or this was closed.
+            NotSentError: the broker did not create a destination in time.
+            BrokerError: no destination can be created, as the connection is lost or the client is closed.
         """
 
     @abstractmethod
     def end(self, key: str, *, reusable: bool) -> None:
-        """Tell that the call `key` is over; `reusable` if no reply for it can come any more. May block."""
+        """End the lease of the call `key`; `reusable` says that no further reply to it can come. May block."""
 
     @abstractmethod
     def close(self) -> None:
@@ -125,9 +126,9 @@ class SharedReplies(Replies):
     """One destination for all calls, told apart by JMSCorrelationID.
 
     Args:
-        connection: to the broker.
-        fixed: the destination; a temporary queue of this connection where it is None.
-        selector: of the replies that are ours, for a fixed destination that others use too.
+        connection: the connection to the broker.
+        fixed: the destination; None for a temporary queue of this connection.
+        selector: selects the replies to this client, on a fixed destination that others use too.
         told: takes the replies.
     """
 
@@ -142,10 +143,10 @@ class SharedReplies(Replies):
         self._opening: Future[Destination] | None = None
 
     def lease(self, key: str, until: float = inf) -> Destination:
-        """Return the destination, which is another with each generation of the connection unless it is fixed.
+        """Return the destination: the fixed one, or the temporary queue of the connection's present generation.
 
         Raises:
-            BrokerError: the broker ended the subscription to the fixed destination, and it is not there again yet.
+            BrokerError: the broker ended the subscription to the fixed destination, and it is not restored yet.
         """
         place = self._place
         if place is not None and self._is_valid(place):
@@ -156,7 +157,7 @@ class SharedReplies(Replies):
             if self._place is not None and self._is_valid(self._place):
                 return self._place[1]
             if self._place is not None and self.is_lasting:
-                raise BrokerError(f"no replies come from {self._fixed} just now: {self._place[2].problem}")
+                raise BrokerError(f"no replies can be received from {self._fixed} now: {self._place[2].problem}")
             if self._opening is None or self._opening.done():
                 self._opening = elsewhere(self._open)
             opening = self._opening
@@ -183,7 +184,7 @@ class SharedReplies(Replies):
         raise ClosedError("the client is closed")
 
     def end(self, key: str, *, reusable: bool) -> None:
-        """Nothing: the destination is everybody's."""
+        """Do nothing: all calls use the destination."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -217,16 +218,16 @@ class _Place:
     def __init__(self, destination: Destination, generation: int) -> None:
         self.destination = destination
         self.generation = generation
-        self.consumer: Consumer  # set once it listens, before anybody else knows the place
+        self.consumer: Consumer  # set once it is subscribed, before any other thread has the place
         self.holder = ""
         self.seen: deque[str] = deque(maxlen=MAX_KNOWN_REPLIES)
 
 
 class ExclusiveReplies(Replies):
-    """A temporary queue for each call under way; one whose call ended without its reply is ended, and never used again.
+    """A temporary queue for each pending call; the queue of a call that ended without its reply is deleted.
 
     Args:
-        connection: to the broker.
+        connection: the connection to the broker.
         told: takes the replies.
     """
 
@@ -256,7 +257,7 @@ class ExclusiveReplies(Replies):
         raise ClosedError("the client is closed")
 
     def end(self, key: str, *, reusable: bool) -> None:
-        """Take the destination back, or end it."""
+        """Keep the destination for the next call if it is reusable, else delete it."""
         with self._lock:
             place = self._leased.pop(key, None)
             if place is None:
@@ -268,7 +269,7 @@ class ExclusiveReplies(Replies):
         self._end(place)
 
     def close(self) -> None:
-        """Stop listening everywhere, and end the destinations."""
+        """Stop all consumers, and delete the destinations."""
         with self._lock:
             self._closed = True
             places = [*self._idle, *self._leased.values()]
@@ -290,7 +291,7 @@ class ExclusiveReplies(Replies):
             return None
 
     def _keep(self, opening: Future[_Place]) -> None:
-        """Have another call use a place that came too late."""
+        """Keep a place that was opened too late, for another call."""
         if opening.exception() is not None:
             return
         place = opening.result()
@@ -317,7 +318,7 @@ class ExclusiveReplies(Replies):
         self._told.on_unread(message, place.holder, reason)
 
     def _on_delivery(self, place: _Place, delivery: Delivery) -> None:
-        """Hand a reply to the call that holds the place; a second copy of an earlier one, or one without id, to none.
+        """Hand a reply to the call that holds the place, unless it repeats an earlier reply or has no correlation id.
 
         A service that commits late may answer twice.
         """
@@ -332,14 +333,14 @@ class ExclusiveReplies(Replies):
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """What decides where replies come in.
+    """The inputs that decide where replies come in.
 
     Attributes:
-        wanted: the caller's wish. Without one that is the fixed destination if there is one, else a temporary queue
-            for all calls, or for each where replies repeat the JMSMessageID.
-        fixed: the destination that the binding properties name.
-        by_message_id: replies repeat the JMSMessageID of their request.
-        prefix: of the JMSCorrelationIDs that are ours.
+        wanted: the caller's choice. None for the fixed destination if there is one; otherwise for one temporary queue,
+            or for one queue a call where replies repeat the JMSMessageID.
+        fixed: the destination that the binding properties name, or None.
+        by_message_id: True if replies repeat the JMSMessageID of their request.
+        prefix: starts the JMSCorrelationIDs of this client.
     """
 
     wanted: ReplyStrategy | None
@@ -348,10 +349,10 @@ class ReplyChoice:
     prefix: str
 
     def replies(self, connection: Connection, told: ReplyCallbacks | OnReply) -> Replies:
-        """Make what was chosen, for replies that whoever is told takes.
+        """Make the reply destinations of this choice.
 
         Raises:
-            UsageError: the wish contradicts the binding properties or the edition.
+            UsageError: the caller's choice contradicts the binding properties or the edition.
         """
         strategy = self._strategy()
         if strategy is ReplyStrategy.EXCLUSIVE:
@@ -366,19 +367,19 @@ class ReplyChoice:
         strategy = self.wanted or (usual if self.fixed is None else ReplyStrategy.SHARED)
         if (strategy is ReplyStrategy.SHARED) != (self.fixed is not None):
             raise UsageError(
-                f"replies='{strategy}', but replyToName or topicReplyToName names {self.fixed or 'nothing'}: "
-                "'shared' goes with one of them, 'temporary' and 'exclusive' without"
+                f"replies='{strategy}' contradicts replyToName or topicReplyToName, which names "
+                f"{self.fixed or 'nothing'}: 'shared' needs one of them, 'temporary' and 'exclusive' exclude both"
             )
         if strategy is ReplyStrategy.TEMPORARY and self.by_message_id:
             raise UsageError(
-                "replies='temporary' cannot tell replies apart that repeat the JMSMessageID, as in this edition: "
-                "leave it out, or write 'exclusive'"
+                "replies='temporary' cannot tell apart replies that repeat the JMSMessageID, as in this edition: "
+                "omit it, or use 'exclusive'"
             )
         return strategy
 
 
 def elsewhere(function: Callable[[], T]) -> Future[T]:
-    """Run what asks the broker on a thread of its own, so that nobody has to wait for it longer than he likes."""
+    """Run a function that waits for the broker on its own thread, so that its caller may stop waiting."""
     asked: Future[T] = Future()
 
     def run() -> None:
@@ -392,25 +393,25 @@ def elsewhere(function: Callable[[], T]) -> Future[T]:
 
 
 def awaited(asked: Future[T], until: float) -> T:
-    """Wait for what the broker was asked for, until the monotonic clock shows `until` and a little longer.
+    """Wait for the broker's answer until `until` on the monotonic clock, plus `DESTINATION_GRACE_SECONDS`.
 
     Raises:
-        NotSentError: that was not long enough.
+        NotSentError: the answer did not come in time.
     """
     try:
         return asked.result(None if until == inf else left(until) + DESTINATION_GRACE_SECONDS)
     except FutureTimeoutError:
-        if asked.done():  # at this moment, or it was its own
+        if asked.done():  # it ended at this moment, or the function raised the TimeoutError itself
             return asked.result()
-        raise NotSentError("the broker made no destination for the reply in time") from None
+        raise NotSentError("the broker did not create a reply destination in time") from None
 
 
 def reply_strategy(wanted: ReplyStrategy | str | None) -> ReplyStrategy | None:
-    """Return the strategy, which may be given by its name; None for no wish.
+    """Return the strategy, which may be given by its name; None for the default.
 
     Raises:
-        UsageError: there is no such one.
+        UsageError: there is no such strategy.
     """
     if wanted is None or wanted in tuple(ReplyStrategy):
         return None if wanted is None else ReplyStrategy(wanted)
-    raise UsageError(f"replies is {wanted!r}; it is one of {', '.join(ReplyStrategy)}, or None for the usual")
+    raise UsageError(f"replies must be one of {', '.join(ReplyStrategy)}, or None for the default, got {wanted!r}")

@@ -1,8 +1,8 @@
-"""Sending a request again so that a service with a store sees that it is the same one, and does not run it twice.
+"""Sending a request again so that a service with a store recognizes it and does not run it twice.
 
-Each message carries a lock, the hash of a key that only its sender has. When it is sent again it carries the key, which
-nobody else can make up: so an answer that the store has may go to wherever the retry asks for it, as the first reply
-destination may have ended with its connection. Whoever only repeats the lock gets no answer at another place.
+The first message of a request carries a lock: the hash of a key that only its sender has. A retry carries the key
+itself, which nobody else can guess. The stored answer may therefore go to the reply destination of the retry, as the
+first one may have ended with its connection. A message that only repeats the lock gets no answer at another place.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ OF_CONTENT: Final = (names.CONTENT_TYPE, names.CONTENT_ENCODING)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What a request is sent again by; an error that says how it failed has it.
+    """What sending a request again needs; held by the error of the failed try.
 
     Attributes:
         key: opens the lock.
-        request: as it was sent first.
-        message_id: what WS-Addressing calls it; empty without.
+        request: the request as it was first sent.
+        message_id: the WS-Addressing MessageID of the request; empty without WS-Addressing.
     """
 
     key: str = field(repr=False)
@@ -46,17 +46,17 @@ class Retry:
 
 
 class Identity:
-    """What tells one request, over all its tries, from every other.
+    """Identifies one request over all its tries.
 
     Args:
-        retry_of: how the last try failed; None for a first try.
+        retry_of: the error of the last try; None for a first try.
 
     Attributes:
-        first: what the first try was; None for a first try.
-        properties: those by which a service knows it.
+        first: the first try; None if this is the first.
+        properties: the message properties by which a service recognizes the request.
 
     Raises:
-        UsageError: `retry_of` is no such error, or does not know what was sent.
+        UsageError: `retry_of` is not a CallFailedError, or does not hold what was sent.
     """
 
     __slots__ = ("_key", "first", "properties")
@@ -68,12 +68,12 @@ class Identity:
         self.properties = Properties((Property(name, PropertyType.STRING, value),))
 
     def written(self, node: RequestingNode) -> Message:
-        """Return what is sent: what a node has made, in a retry with the very octets that were sent first.
+        """Return the message to send: the one the node made; in a retry, with the octets that were first sent.
 
-        What is not part of the content, such as a signature's time, may be another in the envelope that was given.
+        Only the content of the SOAP body is compared: headers, such as the time of a signature, may differ.
 
         Raises:
-            UsageError: what was given is another request.
+            UsageError: the node's message is another request than the first try.
         """
         message = node.request
         assert message is not None, "it was started"
@@ -90,7 +90,7 @@ class Identity:
         return node.request
 
     def retry(self, node: RequestingNode, message_id: str = "") -> Retry | None:
-        """Return what the request is sent again by; None where nothing of it was ever made."""
+        """Return what sending the request again needs; None if its message was never made."""
         if self.first is not None or node.request is None:
             return self.first
         return Retry(self._key, node.request, message_id)
@@ -98,16 +98,16 @@ class Identity:
 
 def _first_of(error: CallFailedError) -> Retry | None:
     if not isinstance(error, CallFailedError):
-        raise UsageError(f"retry_of must be the CallFailedError of the request that is sent again, got {error!r}")
+        raise UsageError(f"retry_of must be the CallFailedError of the request to send again, got {error!r}")
     if isinstance(error.retry, Retry):
         return error.retry
     if error.outcome is SendOutcome.UNKNOWN:
-        raise UsageError("retry_of is an error that does not know what was sent, so no service could tell it again")
+        raise UsageError("retry_of must hold the request that was sent, so that the service can recognize it")
     return None
 
 
 def _said(message: Message, node: RequestingNode) -> list[bytes]:
-    """Return the content of the SOAP body, but for references to attachments, whose names may be made up."""
+    """Return the content of the SOAP body, without references to attachments, whose ids may be generated anew."""
     envelope = Reading(message, node.endpoint.profile, node.endpoint.limits).envelope
     if envelope is None:
         return []
@@ -122,27 +122,27 @@ def lock_of(key: str) -> str:
 
 
 def identity_in(message: Message) -> str | None:
-    """Return what a message says that tells its request from every other, over all tries; None if it says nothing."""
+    """Return the lock that identifies a message's request over all its tries; None if the message has none."""
     key = message.properties.text(KEY_PROPERTY)
     return message.properties.text(LOCK_PROPERTY) if key is None else lock_of(key)
 
 
 def is_opened(message: Message) -> bool:
-    """Say whether a message is sent again, by who has the key."""
+    """Say whether a message is a retry: it carries the key."""
     return message.properties.text(KEY_PROPERTY) is not None
 
 
 def is_locked(message: Message) -> bool:
-    """Say whether a message is a first try of one of our clients, or a copy of one."""
+    """Say whether a message is a first try of a soapjms client, or a copy of one."""
     return message.properties.text(LOCK_PROPERTY) is not None and not is_opened(message)
 
 
 def may_have(answer: Message, request: Message, first: Message) -> bool:
-    """Say whether an answer that a store had may go where a request asks for it.
+    """Say whether a stored answer may be sent to the reply destination of a request.
 
     Args:
-        answer: as it would be sent now.
-        request: what asks for it.
-        first: the answer as it was stored, with where it went.
+        answer: the answer as it would be sent now.
+        request: the request that asks for it.
+        first: the answer as it was stored, with its first destination.
     """
     return is_opened(request) or first.destination is None or str(first.destination) == str(answer.destination)

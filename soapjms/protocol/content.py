@@ -1,8 +1,8 @@
-"""What the octets of a body are: content type, character encoding, content encoding.
+"""The content type, character encoding and content encoding of a body.
 
-Pure functions on octets and strings; no XML tree, no SOAP. The names of character encodings are a closed table, so
-that a peer's label chooses nothing else. Python would look for an unknown label as a module on disk, knows codecs
-that are no charsets, and misses many names of the IANA registry; so its own look-up never sees a label.
+Pure functions on octets and strings; no XML tree, no SOAP. The names of character encodings are a closed table, so that
+a peer's label cannot choose anything else. Python's own look-up is never used for a label, as it searches for unknown
+labels as modules on disk, knows codecs that are not charsets, and lacks many names of the IANA registry.
 
 Spec: SOAP/JMS 2.2.3 contentType; REC 2.2.3 contentEncoding; RFC 2045 5.1; XML 1.0 appendix F; RFC 1952; IANA
 character sets; RFC 2978; UTS #22 1.4 (matching of aliases).
@@ -90,13 +90,13 @@ hz              hzgb2312
 big5            big5
 big5hkscs       big5hkscs
 """
-"""A codec of Python, and the names that mean it, as `_squeezed` leaves them; each also with `cs` before it.
+"""A codec of Python, and its names in the form that `_squeezed` returns; each name may also have the prefix `cs`.
 
-UTF-7 is left out: it hides markup from whoever looks at octets.
+UTF-7 is not included, as it hides markup in the octets.
 """
 
 CODECS: Final = frozenset(row.split()[0] for row in _ROWS.splitlines())
-"""Every codec that a label can choose. Python loads one from its own library when it is first used."""
+"""Every codec that a label can choose. Python loads a codec from its own library at the first use."""
 
 _EBCDIC_PAGES: Final = (
     "037 273 274 275 277 278 280 281 284 285 290 297 420 423 424 500 870 871 880 905 918 924 1026 1047 "
@@ -109,11 +109,11 @@ _MAX_LABEL_CHARACTERS: Final = 60
 
 
 def _names() -> dict[str, str]:
-    """Return what each squeezed name means: a codec, or a code page of EBCDIC."""
+    """Return the codec, or the code page of EBCDIC, for each squeezed name."""
     names: dict[str, str] = {}
     for row in _ROWS.splitlines():
         codec, *aliases = row.split()
-        names[codec] = codec  # found without squeezing: nearly every label is utf-8
+        names[codec] = codec  # found without squeezing, as nearly every label is utf-8
         names.update((prefix + alias, codec) for alias in aliases for prefix in ("", "cs"))
     for page in _EBCDIC_PAGES:
         for width in (3, 5):
@@ -125,17 +125,17 @@ _NAMES: Final[Mapping[str, str]] = _names()
 
 
 def _squeezed(label: str) -> str:
-    """Return a label in lower case without punctuation: how aliases are compared."""
+    """Return a label in lower case without punctuation, as aliases are compared."""
     return label[:_MAX_LABEL_CHARACTERS].lower().translate(_PUNCTUATION)
 
 
 def encoding_name(label: str) -> str:
-    """Return one name for all the aliases of an encoding; an unknown label only in lower case."""
+    """Return the same name for all aliases of an encoding; an unknown label is returned in lower case."""
     return _meant(label) or label.lower()
 
 
 def _meant(label: str) -> str | None:
-    """Return the codec or the code page of EBCDIC that a label means, None if it is unknown."""
+    """Return the codec or the code page of EBCDIC that a label means; None if it is unknown."""
     return _NAMES.get(label.lower()) or _NAMES.get(_squeezed(label))
 
 
@@ -161,7 +161,7 @@ def decode(octets: bytes, label: str) -> str:
     """Decode octets in the encoding that a charset or an XML declaration names.
 
     Raises:
-        ValueError: there is no such encoding, it is EBCDIC, which is refused, or the octets are not in it.
+        ValueError: the encoding is unknown, or is EBCDIC, which is refused, or the octets are not valid in it.
     """
     name = _meant(label)
     if name is not None and not name.startswith(_EBCDIC):
@@ -180,11 +180,11 @@ class ContentType:
     """A media type with its parameters, read by the rules of MIME.
 
     Attributes:
-        media_type: `type/subtype` in lower case; empty where there is none.
-        parameters: by name in lower case; values as they are, without quotes.
-        problem: what breaks the syntax, None if nothing does.
-        repeats: a parameter stands there more than once.
-        has_gap: there is a semicolon without a parameter after it.
+        media_type: `type/subtype` in lower case; empty if there is none.
+        parameters: values by parameter name in lower case; values as they are, without quotes.
+        problem: the syntax error, or None.
+        repeats: True if a parameter occurs more than once.
+        has_gap: True if there is a semicolon without a parameter after it.
     """
 
     media_type: str
@@ -195,7 +195,7 @@ class ContentType:
 
     @property
     def charset(self) -> str | None:
-        """The charset parameter, None if absent."""
+        """The charset parameter; None if absent."""
         return self.parameters.get("charset")
 
 
@@ -241,11 +241,11 @@ def parse_content_type(text: str) -> ContentType:
 
 
 def _without_comments(text: str) -> tuple[str, str | None]:
-    """Put a space for each comment, which may hold others; say what is wrong if one has no end."""
+    """Replace each comment, which may hold others, with a space; return an error too if a comment has no end."""
     kept: list[str] = []
     depth = position = 0
     while position < len(text):
-        if depth and text[position] == '"':  # a quote means nothing in a comment
+        if depth and text[position] == '"':  # a quote has no meaning in a comment
             position += 1
             continue
         piece = _COMMENT_PIECE.match(text, position)
@@ -266,16 +266,16 @@ def _without_comments(text: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What the octets of an XML document say of its encoding.
+    """The encoding of an XML document, as its octets show it.
 
     Attributes:
         family: by byte order mark or first octets: `utf-8`, `utf-16`, `utf-32`, `ebcdic`, `ucs-4` for 32 bits in an
-            order that nothing reads, or `ascii` for any encoding that agrees with ASCII on the declaration.
-        codec: the one member of the family that the first octets tell: with its byte order, of EBCDIC the code page
-            that the declaration can be read in.
-        marked: there is a byte order mark.
-        declared: the name in the XML declaration, None if it has none.
-        cut: there is a declaration, but its end is further off than anybody writes it.
+            unusual order, or `ascii` for any encoding that agrees with ASCII on the declaration.
+        codec: the member of the family that the first octets show: with its byte order, or for EBCDIC a code page in
+            which the declaration can be read.
+        marked: True if there is a byte order mark.
+        declared: the name in the XML declaration, or None.
+        cut: True if the declaration does not end within the first `_MAX_DECLARATION_CHARACTERS` characters.
     """
 
     family: str
@@ -286,7 +286,7 @@ class Encoding:
 
     @property
     def is_unicode(self) -> bool:
-        """The first octets alone tell how to decode the document."""
+        """True if the first octets alone show how to decode the document."""
         return self.family in ("utf-8", "utf-16", "utf-32")
 
 
@@ -322,13 +322,13 @@ _MAX_DECLARATION_CHARACTERS: Final = 1024
 
 
 _PLAIN: Final = re.compile(rb"<(?![?\x00])")
-"""How nearly every document begins: without byte order mark and declaration, in an encoding that agrees with ASCII."""
+"""The start of nearly every document: no byte order mark, no declaration, an encoding that agrees with ASCII."""
 
 _UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
 
 
 def detect_encoding(octets: bytes) -> Encoding:
-    """Tell the encoding of an XML document from its first octets, as XML 1.0 appendix F does. Protocol-2014."""
+    """Detect the encoding of an XML document by its first octets, as in XML 1.0 appendix F. Protocol-2014."""
     if _PLAIN.match(octets):
         return _UNDECLARED
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
@@ -346,13 +346,13 @@ def _encoding(family: str, codec: str, marked: bool, octets: bytes) -> Encoding:
 
 
 def declared_encoding(text: str) -> str | None:
-    """Return the encoding that an XML declaration names, None if it names none."""
+    """Return the encoding that an XML declaration names, or None."""
     found = _DECLARATION.match(text[:_MAX_DECLARATION_CHARACTERS])
     return found[1] if found else None
 
 
 def contradiction(seen: Encoding) -> str | None:
-    """Say why byte order mark or first octets and the XML declaration disagree, None if they do not.
+    """Say why byte order mark or first octets and the XML declaration disagree; None if they agree.
 
     Spec: XML 1.0 4.3.3 (a fatal error), appendix F.
     """
@@ -373,11 +373,11 @@ def contradiction(seen: Encoding) -> str | None:
 
 
 def document_encoding(octets: bytes, charset: str | None = None) -> str:
-    """Return the label to decode an XML document by: as its octets tell, else its declaration, else the charset.
+    """Return the label to decode an XML document by: as its octets show, else its declaration, else the charset.
 
     Args:
         octets: the document.
-        charset: used where the document is silent; None for UTF-8.
+        charset: the encoding if the document does not show it; None for UTF-8.
 
     Raises:
         ValueError: the document contradicts itself, or is in EBCDIC or another encoding that is refused.
@@ -399,10 +399,10 @@ def document_encoding(octets: bytes, charset: str | None = None) -> str:
 
 
 def charset_disagreement(charset: str, octets: bytes) -> str | None:
-    """Say why a charset parameter and the document's octets disagree, None if they do not.
+    """Say why a charset parameter and the document's octets disagree; None if they agree.
 
-    The byte order mark counts most, then the XML declaration. A document that declares nothing may be in any charset
-    that it decodes in and that fits its first octets.
+    The byte order mark takes precedence over the XML declaration. A document without a declaration may be in any
+    charset that fits its first octets and in which it can be decoded.
 
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
@@ -448,17 +448,17 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
 # Content encoding
 
 ANY_RATIO: Final = MIB
-"""Octets that a body may grow to whatever its ratio: of a small one it says nothing."""
+"""Octets up to which a body may grow by any ratio, as the ratio of a small body means nothing."""
 
 _INFLATE_OCTETS: Final = 16 * 1024
 
 
 def gunzip(octets: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Decompress a gzip body, of one member or several. It never grows beyond what is allowed.
+    """Decompress a gzip body of one or more members, without ever exceeding the limits.
 
     Raises:
-        LimitExceededError: it would grow too big, or has too many members.
-        ValueError: it is no gzip, is cut short, or has something else after its end.
+        LimitExceededError: the body would grow too big, or has too many members.
+        ValueError: the body is not gzip, is cut short, or is followed by other octets.
 
     Spec: RFC 1952 2.2; REC 2.2.3 contentEncoding.
     """
@@ -482,7 +482,7 @@ def gunzip(octets: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> bytes
 
 
 def _inflate(machine: zlib._Decompress, octets: memoryview, most: int, member: int) -> bytes:
-    """Decompress some octets; one more than `most` come back where there are more."""
+    """Decompress some octets; return one more than `most` if there are more."""
     try:
         return machine.decompress(octets, most + 1)
     except zlib.error as error:

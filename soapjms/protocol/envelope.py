@@ -1,7 +1,7 @@
-"""The SOAP envelope: parsing what may be hostile, telling the SOAP version, reading and building faults.
+"""The SOAP envelope: parsing hostile documents, detecting the SOAP version, reading and building faults.
 
-Header blocks that must be understood are here too: which of them a SOAP node is asked to process, and the fault
-where it cannot.
+Header blocks that must be understood are here too: which blocks a SOAP node is asked to process, and the fault if it
+cannot.
 
 Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.2.2, 4.2.3, 4.4, 4.4.1; SOAP 1.2 Part 1 2.2 to 2.6, 5.2.2, 5.2.3, 5.4, 5.4.8.
 """
@@ -23,7 +23,7 @@ from soapjms.protocol.text import named, shown
 
 
 class Envelope(NamedTuple):
-    """A SOAP envelope that was parsed: version, root, header and body elements."""
+    """A parsed SOAP envelope: its version, and its root, header and body elements."""
 
     version: SoapVersion
     root: etree._Element
@@ -37,18 +37,18 @@ class Envelope(NamedTuple):
 
 
 class UnknownVersionError(ValueError):
-    """The envelope of a SOAP that is neither 1.1 nor 1.2."""
+    """The envelope is of a SOAP version that is neither 1.1 nor 1.2."""
 
 
 def as_envelope(root: etree._Element) -> Envelope:
-    """Take an XML document for a SOAP envelope: a Header or none, then one Body, of the version of the envelope.
+    """Read an XML document as a SOAP envelope: an optional Header, then one Body, in the version of the envelope.
 
-    Another Header or Body is refused, of either version, wherever it stands: others might read that one. So are other
-    elements before the Body; behind it, where SOAP 1.1 lets them be, they are left alone.
+    A further Header or Body of either version is refused anywhere, as another node might read that one. Other elements
+    before the Body are refused too; after it, where SOAP 1.1 allows them, they are ignored.
 
     Raises:
-        UnknownVersionError: its root is an Envelope of another namespace.
-        ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has not what that has.
+        UnknownVersionError: the root is an Envelope of another namespace.
+        ValueError: the root is not an Envelope of SOAP 1.1 or 1.2, or its children are not as they must be.
 
     Spec: SOAP 1.1 4; SOAP 1.2 Part 1 5.1.
     """
@@ -82,13 +82,13 @@ _PARTS: Final = frozenset(tag for _, *tags in _TAGS.values() for tag in tags)
 
 
 def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAULT_LIMITS) -> tuple[Envelope, bytes]:
-    """Take what a caller wants to send for an envelope, and return it parsed and as octets in UTF-8 or as declared.
+    """Read the envelope that a caller wants to send; return it parsed, and as octets in UTF-8 or as declared.
 
     White space before the envelope is dropped: the first octet of a body starts the XML document (Protocol-2030). The
-    limits hold for what has to be parsed; an element is taken as it is.
+    limits apply to octets and text; an element is taken as it is.
 
     Raises:
-        InvalidEnvelopeError: it is none.
+        InvalidEnvelopeError: `envelope` is not a SOAP envelope.
     """
     try:
         if isinstance(envelope, bytes):
@@ -97,19 +97,19 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
             root = xml.parse(envelope, None, limits)
             return as_envelope(root), serialize(root)
         if not isinstance(envelope, etree._Element):
-            raise ValueError(f"it is of type {type(envelope).__name__}; accepted are bytes, str, or an lxml element")
+            raise ValueError(f"it must be bytes, str or an lxml element, got {type(envelope).__name__}")
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:
-        raise InvalidEnvelopeError(f"what was to be sent is no SOAP envelope: {error}") from None
+        raise InvalidEnvelopeError(f"the content to send is not a SOAP envelope: {error}") from None
 
 
 def serialize(root: etree._Element) -> bytes:
-    """Write an element as UTF-8, without XML declaration and without the text that follows it in its own document."""
+    """Write an element as UTF-8, without an XML declaration and without the text that follows it in its document."""
     return etree.tostring(root, encoding="utf-8", xml_declaration=False, with_tail=False)
 
 
 def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:
-    """Put an element into the body of a new envelope; None makes an empty body."""
+    """Return a new envelope with an element in its body; None makes an empty body."""
     space = version.namespace
     root = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space})
     body = etree.SubElement(root, f"{{{space}}}Body")
@@ -122,7 +122,7 @@ def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element
 
 
 class Blame(StrEnum):
-    """Whose mistake a fault says it is: the fault codes that both SOAP versions have."""
+    """The fault codes that both SOAP versions have, which say whose mistake it is."""
 
     SENDER = "Sender"
     RECEIVER = "Receiver"
@@ -143,12 +143,12 @@ class Fault:
     """A SOAP fault that was read.
 
     Attributes:
-        version: of the envelope.
-        code: the fault code as a name in Clark notation (`{namespace}local`), or as it stands if no prefix resolves.
+        version: the version of the envelope.
+        code: the fault code as a name in Clark notation (`{namespace}local`), or as it is if no prefix resolves.
         reason: the text for people.
-        subcode: the local name of the subcode in one of the binding's namespaces, None if the fault is another.
-        namespace: the binding's namespace that the subcode is in.
-        shape: where the subcode stood.
+        subcode: the local name of the subcode in one of the binding's namespaces; None for any other fault.
+        namespace: the namespace of the subcode.
+        shape: where the subcode was.
         element: the Fault element.
     """
 
@@ -161,7 +161,7 @@ class Fault:
     shape: FaultShape | None = None
 
     def as_error(self) -> SoapFaultError:
-        """Make the exception for a caller who wants the fault raised."""
+        """Make the exception for this fault."""
         local = self.code.rpartition("}")[2].rpartition(":")[2]
         sender = self.subcode is not None or local.startswith(("Sender", "Client"))
         return SoapFaultError(
@@ -175,7 +175,7 @@ class Fault:
 
     @property
     def subcodes(self) -> tuple[str, ...]:
-        """The Subcodes of SOAP 1.2 in Clark notation, but for the binding's; in SOAP 1.1 a code that is not SOAP's."""
+        """The Subcodes of SOAP 1.2, or a SOAP 1.1 code that is not SOAP's, in Clark notation; without the binding's."""
         if self.subcode is not None:
             return ()
         if self.version is SoapVersion.SOAP_11:
@@ -187,13 +187,13 @@ class Fault:
 
     @property
     def detail(self) -> etree._Element | None:
-        """The detail element (`detail` in SOAP 1.1, `Detail` in SOAP 1.2), None if there is none."""
+        """The detail element (`detail` in SOAP 1.1, `Detail` in SOAP 1.2), or None."""
         name = "detail" if self.version is SoapVersion.SOAP_11 else f"{{{self.version.namespace}}}Detail"
         return self.element.find(name)
 
 
 def read_fault(envelope: Envelope) -> Fault | None:
-    """Read the fault of an envelope, None if it holds none. Both SOAP 1.1 shapes and both namespaces are read.
+    """Read the fault of an envelope; None if it holds none. Both SOAP 1.1 shapes and both namespaces are read.
 
     Spec: SOAP/JMS 2.8.
     """
@@ -260,14 +260,14 @@ def build_fault(
     """Build an envelope with a fault.
 
     Args:
-        version: of the envelope.
-        reason: text for people; characters that XML cannot hold are replaced.
-        profile: whose namespace and SOAP 1.1 shape a subcode has.
+        version: the version of the envelope.
+        reason: the text for people; characters that XML cannot hold are replaced.
+        profile: the profile whose namespace and SOAP 1.1 shape the subcode has.
         subcode: one of the binding's subcodes.
-        blame: the fault code; every subcode goes with SENDER. With VERSION_MISMATCH a SOAP 1.2 envelope says in its
-            header which versions are understood.
+        blame: the fault code; every subcode goes with SENDER. With VERSION_MISMATCH, the header of a SOAP 1.2 envelope
+            lists the versions that are understood.
         detail: application detail, put into the detail element.
-        subcodes: names in Clark notation in the place of `subcode`; see `SoapFaultError`.
+        subcodes: names in Clark notation in place of `subcode`; see `SoapFaultError`.
 
     Spec: SOAP/JMS 2.8.
     """
@@ -299,8 +299,8 @@ def build_fault(
 def _naming(tag: str, name: str, profile: Profile) -> etree._Element:
     """Make an element with a qualified name as its text.
 
-    The element itself declares the prefix: CXF reads a SOAP 1.2 fault apart from its envelope, and knows no prefix that
-    is declared further out.
+    The element itself declares the prefix, as CXF reads a SOAP 1.2 fault apart from its envelope and does not know
+    prefixes declared on outer elements.
     """
     space, local = _split(name)
     prefix = "soapjms" if space == profile.namespace else "sub"
@@ -310,7 +310,7 @@ def _naming(tag: str, name: str, profile: Profile) -> etree._Element:
 
 
 def _add_upgrade(header: etree._Element, env: str) -> None:
-    """Name the envelopes that are understood. Spec: SOAP 1.2 Part 1 5.4.7."""
+    """List the envelopes that are understood. Spec: SOAP 1.2 Part 1 5.4.7."""
     upgrade = etree.SubElement(header, f"{env}Upgrade")
     for known in reversed(SoapVersion):
         supported = etree.SubElement(upgrade, f"{env}SupportedEnvelope", nsmap={"known": known.namespace})
@@ -340,7 +340,7 @@ def _fill_soap11(fault: etree._Element, reason: str, blame: Blame, detail: etree
 
 
 def header_of(root: etree._Element) -> etree._Element:
-    """Return the Header of an envelope, which gets one if it has none."""
+    """Return the Header of an envelope; add one if there is none."""
     name = etree.QName(etree.QName(root).namespace, "Header").text
     header = root.find(name)
     if header is None:
@@ -350,18 +350,18 @@ def header_of(root: etree._Element) -> etree._Element:
 
 
 TRUE: Final = frozenset({"1", "true"})
-"""What mustUnderstand says yes with; SOAP 1.1 has only the first, and whoever writes the other there means it too."""
+"""The values of mustUnderstand that mean yes; SOAP 1.1 has only the first, but the other is accepted there too."""
 
 MAX_NAMED_BLOCKS: Final = 20
-"""Blocks that a fault names: a message may have a hundred thousand."""
+"""Most blocks that a fault names, as a message may have a hundred thousand."""
 
 
 class _Words(NamedTuple):
-    """How one SOAP version says whom a block is for.
+    """How one SOAP version states the node that a block is for.
 
     Attributes:
-        role: the attribute that says it.
-        ours: its values that mean any node that processes the body, none or an empty one included.
+        role: the attribute that states it.
+        ours: its values that mean the node that processes the body, with "" for an absent or empty attribute.
     """
 
     role: str
@@ -380,12 +380,12 @@ _WORDS: Final[Mapping[SoapVersion, _Words]] = {
 def not_understood(
     envelope: Envelope, understands: Collection[str], roles: Collection[str] = ()
 ) -> list[etree._Element]:
-    """List the header blocks that must be understood by this node, and are not.
+    """List the header blocks that this node must understand and does not.
 
     Args:
-        envelope: the request's.
+        envelope: the envelope of the request.
         understands: names of blocks; see `is_among`.
-        roles: what this node acts as beside the ultimate receiver; URIs of roles, in SOAP 1.1 called actors.
+        roles: URIs of the roles of this node beside the ultimate receiver; SOAP 1.1 calls them actors.
 
     Spec: SOAP 1.1 4.2.3; SOAP 1.2 Part 1 2.4, 2.6.
     """
@@ -402,12 +402,12 @@ def not_understood(
 
 
 def is_among(block: etree._Element, names: Collection[str]) -> bool:
-    """Say whether a header block is among names in Clark notation, of which `{namespace}*` is any of a namespace."""
+    """Say whether a header block is among names in Clark notation; `{namespace}*` is any name of a namespace."""
     return block.tag in names or f"{{{etree.QName(block).namespace or ''}}}*" in names
 
 
 def blocks_for(envelope: Envelope, name: str, roles: Collection[str] = ()) -> list[etree._Element]:
-    """List the header blocks of a name that are for this node; see `not_understood`."""
+    """List the header blocks with a name that are for this node; see `not_understood`."""
     if envelope.header is None:
         return []
     return [each for each in envelope.header.iterchildren(name) if _is_ours(each, envelope.version, roles)]
@@ -420,9 +420,9 @@ def _is_ours(block: etree._Element, version: SoapVersion, roles: Collection[str]
 
 
 def must_understand_fault(version: SoapVersion, blocks: Sequence[etree._Element]) -> etree._Element:
-    """Build the envelope with the fault for blocks that are not understood; one of SOAP 1.2 names each in its header.
+    """Build the envelope with the fault for blocks that are not understood; SOAP 1.2 also names each in a header block.
 
-    At most 20 are named.
+    At most `MAX_NAMED_BLOCKS` are named.
 
     Spec: SOAP 1.1 4.4.1; SOAP 1.2 Part 1 5.4.8.
     """

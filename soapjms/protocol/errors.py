@@ -1,6 +1,6 @@
 """The exceptions of soapjms: the caller's mistakes, and outcomes that a caller asked to have raised.
 
-What the peer did wrong is an event or a finding, never one of these out of a node.
+A node reports the peer's mistakes as events or findings; it never raises one of these for them.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ from typing import Any, Final
 
 
 class SoapJmsError(Exception):
-    """Root of everything that soapjms raises of its own."""
+    """Base class of all exceptions that soapjms defines."""
 
 
 class UsageError(SoapJmsError, ValueError):
-    """The caller gave something that the specification or the API does not allow; the message says what would be."""
+    """The caller gave a value that the specification or the API does not allow; the message says what is allowed."""
 
 
 class InvalidUriError(UsageError):
-    """A string that is no `jms:` URI in the mode asked for."""
+    """The string is not a `jms:` URI in the requested mode."""
 
 
 class InvalidPropertyError(UsageError):
-    """A binding property with a value that its type does not allow; the message names property, value, place, rule."""
+    """The type of a binding property does not allow its value; the message names property, value, place and rule."""
 
 
 class InvalidWsdlError(UsageError):
-    """A WSDL that cannot be read, or a port of one that cannot be used; the message says file, line, rule, remedy."""
+    """A WSDL cannot be read, or its port cannot be used; the message names file, line, rule and remedy."""
 
 
 class InvalidEnvelopeError(UsageError):
-    """What was to be sent is no SOAP envelope."""
+    """The content to send is not a SOAP envelope."""
 
 
 class InvalidAttachmentError(SoapJmsError, ValueError):
-    """An attachment that cannot be decoded, or a reference that leads to none: found when somebody looks."""
+    """An attachment cannot be decoded, or a reference leads to none; raised when the attachment is accessed."""
 
 
 class InvalidRecordError(SoapJmsError, ValueError):
-    """A line or row that is no capture record; the message says which member, what was seen, what is accepted."""
+    """A line or row is not a capture record; the message names the member, its value and what is accepted."""
 
 
 class LocalProtocolError(SoapJmsError):
-    """A node was asked for a step that its state does not allow: a mistake in the program that drives it."""
+    """The state of a node does not allow the requested step: a mistake in the program that drives the node."""
 
 
 class StoreError(SoapJmsError):
-    """The store of requests cannot be opened, read or written; the message says which file, and why."""
+    """The store of requests cannot be opened, read or written; the message names the file and the reason."""
 
 
 class OvertakenError(StoreError):
-    """A request was given to somebody else meanwhile, as who worked on it showed no sign of life."""
+    """Another process took a request over, as the one that ran it showed no sign of life."""
 
 
 class PingFailedError(SoapJmsError):
@@ -62,8 +62,8 @@ class PingFailedError(SoapJmsError):
 class SendOutcome(StrEnum):
     """What became of a request or one-way message whose call failed.
 
-    NOT_SENT: nothing of it left this program. REFUSED: the broker said that it does not take it. In both cases no
-    service will ever see it. UNKNOWN: a service may have carried it out, or may still do so.
+    NOT_SENT: it did not leave this program. REFUSED: the broker refused it. In both cases no service will ever see it.
+    UNKNOWN: a service may have carried it out, or may still do so.
     """
 
     NOT_SENT = "not sent"
@@ -76,8 +76,8 @@ class CallFailedError(SoapJmsError):
 
     Attributes:
         reason: the failure reason of the specification.
-        outcome: what became of what was to be sent.
-        retry: what `retry_of=` needs to send it again; None where that is not known.
+        outcome: what became of the message.
+        retry: what `retry_of=` needs to send the message again, or None.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CallFailedError(SoapJmsError):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known what became of it: no service has it, or ever will."""
+        """True if the outcome is known: no service has the message, or ever will."""
         return self.outcome is not SendOutcome.UNKNOWN
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
@@ -102,7 +102,7 @@ class CallTimeoutError(CallFailedError, TimeoutError):
 
 
 BLAMES: Final = ("Sender", "Receiver", "MustUnderstand", "VersionMismatch", "Client", "Server")
-"""Whose mistake a fault may say it is: the words of SOAP 1.2, and the two that SOAP 1.1 has for the first two."""
+"""The fault codes of SOAP 1.2 that say whose mistake it is, and the two that SOAP 1.1 has for the first two."""
 
 
 _NAME: Final = re.compile(r"\{[^{}]+\}[^\W\d][\w.-]*")
@@ -110,7 +110,7 @@ _NAME: Final = re.compile(r"\{[^{}]+\}[^\W\d][\w.-]*")
 
 
 def is_name(text: str) -> bool:
-    """Say whether it is a qualified name in Clark notation, with a namespace."""
+    """Say whether a text is a qualified name in Clark notation, with a namespace."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -118,18 +118,18 @@ class SoapFaultError(SoapJmsError):
     """A SOAP fault: raised for a response that holds one, and raised or returned by a service to answer with one.
 
     Args:
-        reason: text for people; of anything else, such as an exception, its text.
+        reason: the text for people; any other object, such as an exception, is converted to its text.
         blame: whose mistake it was: `Sender` or `Receiver`, or another of `BLAMES`.
-        detail: an element with application detail, if there is any.
-        subcodes: names in Clark notation that say more than `blame`, from the general to the special: the Subcodes of
-            SOAP 1.2; in SOAP 1.1, which has one code, the last of them.
+        detail: an element with application detail, or None.
+        subcodes: names in Clark notation that refine `blame`, from the general to the specific: the Subcodes of SOAP
+            1.2; SOAP 1.1, which has one code, gets the last of them.
 
     Attributes:
-        subcode: the subcode of the binding in a fault that was received, None if it had none.
-        code: the fault code of a fault that was received, in Clark notation.
+        subcode: the subcode of the binding in a received fault, or None.
+        code: the fault code of a received fault, in Clark notation.
 
     Raises:
-        UsageError: `blame` is another word, or a subcode has no namespace.
+        UsageError: `blame` is not one of `BLAMES`, or a subcode has no namespace.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class SoapFaultError(SoapJmsError):
         self.subcodes = tuple(subcodes)
         for each in self.subcodes:
             if not isinstance(each, str) or not is_name(each):
-                raise UsageError(f"a subcode is {each!r}; write it {{namespace}}local")
+                raise UsageError(f"a subcode must be written {{namespace}}local, got {each!r}")
         if blame not in BLAMES:
-            raise UsageError(f"blame is {blame!r}; it is one of: {', '.join(BLAMES)}")
+            raise UsageError(f"blame must be one of {', '.join(BLAMES)}, got {blame!r}")
         self.reason = "no reason given" if reason is None else str(reason)
         super().__init__(self.reason)
         self.blame = blame

@@ -1,7 +1,7 @@
-"""How much of a message a node reads: one frozen object, and the refusal that each limit has.
+"""The limits for reading a message: one frozen object, and the refusal for each limit.
 
-At a limit a message passes, one more is refused. What is counted here are octets, before a parser sees them; depth is
-counted by `soapjms.protocol.xml`, parts and their headers by `soapjms.protocol.attachments`.
+A message at a limit passes; one above it is refused. This file counts octets, before a parser sees them;
+`soapjms.protocol.xml` counts depth, and `soapjms.protocol.attachments` counts parts and their headers.
 
 Spec: none; SOAP/JMS leaves limits to the implementation.
 """
@@ -20,15 +20,15 @@ from soapjms.protocol.errors import UsageError
 
 MIB: Final = 1024 * 1024
 MAX_XML_DEPTH: Final = 2000
-"""Levels of elements that the parser can be trusted with; libxml2 itself ends at 2048."""
+"""Levels of elements that the parser safely handles; the limit of libxml2 itself is 2048."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a node takes from its peer.
+    """The limits of what a node accepts from its peer.
 
     Attributes:
-        size: octets of the body of a BytesMessage, characters of that of a TextMessage.
+        size: octets of the body of a BytesMessage, characters of the body of a TextMessage.
         depth: levels of elements, the root being the first; at most 2000.
         elements: elements, comments, processing instructions and CDATA sections together.
         attributes: attributes and namespace declarations of one element.
@@ -37,14 +37,14 @@ class Limits:
         parts: parts of a multipart body, the SOAP part included.
         part_headers: header fields of one part.
         header_octets: octets of all header fields of one part.
-        unpacked: octets that a body may have once its content encoding is undone, or that `xop:Include` elements may
-            bring in together.
-        ratio: how many times its size a body may have once its content encoding is undone, and `xop:Include` elements
-            may bring in together; up to a mebibyte any.
+        unpacked: octets of a body after its content encoding is undone, or of all content that `xop:Include` elements
+            refer to.
+        ratio: factor by which a body may grow when its content encoding is undone, or when `xop:Include` elements are
+            replaced; does not apply up to one mebibyte.
         members: gzip members of one body.
 
     Raises:
-        UsageError: a limit is no positive integer, or `depth` is beyond 2000.
+        UsageError: a limit is not a positive integer, or `depth` is above 2000.
     """
 
     size: int = MAX_MESSAGE_OCTETS
@@ -64,39 +64,39 @@ class Limits:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"the limit {each.name} is {value!r}; it is a positive integer")
+                raise UsageError(f"the limit {each.name} must be a positive integer, got {value!r}")
         if self.depth > MAX_XML_DEPTH:
-            raise UsageError(f"the limit depth is {self.depth}; it is at most {MAX_XML_DEPTH}")
+            raise UsageError(f"the limit depth must be at most {MAX_XML_DEPTH}, got {self.depth}")
 
     def excess(self, limit: str, what: str) -> LimitExceededError:
-        """Make the refusal of something that goes beyond a limit.
+        """Make the error for a message that exceeds a limit.
 
         Args:
-            limit: its name here.
-            what: has more than it allows, and of what; for people.
+            limit: the name of the limit, as an attribute of this class.
+            what: the start of the error text: which thing has too many or too much of what.
         """
         allowed: int = getattr(self, limit)
         return LimitExceededError(Excess(limit, allowed, f"{what}; the limit {limit} is {allowed}"))
 
     @cached_property
     def harmless(self) -> int:
-        """Octets that an XML document may have without any chance to go beyond a limit on markup."""
+        """Octets up to which an XML document cannot exceed any limit on markup."""
         return min(7 * self.depth + 3, 4 * self.elements + 6, 5 * self.attributes + 8, self.name + 3, self.text + 7)
 
     @cached_property
     def short(self) -> int:
-        """Octets that a tag with the text after it may have without any chance to go beyond a limit."""
+        """Octets up to which a tag with the text after it cannot exceed any limit."""
         return min(5 * self.attributes, self.name, self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """Something that went beyond a limit.
+    """A limit that was exceeded.
 
     Attributes:
-        limit: the limit's name in `Limits`.
-        allowed: its value.
-        text: for people.
+        limit: the name of the limit in `Limits`.
+        allowed: the value of the limit.
+        text: the description for people.
     """
 
     limit: str
@@ -105,7 +105,7 @@ class Excess:
 
 
 class LimitExceededError(ValueError):
-    """Something that arrived goes beyond a limit. A node turns it into a refusal."""
+    """A received message exceeds a limit. A node turns this error into a refusal."""
 
     def __init__(self, excess: Excess) -> None:
         super().__init__(excess.text)
@@ -122,21 +122,21 @@ DEFAULT_LIMITS: Final = Limits()
 _ASIDE: Final = re.compile(rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)", re.DOTALL)
 _TAG: Final = re.compile(rb"""(/?)([^\s<>/="']*+)((?:[^<>"']++|"[^"]*+"|'[^']*+')*+)>?""")
 _ATTRIBUTE: Final = re.compile(rb"""(?<![^\s=/"'])([^\s=/"']++)\s*+=\s*+("[^"]*+"|'[^']*+')""")
-"""The name begins where one can, so that each octet is looked at once."""
+"""A match starts only where a name can start, so that each octet is read once."""
 
 
 def check_markup(octets: bytes, limits: Limits) -> None:
     """Refuse an XML document with too many elements or attributes, or too long names or text, before it is parsed.
 
-    Only the tags and texts that are long are looked at. A document of up to `limits.harmless` octets breaks no limit.
-    Of what is not well-formed the parser tells.
+    Only long tags and texts are examined. A document of up to `limits.harmless` octets exceeds no limit. Markup that is
+    not well-formed is left to the parser.
 
     Args:
         octets: the document, in an encoding that agrees with ASCII on markup.
-        limits: what is allowed.
+        limits: the limits.
 
     Raises:
-        LimitExceededError: a limit on markup is broken.
+        LimitExceededError: the document exceeds a limit on markup.
     """
     tags = octets
     if len(octets) > 4 * limits.elements:
@@ -152,7 +152,7 @@ def check_markup(octets: bytes, limits: Limits) -> None:
 
 
 def _check_elements(octets: bytes, limits: Limits) -> bytes:
-    """Count the elements; return the document, without what is no element if it had to be taken out for that."""
+    """Check the number of elements; return the document, without comments and the like if they had to be removed."""
     declared = octets.startswith((b"<?xml ", b"\xef\xbb\xbf<?xml "))
     if octets.count(b"<") - octets.count(b"</") - declared <= limits.elements:
         return octets
@@ -163,7 +163,7 @@ def _check_elements(octets: bytes, limits: Limits) -> bytes:
 
 
 def _has_long_piece(octets: bytes, short: int) -> bool:
-    """Say whether a tag with the text after it is longer than `short`: looks at a few octets of each so many."""
+    """Say whether a tag with the text after it is longer than `short`; most octets are skipped."""
     start = 0
     while len(octets) - start > short:
         found = octets.rfind(b"<", start, start + short + 1)
@@ -176,7 +176,7 @@ def _has_long_piece(octets: bytes, short: int) -> bool:
 def _check_tag(piece: bytes, limits: Limits) -> None:
     """Check a tag without its opening bracket, and the text after it."""
     tag = _TAG.match(piece)
-    assert tag is not None  # it matches anything
+    assert tag is not None  # the expression matches any text
     if len(piece) - tag.end() > limits.text:
         raise limits.excess("text", "a text has more octets")
     attributes = [each.groups() for each in islice(_ATTRIBUTE.finditer(tag[3]), limits.attributes + 1)]
@@ -195,10 +195,10 @@ def _shown(name: bytes) -> str:
 
 
 def check_depth(octets: bytes, limits: Limits) -> None:
-    """Refuse a document that nests too deep, which the parser gave up on.
+    """Refuse a document that nests too deep; called when the parser has failed on it.
 
     Raises:
-        LimitExceededError: it does.
+        LimitExceededError: the document nests too deep.
     """
     depth = 0
     for closing, empty in _nesting(octets):
@@ -209,7 +209,7 @@ def check_depth(octets: bytes, limits: Limits) -> None:
 
 
 def _nesting(octets: bytes) -> Iterator[tuple[bool, bool]]:
-    """Yield for each tag whether it closes, and whether it is an element of its own."""
+    """Yield for each tag whether it is an end tag, and whether it is an empty-element tag."""
     for piece in _ASIDE.sub(b"", octets).split(b"<")[1:]:
         tag = _TAG.match(piece)
         assert tag is not None
@@ -217,5 +217,5 @@ def _nesting(octets: bytes) -> Iterator[tuple[bool, bool]]:
 
 
 def too_deep(limits: Limits) -> LimitExceededError:
-    """Make the refusal of a document that nests too deep."""
+    """Make the error for a document that nests too deep."""
     return limits.excess("depth", "the document nests its elements in more levels")

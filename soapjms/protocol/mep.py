@@ -1,6 +1,6 @@
-"""States and inputs of the four roles, and one transition table for each. Everything that moves state is in here.
+"""States and inputs of the four roles, and one transition table for each role. Everything that moves state is here.
 
-A missing entry of a table is the error: an input that the state does not allow. The diagrams in the docs are drawn from
+A missing entry of a table is an error: an input that the state does not allow. The diagrams in the docs are drawn from
 these tables.
 
 Spec: SOAP/JMS 2.6.1, 2.6.2, 2.7; SOAP 1.2 Part 2 6.2; SOAP 1.2 Part 3.
@@ -91,16 +91,16 @@ FAILURES: Final[Mapping[Input, FailureReason]] = {
     Input.RECEIVING_FAILED: FailureReason.RECEPTION_FAILURE,
     Input.RESPONSE_BROKEN: FailureReason.RECEPTION_FAILURE,
 }
-"""The failure reason that each input which leads to Fail sets."""
+"""The failure reason for each input that leads to Fail."""
 
 
 class StateMachine:
-    """The state of one exchange at one node: a place in the table of its role.
+    """The state of one exchange at one node, moved by the table of its role.
 
     Attributes:
-        role: whose table.
-        state: where it stands.
-        failure_reason: set in the state Fail.
+        role: the role of the node.
+        state: the present state.
+        failure_reason: set in the state Fail, otherwise None.
     """
 
     __slots__ = ("_table", "failure_reason", "role", "state")
@@ -116,10 +116,10 @@ class StateMachine:
         return happened in self._table[self.state]
 
     def step(self, happened: Input) -> State:
-        """Move on.
+        """Move to the next state and return it.
 
         Raises:
-            LocalProtocolError: the state does not allow the input; the message lists what it allows.
+            LocalProtocolError: the state does not allow the input; the message lists the allowed inputs.
         """
         try:
             self.state = self._table[self.state][happened]

@@ -1,4 +1,4 @@
-"""What both nodes write alike: body, content type, content encoding, and the SOAPJMS_ properties.
+"""The parts that both nodes write in the same way: body, content type, content encoding and SOAPJMS_ properties.
 
 Spec: SOAP/JMS 2.2.3, 2.4.
 """
@@ -28,11 +28,11 @@ def written_body(
     attachments: Sequence[Attachment] = (),
     encoding: str | None = None,
 ) -> tuple[bytes | str, str, str | None]:
-    """Return the body for a message type, its content type, and the content encoding that it is in.
+    """Return the body for a message type, its content type, and its content encoding.
 
-    A BytesMessage gets the octets as they are, with their own encoding as charset; a TextMessage the characters,
-    without XML declaration, which would say nothing. With attachments that becomes the first part, and there is no
-    content encoding.
+    A BytesMessage gets the octets as they are, with their own encoding as charset; a TextMessage gets the characters,
+    without an XML declaration, which would have no meaning. With attachments the envelope becomes the first part, and
+    there is no content encoding.
 
     Raises:
         UsageError, OSError: see `packaged`.
@@ -55,7 +55,7 @@ def written_body(
 
 @lru_cache(maxsize=256)
 def content_type(media_type: str, charset: str, action: str | None = None) -> str:
-    """Write a content type as SOAP over HTTP has it; the action parameter is that of application/soap+xml."""
+    """Write a content type as in SOAP over HTTP; only application/soap+xml has the action parameter."""
     text = f"{media_type}; charset={charset}"
     if media_type == SoapVersion.SOAP_12.media_type and action:
         escaped = action.replace("\\", "\\\\").replace('"', '\\"')
@@ -64,7 +64,7 @@ def content_type(media_type: str, charset: str, action: str | None = None) -> st
 
 
 class _Carried(NamedTuple):
-    """What one message of a dialect carries: binding properties with their names there, and constants."""
+    """What a message of a dialect carries: binding properties with their names in the dialect, and constants."""
 
     properties: tuple[tuple[str, str], ...]
     constants: tuple[Property, ...]
@@ -101,9 +101,9 @@ def message_properties(
 ) -> Properties:
     """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value.
 
-    A dialect has other names for some; what it has no property for is dropped. Most messages of a program have the same
-    ones, so those made of late are remembered; `message_properties.__wrapped__` makes them anew, for a value as long as
-    a peer likes.
+    A dialect has other names for some, and omits those that it does not have. Most messages of a program have the same
+    properties, so recent ones are cached; `message_properties.__wrapped__` bypasses the cache, for values of a peer
+    that may be of any length.
     """
     values: Mapping[str, Value | None] = {
         "requestURI": request_uri,
@@ -115,13 +115,13 @@ def message_properties(
         "isFault": is_fault,
     }
     carried = _CARRIED[profile_name, carrier]
-    # With attachments the content type, which is ours, names the envelope's media type as its start-info.
+    # With attachments the content type, which we wrote, has the envelope's media type as its start-info.
     is_soap12 = SoapVersion.SOAP_12.media_type in content_type
     is_quoted = (SoapVersion.SOAP_12 if is_soap12 else SoapVersion.SOAP_11) in carried.quotes_action
     written = [
         _property(spelled, value, quoted=is_quoted and name == "soapAction")
         for name, spelled in carried.properties
-        if (value := values[name]) is not None  # each row of the table has its value above, or its None
+        if (value := values[name]) is not None  # each row of the table has an entry above, even if None
     ]
     return Properties((*written, *carried.constants))
 

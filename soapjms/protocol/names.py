@@ -28,11 +28,11 @@ IS_FAULT: Final = "SOAPJMS_isFault"
 
 
 class SoapVersion(StrEnum):
-    """SOAP 1.1 and 1.2; the value is how people write it.
+    """SOAP 1.1 and 1.2; the value is the version as people write it.
 
     Attributes:
-        namespace: of the envelope.
-        media_type: of an envelope without attachments (SOAP/JMS 2.4).
+        namespace: the namespace of the envelope.
+        media_type: the media type of an envelope without attachments (SOAP/JMS 2.4).
     """
 
     namespace: str
@@ -42,7 +42,7 @@ class SoapVersion(StrEnum):
     SOAP_12 = "1.2", "http://www.w3.org/2003/05/soap-envelope", "application/soap+xml"
 
     def __new__(cls, value: str, namespace: str = "", media_type: str = "") -> Self:
-        """Make a member of its text, with what goes with it."""
+        """Make a member of its text, with its namespace and media type."""
         version = str.__new__(cls, value)
         version._value_ = value
         version.namespace, version.media_type = namespace, media_type
@@ -99,7 +99,7 @@ class Mep(StrEnum):
 
 
 class Level(StrEnum):
-    """The RFC 2119 level of an assertion, as written; NONE where it has no keyword, and is judged as a MUST."""
+    """The RFC 2119 level of an assertion, as written; NONE for one without a keyword, which is judged as a MUST."""
 
     MUST = "MUST"
     MUST_NOT = "MUST NOT"
@@ -108,7 +108,7 @@ class Level(StrEnum):
 
 
 class Role(StrEnum):
-    """What a node is in one exchange.
+    """The role of a node in one exchange.
 
     Spec: SOAP/JMS 2.6, 2.7 (bindingFramework/ExchangeContext/Role).
     """
@@ -135,31 +135,31 @@ class Soap11FaultShape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One edition of the specification, or the dialect of a stack on top of one, as data.
+    """One edition of the specification, or the dialect of a stack based on an edition, as data.
 
     Attributes:
-        name: how users choose it.
-        edition: the name of the edition that it is, or that it is a dialect of.
-        namespace: of subcodes, of WSDL elements, and the transport URI.
-        correlation: what a response correlates by.
+        name: the name by which users choose the profile.
+        edition: the name of the edition that the profile is, or that it is a dialect of.
+        namespace: the namespace of subcodes and WSDL elements, and the transport URI.
+        correlation: the header of the request that a response correlates by.
         soap11_fault: where a SOAP 1.1 fault carries its subcode.
-        subcodes: those that this edition defines.
-        content_encodings: values of SOAPJMS_contentEncoding that a receiver decodes; None where the edition does not
-            know the property, so that it changes nothing.
-        addressing_redirects: WS-Addressing in the request may send the response elsewhere than JMSReplyTo (WG-29).
-        text_encoding_ignored: the encoding in the XML declaration of a TextMessage says nothing (REC 2.4.1).
-        refuses_variants: a lookup variant that is not supported has to be refused; else it is only said with which
-            subcode, if it is (WG-9).
-        levels: assertion id of the CR to its level here, where that is not the CR's.
-        assertion_ids: assertion id of the CR to this edition's, None where the edition dropped it; an id that is not
-            here is the same in both.
-        spelling: SOAPJMS_ property to the name that the dialect has for it; None where it has no such property, neither
-            writes it nor misses it.
-        media_types: of an envelope without attachments.
-        quotes_action: SOAP versions with which SOAPJMS_soapAction is written in quotes, as the HTTP header has it.
-        also_on: binding property to messages that carry it beside those that the specification says.
+        subcodes: the subcodes that the edition defines.
+        content_encodings: values of SOAPJMS_contentEncoding that a receiver decodes; None if the edition does not know
+            the property, so that it has no effect.
+        addressing_redirects: WS-Addressing in the request may redirect the response from JMSReplyTo (WG-29).
+        text_encoding_ignored: the encoding in the XML declaration of a TextMessage is ignored (REC 2.4.1).
+        refuses_variants: an unsupported lookup variant must be refused; if False, the edition only defines the subcode
+            for a node that refuses it (WG-9).
+        levels: assertion id of the CR to its level in this profile, if that differs.
+        assertion_ids: assertion id of the CR to the id in this edition, None if the edition dropped it; an absent id is
+            the same in both.
+        spelling: SOAPJMS_ property to its name in the dialect; None if the dialect neither writes the property nor
+            misses it.
+        media_types: the media type of an envelope without attachments, by SOAP version.
+        quotes_action: SOAP versions with which SOAPJMS_soapAction is written in quotes, as in the HTTP header.
+        also_on: binding property to further messages that carry it, beside those of the specification.
         constants: further message properties that every message carries.
-        tolerated: ids of assertions whose breach is a warning, and no fault.
+        tolerated: ids of assertions whose breach is a warning and not a fault.
     """
 
     name: str
@@ -182,11 +182,11 @@ class Profile:
     tolerated: frozenset[str] = frozenset()
 
     def spelled(self, name: str) -> str | None:
-        """Return the name that a SOAPJMS_ property has here, None if there is no such property here."""
+        """Return the name of a SOAPJMS_ property in this profile; None if the profile does not have it."""
         return self.spelling.get(name, name)
 
     def assertion_id(self, cr_id: str) -> str | None:
-        """Return the id that this edition gives to an assertion of the CR, None if it has no such assertion."""
+        """Return the id of an assertion of the CR in this edition; None if the edition does not have it."""
         return self.assertion_ids.get(cr_id, cr_id)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -263,7 +263,7 @@ REC_2012: Final = Profile(
 EDITIONS: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
 EDITION_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
-# Dialects: what stacks in the field write. docs/dialects.md says what is known of each, and how surely.
+# Dialects: the spellings of real stacks. docs/dialects.md says what is known about each, and how reliably.
 
 CXF: Final = replace(
     REC_2012,
@@ -276,7 +276,7 @@ WEBSPHERE: Final = replace(
     name="websphere",
     spelling=MappingProxyType({REQUEST_URI: "SOAPJMS_requestIRI"}),
     quotes_action=frozenset(SoapVersion),
-    tolerated=frozenset({"Protocol-2021", "Protocol-2024"}),  # its URI keeps all that it was given, targetService too
+    tolerated=frozenset({"Protocol-2021", "Protocol-2024"}),  # its URI keeps all parameters, targetService too
 )
 SPRING_WS: Final = replace(
     REC_2012,
@@ -306,21 +306,21 @@ DIALECTS: Final[Mapping[str, Profile]] = {each.name: each for each in (CXF, WEBS
 PROFILES: Final[Mapping[str, Profile]] = {**EDITIONS, **DIALECTS}
 DEFAULT_PROFILE: Final = REC_2012
 AUTO: Final = "auto"
-"""What users say in the place of a profile's name to have it found by a namespace that shows the edition."""
+"""Given in place of a profile's name to find the profile by a namespace that shows the edition."""
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     name: tuple(alias)
     for name in (REQUEST_URI, CONTENT_TYPE, SOAP_ACTION)
     if (alias := [other for each in DIALECTS.values() if (other := each.spelled(name)) not in (name, None)])
 }
-"""SOAPJMS_ property to the names that dialects have for it, which are read under every profile."""
+"""SOAPJMS_ property to its names in the dialects, which are read under every profile."""
 
 
 def profile(name: str) -> Profile:
     """Return the profile called `name`.
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: there is no such profile; the message lists the known ones.
     """
     try:
         return PROFILES[name]

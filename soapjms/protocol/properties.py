@@ -1,8 +1,9 @@
 """The binding properties: one table, from which everything else about them is derived.
 
-The type of its value, its default, where it may be set, the JMS header or `SOAPJMS_` property that it becomes, what the
-requestURI keeps of it, and the precedence of its sources. The value of a new `SOAPJMS_` property is filled in by
-`built.message_properties`, from `requesting.Endpoint`; a parameter of URIs stands in `uri.model.PARAMETERS` as well.
+For each property it has the type of the value, the default, the places where it may be set, the JMS header or
+`SOAPJMS_` property that it becomes, and its treatment in the requestURI; the precedence of sources follows below. To
+add a `SOAPJMS_` property, also set its value in `message_parts.message_properties`, from `requesting.Endpoint`; a
+parameter of URIs is listed in `uri.model.PARAMETERS` as well.
 
 Spec: SOAP/JMS 2.2, 2.2.4, 3.4.4, 3.6.
 """
@@ -32,7 +33,7 @@ class Group(StrEnum):
 
 
 class Treatment(StrEnum):
-    """What a client does with a property of the URI when it forms the requestURI (SOAP/JMS 2.2.4)."""
+    """How a client treats a property of the URI when it forms the requestURI (SOAP/JMS 2.2.4)."""
 
     AS_IS = "as is"
     SHOULD_EXCLUDE = "SHOULD exclude"
@@ -50,7 +51,7 @@ class Source(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where the effective value came from; the order is the precedence, the first wins."""
+    """Where the effective value came from, in order of precedence: the first wins."""
 
     ENVIRONMENT = "environment"
     URI = "URI"
@@ -73,16 +74,16 @@ class BindingProperty:
     """One row of the table.
 
     Attributes:
-        name: local name in the profile's namespace; the name of its URI parameter too.
-        group: which of the three groups.
-        type: how its value is read.
-        default: the value where nobody sets it, None where there is none.
+        name: the local name in the profile's namespace, and the name of its URI parameter.
+        group: its group.
+        type: the type of its value.
+        default: the default value, or None.
         sources: where it may be set.
-        treatment: what the requestURI keeps of it.
-        header: the field of a `Message` that it becomes.
-        message_property: the `SOAPJMS_` property that it becomes.
+        treatment: how it is treated in the requestURI.
+        header: the field of a `Message` that it becomes, or None.
+        message_property: the `SOAPJMS_` property that it becomes, or None.
         carriers: the messages that carry it.
-        section: where it is defined.
+        section: the section of the specification that defines it.
     """
 
     name: str
@@ -120,7 +121,7 @@ BINDING_PROPERTIES: Final[Mapping[str, BindingProperty]] = MappingProxyType(
                     name=name, group=Group.CONNECTION, type=TEXT, section="2.2.1",
                     sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
                 )
-                # the last is a family: `jndi-` and the name of a JNDI environment entry
+                # the last one is a family: `jndi-` followed by the name of a JNDI environment entry
                 for name in ("jndiConnectionFactoryName", "jndiInitialContextFactory", "jndiURL", "jndi-")
             ),
             BindingProperty(
@@ -198,14 +199,14 @@ MUST_EXCLUDE: Final = frozenset(
 
 
 def row_of(name: str) -> BindingProperty | None:
-    """Return the row of a property by its name; `jndi-` names belong to one row; None for an unknown name."""
+    """Return the row of a property by its name, one row for all `jndi-` names; None for an unknown name."""
     if name.startswith("jndi-"):
         name = "jndi-"
     return BINDING_PROPERTIES.get(name)
 
 
 def request_uri(uri: JmsUri) -> str:
-    """Derive the requestURI from the URI supplied: what SHOULD or MUST be excluded is, and what looks like a secret.
+    """Derive the requestURI from the URI: without the parameters to exclude (SHOULD or MUST) and apparent secrets.
 
     Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4; Protocol-2021, Protocol-2024.
     """
@@ -216,7 +217,7 @@ def request_uri(uri: JmsUri) -> str:
 
 
 class EffectiveValue(NamedTuple):
-    """A value that counts, and where it came from."""
+    """An effective value, and where it came from."""
 
     value: Value
     origin: Origin
@@ -226,7 +227,7 @@ class Effective(dict[str, EffectiveValue]):
     """The effective binding properties of one port or call, by name.
 
     Attributes:
-        overridden: values that were set and do not count, by property name, those of the stronger origins first.
+        overridden: values that were set but are not effective, by property name, those of the stronger origins first.
     """
 
     def __init__(self) -> None:
@@ -234,28 +235,28 @@ class Effective(dict[str, EffectiveValue]):
         self.overridden: dict[str, list[EffectiveValue]] = {}
 
     def offer(self, name: str, value: EffectiveValue) -> None:
-        """Take a value where no stronger origin gave one; else note that it is overridden."""
+        """Set a value unless a stronger origin gave one; otherwise note it as overridden."""
         if self.setdefault(name, value) is not value:
             self.overridden.setdefault(name, []).append(value)
 
     def ignore(self, name: str) -> None:
-        """Take a property out, as one that was set and means nothing here."""
+        """Move a property to `overridden`, as it was set but has no meaning here."""
         if name in self:
             self.overridden.setdefault(name, []).insert(0, self.pop(name))
 
     def value(self, name: str) -> Value | None:
-        """Return the value of a property whoever set it, None if nobody did."""
+        """Return the value of a property from any origin; None if it has none."""
         found = self.get(name)
         return None if found is None else found.value
 
     def stated(self, name: str) -> Value | None:
-        """Return the value if somebody set it, None where only the default would hold."""
+        """Return the value of a property that was set; None if it has no value but a default."""
         found = self.get(name)
         return None if found is None or found.origin is Origin.DEFAULT else found.value
 
 
 def shown(name: str, value: Value) -> Value:
-    """Return a value as people write it: a delivery mode by its name."""
+    """Return a value as people write it, such as a delivery mode by its name."""
     row = row_of(name)
     return value if row is None else row.type.shown(value)
 
@@ -273,7 +274,7 @@ def read_value(name: str, text: str, origin: Origin) -> Value:
     try:
         return row.type.read(text)
     except (ValueError, KeyError):
-        problem = uncarried(text)  # in such a text, which nobody can send, a secret may be
+        problem = uncarried(text)  # such a text cannot be sent, and may hold a secret, so it is not shown
         seen = f"is {text!r}" if problem is None else f"holds {problem}"
         raise InvalidPropertyError(
             f"{name} {seen} in {origin}; accepted is {row.type.accepted} (SOAP/JMS {row.section})"
@@ -287,17 +288,18 @@ def resolve(
 ) -> Effective:
     """Work out the effective properties, each with its origin: environment, URI, port, service, binding, default.
 
-    `topicReplyToName` is ignored where `replyToName` is set or the variant is jndi, and so is the weaker of two names
-    for one setting (on one level the `jndi-` one). What does not count is kept in `overridden`; custom parameters of
-    the URI are no binding properties and stay out.
+    `topicReplyToName` is ignored if `replyToName` is set or the variant is jndi, and so is the weaker of two names for
+    one setting (on one level the `jndi-` one). Ignored values are kept in `overridden`; custom parameters of the URI
+    are not binding properties and are left out.
 
     Args:
-        uri: the URI of the destination; its repeats are settled (the last counts).
-        environment: what the program sets, by property name.
-        wsdl: extension elements by level: port, service, binding.
+        uri: the URI of the destination; the last value of a repeated parameter counts.
+        environment: the properties that the program sets, by name.
+        wsdl: the extension elements of the levels port, service and binding.
 
     Raises:
-        InvalidPropertyError: a bad value, a property where it may not be set, or both reply names on one level.
+        InvalidPropertyError: a value is not valid, a property is set where it may not be, or one level has both reply
+            names.
 
     Spec: SOAP/JMS 2.2, 2.2.2, 3.4.4, 3.4.5; Protocol-2001, Protocol-2002, WSDLUsage-3002, WSDLUsage-3003.
     """
@@ -341,19 +343,19 @@ def _refuse_both_reply_names(values: Mapping[str, Value], origin: Origin) -> Non
 
 
 def _settable_in_uri(name: str) -> bool:
-    """Tell a binding property from a custom parameter, which may have any name.
+    """Say whether a name is that of a binding property that URIs may set; custom parameters may have any name.
 
-    Variant and destination name are parts of the URI, no parameters; `jndi-` without a name is ignored.
+    Variant and destination name are parts of the URI, not parameters; `jndi-` without a name is ignored.
     """
     row = row_of(name)
     return row is not None and row.treatment is not Treatment.AS_IS and Source.URI in row.sources and name != "jndi-"
 
 
 def check_source(name: str, source: Source, origin: Origin) -> None:
-    """Check that a property may be set where it is; an unknown one is for `read_value` to refuse.
+    """Check that a property may be set in a source; `read_value` refuses unknown properties.
 
     Raises:
-        InvalidPropertyError: it may not; the message says where it may.
+        InvalidPropertyError: the property may not be set there; the message says where it may be.
     """
     row = row_of(name)
     if row is not None and source not in row.sources:

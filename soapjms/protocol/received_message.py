@@ -1,10 +1,10 @@
-"""One received message as the rules look at it: each part worked out when first asked for, and once.
+"""One received message, read for judging: each part is worked out at its first access, and only once.
 
-What is wrong with a part is a value that says why (`..._problem`), never an exception: the message is the peer's.
-Nothing is judged here; that is for the assertions.
+A problem with a part is a text that says why (`..._problem`), never an exception, as the message is the peer's. Nothing
+is judged here; the assertions do that.
 
-Most senders repeat the same properties message by message, so what the properties say is worked out apart from the
-body, and remembered by them.
+Most senders repeat the same properties in each message, so the meaning of the properties is worked out apart from the
+body, and cached by the properties.
 
 Spec: SOAP/JMS 2.2.3, 2.4.
 """
@@ -35,9 +35,9 @@ FALSE_TEXTS: Final = frozenset({"false", "0"})
 
 
 class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
-    """Work a value out when it is first asked for, and keep it in the instance.
+    """Work a value out at its first access, and keep it in the instance.
 
-    As functools.cached_property does, but without the lock that Python 3.11 shares among all instances.
+    Like functools.cached_property, but without the lock that Python 3.11 shares among all instances.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -51,26 +51,26 @@ class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
 
 
 class MessageDescription:
-    """What the properties of a message say of it.
+    """The meaning of the properties of a message.
 
     Attributes:
-        properties: those of the binding, under whatever name; others say nothing here.
-        profile: decides whether a content encoding counts, and which names properties have.
-        is_short: the properties take little room, so that they may be remembered.
+        properties: the properties of the binding, under any name; others have no meaning here.
+        profile: decides whether a content encoding is used, and which names properties have.
+        is_short: True if the properties are short enough to be cached.
     """
 
     def __init__(self, properties: Properties, profile: Profile) -> None:
         self.properties = properties
         self.profile = profile
         self._texts: dict[str, str | None] = {}
-        for each in properties:  # of two with the same name, which JMS does not have, the first counts
+        for each in properties:  # of two with the same name, which JMS does not allow, the first counts
             self._texts.setdefault(each.name, as_text(each.value))
         self.is_short = sum(len(name) + len(text or "") for name, text in self._texts.items()) <= MAX_CACHED_CHARACTERS
 
     def text(self, name: str) -> str | None:
-        """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent).
+        """Return a message property as text; None if it is absent, null or empty (an empty one counts as absent).
 
-        Where it is absent, a property counts that some dialect has in its place: see `alias_of`.
+        If it is absent, a property that some dialect has in its place is used: see `alias_of`.
         """
         return self._texts.get(name) or self._alias_text(name)
 
@@ -79,25 +79,25 @@ class MessageDescription:
         return None if alias is None else self._texts.get(alias)
 
     def alias_of(self, name: str) -> str | None:
-        """Return the name, of whatever dialect, that the message has for a SOAPJMS_ property; None if it has no other.
+        """Return the name, from any dialect, under which the message has a SOAPJMS_ property.
 
-        None too where the property itself is there.
+        None if the message does not have the property, or has it under its own name.
         """
         if self._texts.get(name):
             return None
         return next((alias for alias in names.ALIASES.get(name, ()) if self._texts.get(alias)), None)
 
     def misses(self, name: str) -> bool:
-        """Say whether a property is neither under its own name nor under the one that the profile has for it.
+        """Say whether a property is missing, both under its own name and under its name in the profile.
 
-        Never for a property that the profile's dialect does not have.
+        A property that the profile's dialect does not have is never missing.
         """
         spelled = self.profile.spelled(name)
         return spelled is not None and not any(self._texts.get(each) for each in (name, spelled))
 
     @lazy
     def content_type(self) -> ContentType | None:
-        """SOAPJMS_contentType, read; None if it is missing."""
+        """SOAPJMS_contentType, parsed; None if it is missing."""
         text = self.text(names.CONTENT_TYPE)
         return None if text is None else parse_content_type(text)
 
@@ -108,7 +108,7 @@ class MessageDescription:
 
     @lazy
     def is_simple(self) -> bool:
-        """The content type is that of an envelope without attachments."""
+        """True if the content type is that of an envelope without attachments."""
         kind = self.content_type
         return kind is not None and (
             kind.media_type in names.VERSION_OF_MEDIA_TYPE or kind.media_type in self.profile.media_types.values()
@@ -116,12 +116,12 @@ class MessageDescription:
 
     @lazy
     def is_multipart(self) -> bool:
-        """The content type is that of a body with attachments."""
+        """True if the content type is that of a body with attachments."""
         return self.content_type is not None and self.content_type.media_type == names.MULTIPART
 
     @lazy
     def soap_version(self) -> SoapVersion | None:
-        """The SOAP version that the content type tells; None if it does not."""
+        """The SOAP version that the content type shows; None if it shows none."""
         kind = self.content_type
         if kind is not None:
             for told in (kind.media_type, *map(kind.parameters.get, ("type", "start-info"))):
@@ -132,7 +132,7 @@ class MessageDescription:
 
     @lazy
     def request_uri(self) -> JmsUri | None:
-        """SOAPJMS_requestURI, read leniently; None if it is missing."""
+        """SOAPJMS_requestURI, parsed leniently; None if it is missing."""
         text = self.text(names.REQUEST_URI)
         return None if text is None else parse_uri(text)
 
@@ -163,14 +163,14 @@ class MessageDescription:
         text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
         return None if text == "identity" else text
 
-    # What judging needs to know, and no more.
+    # The part of the properties that judging depends on.
 
     @lazy
     def shape(self) -> PropertiesShape:
-        """What any rule of the binding can tell of these properties; most messages share it with others.
+        """The part of these properties that any rule of the binding depends on; most messages share it with others.
 
-        Of a requestURI without anything out of the ordinary that is the lookup variant, of a soapAction that has no
-        other beside it whether it is quoted.
+        Of an ordinary requestURI that is only the lookup variant; of a soapAction without another action in the content
+        type, whether it is quoted.
         """
         return PropertiesShape(self, tuple([(each.name, each.type, self._told_by(each)) for each in self.properties]))
 
@@ -186,10 +186,10 @@ class MessageDescription:
 
 
 class PropertiesShape:
-    """The shape of properties: equal where no rule tells them apart.
+    """The shape of properties; equal if no rule tells the properties apart.
 
     Attributes:
-        described: properties of this shape.
+        described: a description of properties with this shape.
     """
 
     __slots__ = ("_hash", "_key", "described")
@@ -207,12 +207,12 @@ class PropertiesShape:
 
 
 def without_quotes(action: str) -> str:
-    """Return an action without the quotes that HTTP has around it, and some stacks keep over JMS."""
+    """Return an action without the quotes around it that HTTP requires and some stacks keep over JMS."""
     return action[1:-1] if len(action) > 1 and action[0] == action[-1] == '"' else action
 
 
 def _told_by_uri(text: str) -> object:
-    """Return what a rule can tell of a requestURI: the whole of it if it has parameters, or anything is wrong."""
+    """Return the part of a requestURI that rules depend on: all of it if it has parameters or is not valid."""
     uri = parse_uri(text)
     if not uri.well_formed or uri.parameters or not uri.variant or not uri.destination:
         return text
@@ -220,7 +220,7 @@ def _told_by_uri(text: str) -> object:
 
 
 def _may_state_action(kind: ContentType | None) -> bool:
-    """Say whether a content type may hold an action, so that soapAction is compared with it."""
+    """Say whether a content type may state an action, which soapAction is compared with."""
     if kind is None or kind.media_type == SoapVersion.SOAP_11.media_type:
         return False
     return kind.media_type != SoapVersion.SOAP_12.media_type or "action" in kind.parameters
@@ -231,15 +231,15 @@ TELLING_LITTLE: Final = frozenset(
 )
 
 MAX_CACHED_CHARACTERS: Final = 2048
-"""Characters that the properties of a message may have altogether to be remembered."""
+"""Longest properties of a message, in characters altogether, that are cached."""
 
 
 MAX_CACHED_DESCRIPTIONS: Final = 16384
-"""Properties of different content that are remembered: a broker has many queues, and a service many actions."""
+"""Most different sets of properties that are cached: a broker has many queues, and a service many actions."""
 
 
 class _Memory:
-    """What was worked out for the properties seen of late, by profile; it forgets all when it has too many."""
+    """A cache of the descriptions of properties, by profile; it is cleared when it is full."""
 
     MOST: Final = MAX_CACHED_DESCRIPTIONS
 
@@ -247,9 +247,9 @@ class _Memory:
         self._known: dict[tuple[str, Properties], MessageDescription] = {}
 
     def describe(self, properties: Properties, profile: Profile) -> MessageDescription:
-        """Return what these properties say; the same object for the same ones, while it is remembered.
+        """Return the description of properties; the same object for equal properties, while it is cached.
 
-        A property that is not of the binding, such as the id of a trace, may be another in each message.
+        Properties that are not of the binding are dropped, as some, such as a trace id, differ in each message.
         """
         for each in properties:
             if each.name not in PROPERTY_NAMES:
@@ -266,16 +266,16 @@ class _Memory:
 
 
 describe: Final = _Memory().describe
-"""Return what properties say; the same object for the same properties and profile, while it is remembered."""
+"""Return the description of properties; the same object for equal properties and profile, while it is cached."""
 
 
 class PartProblem(NamedTuple):
-    """Why a part of a message is not there.
+    """Why a part of a message cannot be read.
 
     Attributes:
-        text: for people.
-        excess: the limit that it goes beyond, None if it is something else.
-        blame: the code of a fault that says so.
+        text: the text for people.
+        excess: the limit that the part exceeds, or None.
+        blame: the code of the fault for this problem.
     """
 
     text: str
@@ -290,13 +290,13 @@ def _problem(error: ValueError) -> PartProblem:
 
 
 class Reading:
-    """A received message, lazily taken apart.
+    """A received message, whose parts are read lazily.
 
     Attributes:
         message: the message.
         profile: decides whether a content encoding is undone, and which names properties have.
-        limits: how much is read.
-        described: what the properties say; shared with other messages that have the same ones.
+        limits: the limits for reading.
+        described: the description of the properties; shared with other messages that have the same properties.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Reading:
         direction: Direction | None = None,
         record: Record | None = None,
     ) -> None:
-        """Take a live message, with the direction that its verdicts name, or one with the record of its capture."""
+        """Read a live message, with the direction for its verdicts, or a captured one with its record."""
         self.message = message
         self.profile = profile
         self.limits = limits
@@ -323,33 +323,33 @@ class Reading:
 
     @property
     def record(self) -> Record:
-        """The message with what its capture knows of it; the time of a live one plays no part in any rule."""
+        """The record of the message; a live message gets one with an arbitrary time, which no rule uses."""
         if self._record is None:
             self._record = Record(message=self.message, time=EPOCH, direction=self._direction)
         return self._record
 
     @property
     def truncated(self) -> bool:
-        """The capture cut the body."""
+        """True if the capture cut the body."""
         return self._record is not None and self._record.truncated
 
-    # What the properties say, see `MessageDescription`.
+    # The meaning of the properties, see `MessageDescription`.
 
     def text(self, name: str) -> str | None:
-        """Return a message property as text, None if it is absent, null or empty; a dialect's name counts too."""
+        """Return a message property as text; None if it is absent, null or empty; a dialect's name counts too."""
         return self.described.text(name)
 
     def alias_of(self, name: str) -> str | None:
-        """Return the name, of whatever dialect, that the message has for a SOAPJMS_ property; else None."""
+        """Return the name, from any dialect, under which the message has a SOAPJMS_ property, if not under its own."""
         return self.described.alias_of(name)
 
     def misses(self, name: str) -> bool:
-        """Say whether a property is neither under its own name nor under the one that the profile has for it."""
+        """Say whether a property is missing, both under its own name and under its name in the profile."""
         return self.described.misses(name)
 
     @property
     def content_type(self) -> ContentType | None:
-        """SOAPJMS_contentType, read; None if it is missing."""
+        """SOAPJMS_contentType, parsed; None if it is missing."""
         return self.described.content_type
 
     @property
@@ -359,17 +359,17 @@ class Reading:
 
     @property
     def is_simple(self) -> bool:
-        """The content type is that of an envelope without attachments."""
+        """True if the content type is that of an envelope without attachments."""
         return self.described.is_simple
 
     @property
     def is_multipart(self) -> bool:
-        """The content type is that of a body with attachments."""
+        """True if the content type is that of a body with attachments."""
         return self.described.is_multipart
 
     @property
     def request_uri(self) -> JmsUri | None:
-        """SOAPJMS_requestURI, read leniently; None if it is missing."""
+        """SOAPJMS_requestURI, parsed leniently; None if it is missing."""
         return self.described.request_uri
 
     @property
@@ -387,11 +387,11 @@ class Reading:
         """SOAPJMS_contentEncoding in lower case if the profile knows it; None for identity and absent."""
         return self.described.content_encoding
 
-    # What the body holds.
+    # The content of the body.
 
     @lazy
     def _decoded(self) -> tuple[bytes | memoryview | str | None, PartProblem | None]:
-        """The body without its content encoding, and why there is none."""
+        """The body without its content encoding, or why it cannot be read."""
         body, encoding = self.message.body, self.described.content_encoding
         if not isinstance(body, OCTETS_OR_TEXT):
             return None, PartProblem(f"the body of a {self.message.message_type} message is no SOAP envelope")
@@ -415,7 +415,7 @@ class Reading:
 
     @property
     def body_problem(self) -> str | None:
-        """Why there is no `body`."""
+        """Why `body` is None."""
         return _text(self._decoded[1])
 
     @lazy
@@ -430,27 +430,27 @@ class Reading:
 
     @property
     def first_part(self) -> Part | None:
-        """The first part of a multipart body; None if it is not multipart, or broken."""
+        """The first part of a multipart body; None if the body is not multipart, or broken."""
         return None if self._multipart[0] is None else self._multipart[0].first
 
     @property
     def soap_part(self) -> Part | None:
-        """The SOAP part of a multipart body; None if it is not multipart, or broken."""
+        """The SOAP part of a multipart body; None if the body is not multipart, or broken."""
         return None if self._multipart[0] is None else self._multipart[0].root
 
     @property
     def multipart_problem(self) -> str | None:
-        """Why a multipart body has no parts."""
+        """Why the parts of a multipart body cannot be read."""
         return _text(self._multipart[1])
 
     @property
     def attachments(self) -> Attachments:
-        """The parts beside the SOAP part; none of a body of one part."""
+        """The parts beside the SOAP part; empty for a body that is not multipart."""
         return self._multipart[0].attachments if self.is_multipart and self._multipart[0] else NO_ATTACHMENTS
 
     @lazy
     def _envelope(self) -> tuple[Envelope | None, PartProblem | None]:
-        """Read the body, or the SOAP part of a multipart body."""
+        """The envelope in the body, or in the SOAP part of a multipart body, or why it cannot be read."""
         (document, problem), charset = self._decoded, self.described.charset
         if problem is None and self.described.is_multipart:
             problem = self._multipart[1]
@@ -474,41 +474,41 @@ class Reading:
 
     @property
     def envelope_problem(self) -> str | None:
-        """Why there is no envelope."""
+        """Why `envelope` is None."""
         return _text(self._envelope[1])
 
     @property
     def envelope_blame(self) -> Blame:
-        """The code of a fault that says so: VersionMismatch for the envelope of a SOAP that is neither 1.1 nor 1.2."""
+        """The code of the fault for it: VersionMismatch for the envelope of a SOAP that is neither 1.1 nor 1.2."""
         problem = self._envelope[1]
         return Blame.SENDER if problem is None else problem.blame
 
     @lazy
     def is_whole(self) -> bool:
-        """The whole body was captured, and is within the limits."""
+        """True if the whole body was captured, and is within the limits."""
         problem = self._envelope[1]
         return not self.truncated and (problem is None or problem.excess is None)
 
     @property
     def excess(self) -> Excess | None:
-        """The limit that the body goes beyond, so that it was not read; None if it goes beyond none."""
+        """The limit that the body exceeds, so that it was not read; None if it exceeds none."""
         problem = self._envelope[1]
         return None if problem is None else problem.excess
 
     @property
     def soap_version(self) -> SoapVersion | None:
-        """The SOAP version that the content type tells, or if it does not the body; None if that does not either."""
+        """The SOAP version that the content type shows, or else the body; None if neither shows it."""
         told = self.described.soap_version
         return told if told is not None or self.envelope is None else self.envelope.version
 
     @lazy
     def fault(self) -> Fault | None:
-        """The SOAP fault that the envelope holds, None if it holds none."""
+        """The SOAP fault in the envelope, or None."""
         return None if self.envelope is None else read_fault(self.envelope)
 
     @property
     def type_known(self) -> bool:
-        """False where the wire does not show the JMS message type, and a body, even a cut one, that there was one."""
+        """False if the message has a body, even a cut one, and the protocol does not show the JMS message type."""
         return self.message.message_type is not MessageType.UNKNOWN or not (self.message.size or self.truncated)
 
 

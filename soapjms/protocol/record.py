@@ -1,8 +1,8 @@
-"""A captured message as one line of a capture log, both ways.
+"""Reading and writing a captured message as one line of a capture log.
 
-The format is fixed; tools elsewhere write it. JSON is read strictly: there are limits on what is read, and members
-must be of a certain kind. What cannot be read raises InvalidRecordError with the member, what was seen and what is
-accepted; nothing is guessed.
+The format is fixed; other tools write it too. JSON is read strictly: its size is limited, and each member must be of a
+certain kind. An invalid record raises InvalidRecordError with the member, its value and what is accepted; nothing is
+guessed.
 
 Spec: capture record, version 1.
 """
@@ -45,14 +45,14 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 E = TypeVar("E", bound=StrEnum)
 
 MAX_DEPTH: Final = 64
-"""How deep the JSON of a record may be nested: what is read here is written again deeper in a program's stack."""
+"""Deepest nesting of the JSON of a record; low, as a record may be written again from deep in a program's stack."""
 
 
 def read_json(text: str) -> Any:
     """Read a JSON text: no NaN or Infinity, no number beyond a double, not nested too deeply.
 
     Raises:
-        InvalidRecordError: it is not JSON, or beyond a limit.
+        InvalidRecordError: the text is not JSON, or exceeds a limit.
     """
     try:
         value = DECODER.decode(text)
@@ -81,10 +81,10 @@ DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_
 
 
 def check_depth(value: Any, left: int = MAX_DEPTH) -> None:
-    """Refuse a value of JSON that is nested too deeply.
+    """Refuse a JSON value that is nested too deeply.
 
     Raises:
-        InvalidRecordError: it is.
+        InvalidRecordError: the value is nested too deeply.
     """
     kind = type(value)
     if kind is dict or kind is list:
@@ -99,7 +99,7 @@ NESTING: Final = frozenset({dict, list})
 
 
 class MemberKind(NamedTuple):
-    """A JSON type that a member must have, and how to say so; of integers those that fit 64 bits."""
+    """A JSON type that a member must have, and its description; integers must fit 64 bits."""
 
     wanted: str
     type: type
@@ -117,16 +117,16 @@ INTEGER: Final = MemberKind("an integer of at most 64 bits", int)
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it, cut where it is long."""
+    """Return a value for an error message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def member(members: Mapping[str, Any], name: str, kind: MemberKind, default: Any, place: str = "") -> Any:
-    """Return a member of the given kind; absent and null give the default.
+    """Return a member of the given kind; the default if it is absent or null.
 
     Raises:
-        InvalidRecordError: it is of another kind; the message names the member, `place` before it.
+        InvalidRecordError: the member is of another kind; the message names the member, prefixed with `place`.
     """
     value = members.get(name)
     if value is None:
@@ -142,7 +142,11 @@ def _by_value(choices: type[StrEnum]) -> dict[Any, Any]:
 
 
 def choice(choices: type[E], members: Mapping[str, Any], name: str, place: str = "", *, required: bool = False) -> Any:
-    """Return a member that is one of an enumeration; absent and null give None unless it is required."""
+    """Return a member with a value of an enumeration; None if it is absent or null and not required.
+
+    Raises:
+        InvalidRecordError: the member has another value, or is required and absent.
+    """
     value = members.get(name)
     if value is None and not required:
         return None
@@ -157,7 +161,7 @@ def of_kind(kind: MemberKind, value: Any) -> Any:
     """Return a value that must be of the given kind.
 
     Raises:
-        ValueError: it is another.
+        ValueError: the value is of another kind.
     """
     if not kind.test(value):
         raise ValueError(f"{kind.wanted} is required, not {shown(value)}")
@@ -165,7 +169,7 @@ def of_kind(kind: MemberKind, value: Any) -> Any:
 
 
 def union(members: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of two objects; what is an object in both is put together likewise, else the second counts."""
+    """Merge the members of two objects; objects in both are merged likewise, otherwise the second value counts."""
     both = dict(members)
     for name, value in more.items():
         inside = both.get(name)
@@ -183,7 +187,7 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Direction(StrEnum):
-    """What a captured message is, where the capturing node knows."""
+    """What a captured message is, if the capturing node knows it."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -191,7 +195,7 @@ class Direction(StrEnum):
 
 
 class Node(StrEnum):
-    """Who captured a message; a tap sees a broker from outside."""
+    """The node that captured a message; a tap watches a broker from outside."""
 
     REQUESTING = "requesting"
     RESPONDING = "responding"
@@ -205,15 +209,16 @@ class Record:
     """One captured message.
 
     Attributes:
-        message: what was captured; a body that was cut is its first part.
-        time: when, in UTC.
-        direction: what it is, None where the capturing node did not know.
-        node: who captured it.
-        truncated: the body was cut: a check that needs it has nothing to go by.
-        sha256: of the whole body's octets (UTF-8 for text) in hex, also when cut; checked on reading if it is not.
-        meta: anything: host, broker, release, trace ids.
-        extra: members that this version does not know, kept as they were and where they were: those of `jms` in an
-            object `jms`, those of its `reply_to` in an object `reply_to` in that.
+        message: the captured message; a cut body is only its first part.
+        time: the time of capture, in UTC.
+        direction: what the message is; None if the capturing node did not know.
+        node: the node that captured it, or None.
+        truncated: True if the body was cut, so that checks that need it are not possible.
+        sha256: SHA-256 of the whole body's octets (UTF-8 for text) in hex, also of a cut body; verified on reading if
+            the body is whole.
+        meta: further information, such as host, broker, release or trace ids.
+        extra: members that this version does not know, kept in their places: those of `jms` in an object `jms`, those
+            of its `reply_to` in an object `reply_to` inside it.
     """
 
     message: Message
@@ -227,7 +232,7 @@ class Record:
 
 
 def body_digest(body: Body) -> str | None:
-    """Return the SHA-256 of a bytes or text body in hex (text as UTF-8), None for other bodies and none."""
+    """Return the SHA-256 of a bytes or text body in hex (text as UTF-8); None for other bodies and no body."""
     if isinstance(body, str):
         return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
     if isinstance(body, bytes | memoryview):
@@ -245,7 +250,7 @@ def capture(
     """Make the record of a whole message, with its digest; the arguments are attributes of `Record`.
 
     Raises:
-        UsageError: the body does not go with the message's type, so that nobody could read the record again.
+        UsageError: the body does not fit the message's type, so that the record could not be read again.
     """
     problem = body_problem(message)
     if problem is not None:
@@ -261,7 +266,7 @@ def from_json(line: str) -> Record:
     """Read one line of a capture log.
 
     Raises:
-        InvalidRecordError: it is not JSON, not an object, of a later version, or a member is not as the format says.
+        InvalidRecordError: the line is not a JSON object, is of another version, or a member is not valid.
     """
     members = read_json(line)
     if not isinstance(members, dict):
@@ -270,10 +275,10 @@ def from_json(line: str) -> Record:
 
 
 def from_members(members: Mapping[str, Any]) -> Record:
-    """Read a record from its members, as `json.loads` gives them.
+    """Read a record from its members, as `json.loads` returns them.
 
     Raises:
-        InvalidRecordError: a member is missing or not as the format says.
+        InvalidRecordError: a member is missing or not valid.
     """
     _check_version(members.get("v"))
     jms = member(members, "jms", OBJECT, {})
@@ -299,13 +304,13 @@ def from_members(members: Mapping[str, Any]) -> Record:
 
 
 def _digest(members: Mapping[str, Any], body: Body) -> str | None:
-    """Read the digest of the body; that of a body that is there as a whole has to be right."""
+    """Read the digest of the body, and verify it if the body is whole."""
     stated: str | None = member(members, "sha256", TEXT, None)
     found = None if stated is None or members.get("truncated") else body_digest(body)
     if stated is not None and found is not None and stated.lower() != found:
         raise InvalidRecordError(
-            f"member sha256 is {shown(stated)}, and the body has the SHA-256 {found}: one of them was changed; of a "
-            "body that was cut, the member truncated is true"
+            f"member sha256 is {shown(stated)}, and the body has the SHA-256 {found}: one of them was changed; for a "
+            "body that was cut, the member truncated must be true"
         )
     return stated
 
@@ -314,7 +319,7 @@ def parse_time(text: str | None) -> datetime:
     """Read an RFC 3339 time as UTC; digits beyond microseconds are dropped.
 
     Raises:
-        InvalidRecordError: absent, not RFC 3339, or without an offset from UTC.
+        InvalidRecordError: the time is absent, not RFC 3339, or without an offset from UTC.
     """
     if text is None:
         raise InvalidRecordError("member time is missing; an RFC 3339 time in UTC is required")
@@ -355,7 +360,7 @@ def _check_version(version: object) -> None:
 
 
 def _unknown_members(members: Mapping[str, Any], jms: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what this version does not know, where it stood."""
+    """Return the members that this version does not know, in their places."""
     extra, inside = _unknown(members, MEMBERS), _unknown(jms, JMS)
     if answers := _unknown(jms.get("reply_to"), DESTINATION):
         inside["reply_to"] = answers
@@ -381,10 +386,10 @@ def _destination(members: Mapping[str, Any], name: str, place: str = "") -> Dest
 
 
 def read_properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Properties:
-    """Read properties from their JSON values, and the types that these do not tell.
+    """Read properties from their JSON values, and from the types that the values do not show.
 
     Raises:
-        InvalidRecordError: one of them is no property.
+        InvalidRecordError: an entry is not a valid property.
     """
     kinds: Mapping[str, PropertyType | None] = {}
     if types:
@@ -395,7 +400,7 @@ def read_properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Prop
 
 
 def _entry(name: str, value: Any, kind: PropertyType | None) -> Property:
-    """Make one typed property from its JSON value and the type that `types` names for it."""
+    """Make a typed property from its JSON value and its type in `types`, if any."""
     if kind is None and type(value) is str:
         return Property(name, PropertyType.STRING, value)
     if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value in NON_FINITE:
@@ -445,7 +450,7 @@ def _element_of(entry: Any) -> tuple[Any, PropertyType]:
 
 
 def _unknown_body(value: Any) -> Body:
-    """Read the body of a message whose type its capture could not tell: in the shape that it has."""
+    """Read the body of a message whose type its capture did not know, by the shape of the JSON value."""
     return (_map_body if isinstance(value, dict) else _stream_body if isinstance(value, list) else _octets)(value)
 
 
@@ -467,7 +472,7 @@ ESCAPED: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def to_json(record: Record) -> str:
-    """Write a record as one line, without the line break; members that are unknown or at their default are left out."""
+    """Write a record as one line, without the line break; members that are None or at their default are left out."""
     return to_octets(record).decode("utf-8")
 
 
@@ -480,20 +485,20 @@ def to_octets(record: Record) -> bytes:
 
 
 def to_members(record: Record) -> dict[str, Any]:
-    """Return the record's members, as who reads its line gets them.
+    """Return the record's members, as a reader of its line gets them.
 
-    Of properties with the same name, which JMS does not have, the first is written, as a lookup finds it.
+    Of several properties with the same name, which JMS does not allow, the first is written, as a lookup finds it.
     """
     members: dict[str, Any] = json.loads(_line(record))
     return members
 
 
 quoted: Final = json.encoder.encode_basestring
-"""Writes a string as JSON, without escapes for what UTF-8 can carry."""
+"""Writes a string as JSON, without escapes for characters that UTF-8 can carry."""
 
 
 def _line(record: Record) -> str:
-    """Write a record as one line of JSON. Text is put together: dictionaries for an encoder took twice the time."""
+    """Write a record as one line of JSON, by joining texts: dictionaries and an encoder take twice the time."""
     if record.extra:
         return PLAIN.encode(union(json.loads(_line(replace(record, extra=NOTHING))), record.extra))
     message = record.message
@@ -531,7 +536,7 @@ def _jms_of(message: Message) -> str:
 
 
 def _properties_of(properties: Properties) -> tuple[str, str]:
-    """Write the values of properties, and the types that these do not tell."""
+    """Write the values of properties, and the types that the values do not show."""
     values: dict[str, str] = {}
     types: list[str] = []
     for entry in properties:
@@ -550,7 +555,7 @@ def _properties_of(properties: Properties) -> tuple[str, str]:
 
 
 def _plain_of(value: PropertyValue) -> str:
-    """Write what is no text, or a number that JSON has none for."""
+    """Write a value that is not text; numbers that JSON does not have are written as strings."""
     if type(value) is bool:
         return FLAGS[value]
     return f"{value:d}" if isinstance(value, int) else PLAIN.encode(_json_value(value))
@@ -578,7 +583,7 @@ def _destination_of(destination: Destination) -> str:
 
 
 def _written_body(message: Message) -> Body:
-    """Return a message's body; text of a message whose type is unknown as octets, as its reader takes it."""
+    """Return a message's body; text in a message of unknown type is returned as octets, as a reader expects it."""
     if message.message_type is MessageType.UNKNOWN and isinstance(message.body, str):
         return message.body.encode("utf-8", "surrogatepass")
     return message.body
@@ -590,7 +595,7 @@ def format_time(time: datetime) -> str:
 
 
 def body_to_json(body: Body) -> Any:
-    """Return a body as its capture record has it: base64, text, or typed entries."""
+    """Return a body in the form of a capture record: base64, text, or typed entries."""
     if isinstance(body, str):
         return body
     if isinstance(body, Properties):

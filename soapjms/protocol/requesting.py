@@ -1,7 +1,7 @@
 """The requesting node, and the sending node of one-way messages: one object for each exchange.
 
-`start` makes the message; whoever drives the node sends it, tells how that went, and hands over what arrives. Time
-is an argument; what the peer does wrong comes back as an event.
+`start` makes the message; the driver of the node sends it, reports the outcome, and passes on what arrives. Time is an
+argument; the peer's mistakes are returned as events.
 
 Spec: SOAP/JMS 2.6.1, 2.7.1.
 """
@@ -37,21 +37,21 @@ NO_OTHERS: Final = Properties()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go, worked out once: the URI, the effective binding properties, and what follows from them.
+    """The endpoint of requests, worked out once: the URI, the effective binding properties, and values derived of them.
 
     Attributes:
-        uri: as supplied.
-        properties: effective values, each with its origin.
-        profile: the edition to write by.
+        uri: the URI, as supplied.
+        properties: the effective properties, each with its origin.
+        profile: the profile to write by.
         message_type: BYTES or TEXT.
-        request_uri: what SOAPJMS_requestURI says.
-        delivery_mode: the JMS header if somebody set it, None to leave it to the provider.
-        priority: the same.
-        soap_action: what requests have that name no other.
-        target_service: what SOAPJMS_targetService says, None for nothing.
-        time_to_live: milliseconds that a request lives, 0 for no end.
-        content_encoding: what a body of one part is sent in, None for identity.
-        limits: how much of a response is read.
+        request_uri: the value of SOAPJMS_requestURI.
+        delivery_mode: JMSDeliveryMode if it was set; None to leave it to the provider.
+        priority: JMSPriority if it was set; None to leave it to the provider.
+        soap_action: SOAPJMS_soapAction of requests without their own, or None.
+        target_service: the value of SOAPJMS_targetService, or None.
+        time_to_live: milliseconds until a request expires; 0 for never.
+        content_encoding: the content encoding of a body of one part; None for identity.
+        limits: the limits for reading a response.
     """
 
     uri: JmsUri
@@ -76,10 +76,10 @@ class Endpoint:
         message_type: MessageType = MessageType.BYTES,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Endpoint:
-        """Derive the requestURI and put everything together.
+        """Make an endpoint of a URI and its effective properties.
 
         Raises:
-            InvalidPropertyError: a contentEncoding that the profile or the message type does not have.
+            InvalidPropertyError: the profile or the message type does not have the contentEncoding.
         """
         return cls(
             uri,
@@ -104,7 +104,7 @@ class Endpoint:
         soap_action: str | None,
         others: Properties = NO_OTHERS,
     ) -> Properties:
-        """Return the properties of a request or one-way message: the binding's, and others beside them."""
+        """Return the properties of a request or one-way message: those of the binding, merged over `others`."""
         of_binding = message_properties(
             carrier,
             self.profile.name,
@@ -136,7 +136,7 @@ def _content_encoding(properties: Effective, profile: Profile, message_type: Mes
         return encoding
     accepted = ", ".join(sorted(known | {"identity"})) if message_type is MessageType.BYTES else "identity"
     raise InvalidPropertyError(
-        f"contentEncoding is {encoding!r}; a {message_type} message of {profile.name} has {accepted}"
+        f"contentEncoding must be {accepted} for a {message_type} message of {profile.name}, got {encoding!r}"
     )
 
 
@@ -145,13 +145,13 @@ def _content_encoding(properties: Effective, profile: Profile, message_type: Mes
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """The correlated response came, and is a SOAP envelope.
+    """The correlated response was received, and is a SOAP envelope.
 
     Attributes:
-        message: as it came.
-        envelope: parsed.
-        fault: the fault that it holds, None for a plain response.
-        attachments: what came along.
+        message: the message, as it was received.
+        envelope: the SOAP envelope, parsed.
+        fault: the fault in the envelope; None for a plain response.
+        attachments: the attachments of the response.
     """
 
     message: Message
@@ -166,8 +166,8 @@ class ExchangeFailed:
 
     Attributes:
         reason: the failure reason.
-        text: for people.
-        message: what came, if something did.
+        text: the text for people.
+        message: the message that was received, or None.
     """
 
     reason: FailureReason
@@ -177,7 +177,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class ResponseIgnored:
-    """Something arrived that is not this exchange's response: another's, a late or a second one. No state moved."""
+    """A message is not the response of this exchange: it is another's, too late, or a duplicate. No state moved."""
 
     message: Message
     text: str
@@ -187,16 +187,16 @@ _CARRIERS: Final = (Carrier.REQUEST, Carrier.ONE_WAY)
 
 
 class RequestingNode:
-    """One exchange at the side that asks. Not thread-safe: one driver at a time.
+    """One exchange at the requesting or sending side. Not thread-safe: one driver at a time.
 
     Args:
-        endpoint: where the message goes, and what it says of that.
-        mep: the pattern.
-        others: message properties that are not of the binding; of one that has a name of the binding's nothing is left.
+        endpoint: the endpoint of the message.
+        mep: the message exchange pattern.
+        others: further message properties; the binding's own property replaces one of the same name.
 
     Attributes:
-        machine: state and failure reason.
-        request: the message, once started.
+        machine: the state and the failure reason.
+        request: the message, once `start` has made it.
         deadline: epoch milliseconds at which `handle_timeout` ends the exchange; None for a one-way message.
     """
 
@@ -222,18 +222,19 @@ class RequestingNode:
         """Make the request, and begin to wait for its response.
 
         Args:
-            envelope: octets, text or element. Octets are sent as they are in a BytesMessage.
-            destination: what the URI's destination name resolved to.
-            now: epoch milliseconds.
-            soap_action: over the effective property soapAction.
-            correlation_id: unique; a one-way message needs none.
-            reply_to: where the response is to go; request-response only.
-            timeout: milliseconds to wait for the response.
-            attachments: what goes along. Such a message has no content encoding, as the REC defines none for it.
+            envelope: the SOAP envelope as octets, text or element. A BytesMessage carries octets as they are.
+            destination: the destination that the URI's destination name resolved to.
+            now: the present time, in epoch milliseconds.
+            soap_action: SOAPJMS_soapAction; takes precedence over the effective property soapAction.
+            correlation_id: a unique JMSCorrelationID; a one-way message needs none.
+            reply_to: JMSReplyTo; for request-response only.
+            timeout: milliseconds to wait for the response; None for no deadline.
+            attachments: the attachments to send. Such a message has no content encoding, as the REC defines none.
 
         Raises:
-            InvalidEnvelopeError, UsageError, OSError: no SOAP envelope; attachments that do not fit or cannot be read.
-            LocalProtocolError: started before, or JMSReplyTo does not fit the pattern.
+            InvalidEnvelopeError: `envelope` is not a SOAP envelope.
+            UsageError, OSError: an attachment does not fit or cannot be read.
+            LocalProtocolError: the node was started before, or `reply_to` does not fit the pattern.
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
@@ -262,32 +263,33 @@ class RequestingNode:
         """Refuse a start that the state or the pattern does not allow; return whether the pattern is one-way."""
         one_way = self.machine.role is Role.SENDING
         if self.request is not None or self.machine.state is not State.INIT:
-            raise LocalProtocolError(f"the exchange was started before, it is in state {self.machine.state}")
+            raise LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
         if (reply_to is None) is not one_way:
-            rule = "a one-way message has no JMSReplyTo (Protocol-2051)" if one_way else "a request has a JMSReplyTo"
-            raise LocalProtocolError(f"{rule}; given was {reply_to}")
+            rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
+            raise LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
         return one_way
 
     def sent(self) -> None:
-        """Tell that the broker has the message. Ends a one-way exchange."""
+        """Report that the broker has the message. Ends a one-way exchange."""
         if self.machine.role is Role.SENDING:
             self.machine.step(Input.MESSAGE_SENT)
 
     def send_failed(self, text: str) -> ExchangeFailed:
-        """Tell that the message could not be sent. Ends the exchange."""
+        """Report that the message could not be sent. Ends the exchange."""
         self.machine.step(Input.SENDING_FAILED)
         return ExchangeFailed(FailureReason.TRANSMISSION_FAILURE, text)
 
     def receive(
         self, message: Message, message_id: str | None = None
     ) -> ResponseReceived | ExchangeFailed | ResponseIgnored:
-        """Take what arrived on the reply destination.
+        """Take a message from the reply destination.
 
-        Both profiles' correlation is accepted: by our JMSCorrelationID, or by our JMSMessageID where it is known.
+        The correlation of both editions is accepted: by the request's JMSCorrelationID, or by its JMSMessageID if that
+        is known.
 
         Args:
-            message: what arrived.
-            message_id: the JMSMessageID that the broker gave the request, where it told.
+            message: the message.
+            message_id: the JMSMessageID of the request, if the broker reported it.
 
         Spec: SOAP/JMS 2.6.1.2, 2.6.1.3.
         """
@@ -307,9 +309,9 @@ class RequestingNode:
         return ResponseReceived(message, reading.envelope, reading.fault, reading.attachments)
 
     def receive_failed(self, text: str) -> ExchangeFailed | None:
-        """Tell that no response can come any more: the connection is gone, the caller gave up.
+        """Report that no response can come any more, as the connection is gone or the caller gave up.
 
-        None if it was over before.
+        Return None if the exchange was over before.
         """
         if not self.machine.allows(Input.RECEIVING_FAILED):
             return None
@@ -317,7 +319,7 @@ class RequestingNode:
         return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text)
 
     def handle_timeout(self, now: int) -> ExchangeFailed | None:
-        """End the exchange if its deadline has passed; None if it has not, or if it was over before.
+        """End the exchange if its deadline has passed; return None if it has not, or the exchange was over before.
 
         Spec: SOAP/JMS 2.6.1.2.
         """
@@ -327,12 +329,12 @@ class RequestingNode:
 
 
 def capture_of(message: Message, direction: Direction) -> Record:
-    """Wrap a live message as the rules look at it; its time of capture plays no part in them."""
+    """Wrap a live message in a record for judging; no rule uses its time of capture."""
     return Record(message=message, time=EPOCH, direction=direction)
 
 
 def findings(request: Message, response: Message | None, setting: Setting) -> tuple[Verdict, ...]:
-    """Judge a live exchange by every assertion that can be judged, and return those that were broken."""
+    """Judge a live exchange by every assertion that can be judged, and return the verdicts of the broken ones."""
     exchange = Exchange(
         id=request.message_id or request.correlation_id or "",
         pattern=Pattern.REQUEST_RESPONSE if request.reply_to is not None else Pattern.ONE_WAY,

@@ -1,7 +1,7 @@
 """The responding node, and the receiving node of one-way messages: one object for each exchange.
 
-`receive` judges the request by the same assertions as the replay does; the first that is broken and has a subcode
-becomes the fault. `respond` makes the response. Whoever drives the node sends it and tells how that went.
+`receive` judges the request by the same assertions as the replay; the first broken assertion with a subcode becomes the
+fault. `respond` makes the response. The driver of the node sends it and reports the outcome.
 
 Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 """
@@ -40,18 +40,18 @@ from soapjms.protocol.record import Direction
 NO_OTHERS: Final = Properties()
 
 NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
-"""The assertions on reading a body: whose breach has no subcode, and leaves nothing to hand on."""
+"""The assertions on reading a body: their breach has no subcode, and there is no envelope then."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAccepted:
-    """The request keeps the rules, and is a SOAP envelope.
+    """The request follows the rules, and is a SOAP envelope.
 
     Attributes:
-        message: as it came.
-        one_way: nobody waits for a response.
-        tolerated: what was broken and let pass; each names its assertion.
-        reading: the message as the rules look at it.
+        message: the message, as it was received.
+        one_way: True if nobody waits for a response.
+        tolerated: the verdicts of assertions that were broken and tolerated.
+        reading: the message, read for judging.
     """
 
     message: Message
@@ -78,12 +78,12 @@ class RequestAccepted:
 
     @property
     def attachments(self) -> Attachments:
-        """What came along with the envelope."""
+        """The attachments of the request."""
         return self.reading.attachments
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:
-        """The habits of real stacks that the message shows, each with its code and text."""
+        """The code and text of each habit of real stacks that the message shows."""
         return tuple(habits_of(self.reading, Carrier.ONE_WAY if self.one_way else Carrier.REQUEST))
 
 
@@ -92,13 +92,13 @@ class RequestRefused:
     """The request breaks a rule.
 
     Attributes:
-        message: as it came.
-        one_way: there is nowhere to send the fault.
-        subcode: of the fault; None for a body that is no SOAP envelope, for which the binding has none.
-        reason: for people, and in the fault.
+        message: the message, as it was received.
+        one_way: True if there is no destination for the fault.
+        subcode: the subcode of the fault; None for a body that is not a SOAP envelope, as the binding has none for it.
+        reason: the text for people, also in the fault.
         fault: the envelope with the fault.
-        verdict: the assertion that was broken, None where no assertion has it.
-        excess: the limit of ours that the body goes beyond, None if it is something else.
+        verdict: the verdict of the broken assertion; None if no assertion covers the problem.
+        excess: the limit that the body exceeds, or None.
     """
 
     message: Message
@@ -111,13 +111,13 @@ class RequestRefused:
 
 
 class RespondingNode:
-    """One exchange at the side that answers. Not thread-safe: one driver at a time.
+    """One exchange at the responding or receiving side. Not thread-safe: one driver at a time.
 
     Attributes:
         setting: profile, supported variants, strictness, limits.
-        machine: state and failure reason; its role is known once a message arrived.
-        default_version: of a fault for a request that does not show its SOAP version.
-        is_fault: the response that was made holds a fault.
+        machine: the state and the failure reason; its role is known once a message was received.
+        default_version: the SOAP version of a fault for a request that does not show its version.
+        is_fault: True if the response that was made holds a fault.
     """
 
     def __init__(self, setting: Setting, default_version: SoapVersion = SoapVersion.SOAP_11) -> None:
@@ -129,7 +129,7 @@ class RespondingNode:
         self._encoding: str | None = None
 
     def receive(self, message: Message) -> RequestAccepted | RequestRefused:
-        """Take a request or a one-way message. Never raises for what is in it.
+        """Take a request or a one-way message. Never raises for the content of the message.
 
         Raises:
             LocalProtocolError: the node has received a message before.
@@ -183,13 +183,14 @@ class RespondingNode:
     ) -> Message:
         """Make the response from an envelope: a plain one or a fault.
 
-        It has the request's message type, priority, delivery mode and expiration, goes to its JMSReplyTo, and repeats
-        its JMSCorrelationID (CR: its JMSMessageID) and requestURI. Without attachments it has the content encoding of
-        the request, if that was accepted: who sends gzip reads it too. `others` are properties beside the binding's.
+        The response has the message type, priority, delivery mode and expiration of the request, goes to its
+        JMSReplyTo, and repeats its JMSCorrelationID (CR: its JMSMessageID) and requestURI. Without attachments it has
+        the content encoding of the request, if that was accepted: a sender of gzip can read it too. `others` are
+        properties beside those of the binding.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            UsageError, OSError: the attachments do not fit the envelope or each other, or one could not be read.
+            InvalidEnvelopeError: `envelope` is not a SOAP envelope.
+            UsageError, OSError: an attachment does not fit the envelope or the others, or could not be read.
             LocalProtocolError: there is no request to respond to, or it was one-way.
 
         Spec: SOAP/JMS 2.6.2.3; Protocol-2036 to 2039.
@@ -217,7 +218,7 @@ class RespondingNode:
         ).frozen()
 
     def respond_again(self, response: Message) -> Message:
-        """Address a response that was made for an earlier delivery of the same request; it stays the same otherwise.
+        """Address a response that was made for an earlier delivery of the same request, without other changes.
 
         Raises:
             LocalProtocolError: there is no request to respond to, or it was one-way.
@@ -236,20 +237,20 @@ class RespondingNode:
         return self._reading
 
     def _correlation_id(self, request: Message) -> str | None:
-        """Return what the response repeats: where the rule wants the JMSMessageID and there is none, the other id.
+        """Return the JMSCorrelationID of the response: the id that the rule requires, or the other if that is absent.
 
-        Artemis has none over AMQP for what was sent over STOMP. Spec: SOAP/JMS 2.6.2.3; Protocol-2038.
+        Over AMQP, Artemis has no JMSMessageID for messages sent over STOMP. Spec: SOAP/JMS 2.6.2.3; Protocol-2038.
         """
         if self.setting.profile.correlation is names.CorrelationRule.MESSAGE_ID:
             return request.message_id or request.correlation_id
         return request.correlation_id or request.message_id
 
     def sent(self) -> None:
-        """Tell that the broker has the response. Ends the exchange."""
+        """Report that the broker has the response. Ends the exchange."""
         self.machine.step(Input.RESPONSE_SENT)
 
     def send_failed(self) -> FailureReason:
-        """Tell that the response could not be sent. Ends the exchange."""
+        """Report that the response could not be sent. Ends the exchange."""
         self.machine.step(Input.SENDING_FAILED)
         return FailureReason.TRANSMISSION_FAILURE
 
@@ -259,15 +260,15 @@ class RespondingNode:
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What a responding node makes of a captured request, beside what was captured as its answer.
+    """The reaction of a responding node to a captured request, compared with the captured response.
 
     Attributes:
-        accepted: the node accepts the request.
-        expected: the subcode of the node's fault, None where it accepts or where the binding has no subcode.
+        accepted: True if the node accepts the request.
+        expected: the subcode of the node's fault; None if it accepts, or the binding has no subcode.
         fits: every subcode that would be right.
-        answered: a response was captured.
-        observed: the subcode of the captured fault, None if it has none or there is no fault.
-        is_fault: the captured response is a fault of whatever kind.
+        answered: True if a response was captured.
+        observed: the subcode of the captured fault; None if it has none, or there is no fault.
+        is_fault: True if the captured response is a fault of any kind.
     """
 
     accepted: bool
@@ -279,9 +280,9 @@ class Reaction:
 
     @property
     def agrees(self) -> bool | None:
-        """True if node and capture agree, None where no answer was captured.
+        """True if node and capture agree; None if no response was captured.
 
-        A fault of the application is no disagreement with a request that is accepted.
+        A fault of the application does not contradict a request that is accepted.
         """
         if not self.answered:
             return None
@@ -293,12 +294,12 @@ class Reaction:
 def reaction(
     exchange: Exchange, setting: Setting, messages: Mapping[Carrier, Reading] | None = None
 ) -> Reaction | None:
-    """Run the captured request through a responding node; None where there is no request, or its body was cut.
+    """Run a captured request through a responding node; None if there is no request, or its body was cut.
 
     Args:
-        exchange: what was captured.
-        setting: of the node.
-        messages: the messages of the exchange as `readings` gives them, if they are at hand.
+        exchange: the captured exchange.
+        setting: the setting of the node.
+        messages: the messages of the exchange as `readings` returns them; None to read them.
     """
     if exchange.request is None or exchange.request.truncated or exchange.pattern is Pattern.ONE_WAY:
         return None

@@ -1,7 +1,7 @@
-"""What is known of the senders of captured messages: for each address, what its senders were given.
+"""What is known about the senders of captured messages: for each address, the settings of its senders.
 
-A sender is given a URI or the port of a WSDL, and what its program sets. Whether a captured message is by such a sender
-shows in where it went.
+A sender has a URI or the port of a WSDL, and the properties that its program sets. The destination of a captured
+message shows whether it is from such a sender.
 
 Spec: SOAP/JMS 2.2.3 targetService, requestURI; 3.4.4, 3.4.5.
 """
@@ -26,20 +26,20 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.model import read_uri
 
 Place: TypeAlias = tuple[str, str]
-"""A lookup variant and the name of a destination in it."""
+"""A lookup variant, and the name of a destination in that variant."""
 
 VARIANTS: Final[Mapping[DestinationKind, str]] = {DestinationKind.QUEUE: "queue", DestinationKind.TOPIC: "topic"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderProfiles:
-    """What the senders to one address are known to have been given.
+    """The known settings of the senders to one address.
 
     Attributes:
-        address: the URI without its parameters, for people; without a secret.
-        target_service: the service behind that address, None if the URI names none.
-        source: where this is known from: `URI`, or `SERVICE/PORT`.
-        properties: their effective binding properties.
+        address: the URI without its parameters and without secrets, for people.
+        target_service: the service at that address; None if the URI does not name one.
+        source: the source of the settings: `URI`, or `SERVICE/PORT`.
+        properties: the effective binding properties.
     """
 
     address: str
@@ -48,7 +48,7 @@ class SenderProfiles:
     properties: Effective
 
     def differs_from(self, other: SenderProfiles) -> list[str]:
-        """Name the properties that have other values, or values from elsewhere, than those of another sender."""
+        """List the properties whose values, or the origins of their values, differ from those of another sender."""
         mine, others = self.properties, other.properties
         every = dict.fromkeys([*mine, *others, *mine.overridden, *others.overridden])
         return [name for name in every if _said(mine, name) != _said(others, name)]
@@ -60,16 +60,17 @@ def _said(properties: Effective, name: str) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True)
 class Senders:
-    """All senders that something is known of, in the order given."""
+    """All senders with known settings, in the order given."""
 
     all: tuple[SenderProfiles, ...] = ()
     _at: Mapping[Place, list[int]] = field(default_factory=dict)
 
     def find(self, message: Reading | None) -> int | None:
-        """Return the place in `all` of the sender of a request or one-way message, None if nothing is known of it.
+        """Return the index in `all` of the sender of a request or one-way message; None if it is unknown.
 
-        By the address in its requestURI, else by its JMSDestination, if that is a queue or topic. Among those with one
-        address by targetService. A message without one may be by a sender that forgot it, where there is one only.
+        The sender is found by the address in the requestURI, else by JMSDestination, if that is a queue or topic; and
+        among senders to one address by targetService. A message without targetService may come from a sender that
+        omitted it by mistake, if only one sender has the address.
         """
         if message is None or not self.all:
             return None
@@ -92,16 +93,17 @@ def _places(message: Reading) -> Iterator[Place]:
 def senders_of(
     given: Iterable[str | JmsUri | Port | Description], environment: Mapping[str, Value] = MappingProxyType({})
 ) -> Senders:
-    """Work out what senders were given.
+    """Work out the settings of senders.
 
     Args:
         given: URIs, ports, and WSDLs, which stand for all their SOAP/JMS ports.
-        environment: what the programs of all of them set; it wins over the rest.
+        environment: properties that the programs of all senders set; they take precedence.
 
     Raises:
-        InvalidUriError, InvalidPropertyError: a URI or property is not as the specification has it.
+        InvalidUriError, InvalidPropertyError: a URI or property is not valid.
         InvalidWsdlError: a port cannot be used.
-        UsageError: a WSDL without a SOAP/JMS port; one address with different properties; an environment for nobody.
+        UsageError: a WSDL has no SOAP/JMS port, one address has different properties, or there is an environment but
+            no sender.
     """
     at: dict[Place, list[int]] = {}
     found: list[SenderProfiles] = []
@@ -116,15 +118,15 @@ def senders_of(
         elif differing := sender.differs_from(same[0]):
             raise UsageError(
                 f"{sender.address} is given twice, by {same[0].source} and by {sender.source}, with different "
-                f"{', '.join(differing)}; a message does not show which of them its sender had: give one of them"
+                f"{', '.join(differing)}; a message does not show which of them its sender used: give only one of them"
             )
     if environment and not found:
-        raise UsageError("what the senders' programs set is given, and no URI or WSDL says which senders they are")
+        raise UsageError("a URI or WSDL of the senders must be given along with the properties that their programs set")
     return Senders(tuple(found), at)
 
 
 def editions_of(given: Iterable[str | JmsUri | Port | Description]) -> list[Profile]:
-    """Return the editions that WSDLs follow, by the namespace of their transport; a URI shows none.
+    """Return the editions that WSDLs follow, by the namespace of their transport; a URI does not show its edition.
 
     Spec: SOAP/JMS 3.4.2.
     """

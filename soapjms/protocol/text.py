@@ -1,4 +1,4 @@
-"""How a text for people repeats what a peer wrote: on one line, nothing that a terminal acts on, nothing endless."""
+"""How texts for people quote a peer: on one line, without control characters for a terminal, and not too long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MAX_SHOWN_CHARACTERS: Final = 300
 
 
 def shown(value: object) -> str:
-    """Return a value that a peer wrote as a reason shows it: quoted, on one line, and cut where it is long."""
+    """Return a peer's value for a text for people: quoted, on one line, and cut if it is long."""
     return _cut(repr(value))
 
 
 def named(value: object) -> str:
-    """Return what has a peer's words in it without quotes: what does not print as escapes, and cut where it is long."""
+    """Return a text with a peer's words, without quotes: unprintable characters escaped, and cut if it is long."""
     return visible(_cut(str(value)))
 
 

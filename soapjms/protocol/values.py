@@ -1,4 +1,4 @@
-"""The types of the binding properties' values: how each is read from text, and how people want to see it.
+"""The types of the binding properties' values: how each is read from text and shown to people.
 
 Spec: SOAP/JMS 2.2; RFC 6167 4.1.
 """
@@ -18,7 +18,7 @@ _PRIORITY: Final = re.compile(r"0*[0-9]")
 
 
 def uncarried(text: str) -> str | None:
-    """Say what in a text no header and no property of a message carries over every protocol; None if nothing is."""
+    """Name the first character of a text that headers and properties cannot carry over every protocol; None if none."""
     position = text.find("\0")
     if position >= 0:
         return f"NUL at {position}"
@@ -60,7 +60,7 @@ def _as_it_is(value: Value) -> Value:
 
 
 class Type(NamedTuple):
-    """The type of a property's value: how to say what is accepted, how to read it, how people want to see it."""
+    """The type of a property's value: a description of accepted texts, a function to read one, and one to show it."""
 
     accepted: str
     read: Callable[[str], Value]

@@ -1,7 +1,7 @@
-"""WS-Addressing: header blocks that say what a message is, what it belongs to, and where its answer goes.
+"""WS-Addressing: header blocks that say what a message means, what it relates to, and where its answer goes.
 
-Written is the edition of 2005/08; that of 2004/08 is read, and answered in kind. What is read is hostile: a header that
-is not as it must be becomes an `AddressingFault`, nothing is raised. Nobody is sent to in here.
+Requests are written in the edition of 2005/08; headers of 2004/08 are read too, and answered in that edition. Received
+headers may be hostile: an invalid one becomes an `AddressingFault`, and nothing is raised. Nothing is sent from here.
 
 Spec: WS-Addressing 1.0 Core 2, 3; SOAP Binding 3, 6; the member submission of August 2004.
 """
@@ -20,25 +20,25 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 
 MAX_ADDRESS_CHARACTERS: Final = 2048
-"""Characters of an action, id or address."""
+"""Longest action, id or address, in characters."""
 
 MAX_RELATIONS: Final = 20
-"""RelatesTo headers that are read; whoever has more is refused."""
+"""Most RelatesTo headers; a message with more is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """What differs between the editions.
+    """The differences between the editions.
 
     Attributes:
-        namespace: of the header blocks.
-        anonymous: the address that means the way back of the transport, here JMSReplyTo.
-        none: the address that nothing is sent to; empty where the edition has none.
-        reply: what says of a RelatesTo that it names the request; one without says so too.
-        unspecified: what a RelatesTo names if the request had no id.
-        invalid, required: the codes for a header that is wrong, and for one that is missing.
-        says_more: a fault has a second subcode, and names the header.
-        fault_action, soap_fault_action: Action of faults of WS-Addressing, and of others.
+        namespace: the namespace of the header blocks.
+        anonymous: the address for the reply channel of the transport, here JMSReplyTo.
+        none: the address to which nothing is sent; empty if the edition has none.
+        reply: the relationship type of a RelatesTo that names the request; also the default type.
+        unspecified: the id in a RelatesTo if the request had none.
+        invalid, required: the codes for an invalid and for a missing header.
+        says_more: True if a fault has a second subcode and names the header.
+        fault_action, soap_fault_action: Action of faults of WS-Addressing, and of other faults.
     """
 
     namespace: str
@@ -57,7 +57,7 @@ class Edition:
         return f"{{{self.namespace}}}{name}"
 
     def block(self, name: str, text: str | None = None) -> etree._Element:
-        """Make a header block, or what is in one."""
+        """Make a header block, or an element inside one."""
         element = etree.Element(self.tag(name), nsmap={"wsa": self.namespace})
         element.text = text
         return element
@@ -89,14 +89,14 @@ WSA_2004: Final = Edition(
     soap_fault_action=f"{_2004}/fault",
 )
 EDITIONS: Final = (WSA_2005, WSA_2004)
-"""Where a message has headers of both, the first counts."""
+"""In order of precedence, for a message with headers of both editions."""
 
 SINGLE: Final = ("Action", "MessageID", "To", "From", "ReplyTo", "FaultTo")
 BLOCKS: Final = (*SINGLE, "RelatesTo")
 
 
 class EndpointReference(NamedTuple):
-    """Where something may be sent: an address, and header blocks that it is sent with."""
+    """An address to send to, and the header blocks to send with the message."""
 
     address: str
     parameters: tuple[etree._Element, ...] = ()
@@ -107,13 +107,13 @@ class Addressing:
     """The addressing headers of one message.
 
     Attributes:
-        edition: of them.
-        action: what the message means.
-        message_id: its id, None without.
-        to: where it was sent; the anonymous address if it does not say.
-        source: From.
-        reply_to, fault_to: where the answer is to go, and a fault; None if the message does not say.
-        relates_to: what it belongs to: pairs of relationship and id.
+        edition: the edition of the headers.
+        action: Action, the meaning of the message.
+        message_id: MessageID, or None.
+        to: To; the anonymous address if absent.
+        source: From, or None.
+        reply_to, fault_to: ReplyTo and FaultTo, the destinations of an answer and of a fault, or None.
+        relates_to: RelatesTo, as pairs of relationship type and id.
     """
 
     edition: Edition
@@ -131,7 +131,7 @@ class Addressing:
         return frozenset(self.edition.tag(name) for name in BLOCKS)
 
     def endpoint(self, *, is_fault: bool) -> EndpointReference:
-        """Return where the answer is to go.
+        """Return the endpoint of the answer.
 
         Spec: Core 3.4.
         """
@@ -144,12 +144,12 @@ class AddressingFault:
     """Why the addressing headers of a message are refused.
 
     Attributes:
-        edition: of the headers.
+        edition: the edition of the headers.
         code: the subcode.
-        reason: for people.
+        reason: the text for people.
         header: the name of the header block.
-        more: the second subcode, empty for none.
-        message_id: what the fault relates to, None if the message has none that can be read.
+        more: the second subcode, or empty.
+        message_id: the id of the refused message; None if it has none that can be read.
     """
 
     edition: Edition
@@ -160,7 +160,7 @@ class AddressingFault:
     message_id: str | None = None
 
     def build(self, version: SoapVersion) -> etree._Element:
-        """Build the envelope with the fault, without addressing headers; in SOAP 1.1 it has a FaultDetail header.
+        """Build the envelope with the fault, without addressing headers; in SOAP 1.1 it may have a FaultDetail header.
 
         Spec: SOAP Binding 6.1, 6.2, 6.4.
         """
@@ -186,7 +186,7 @@ class AddressingFault:
 
 
 class _WrongError(Exception):
-    """A header that is not as it must be: its name, the second subcode, and why. Never leaves this module."""
+    """A header is invalid: its name, the second subcode, and the reason. Never leaves this module."""
 
     def __init__(self, header: str, more: str, reason: str) -> None:
         super().__init__(header, more, reason)
@@ -197,7 +197,7 @@ class _WrongError(Exception):
 
 
 def stated_action(envelope: Envelope) -> str | None:
-    """Return the first Action header of a message, whatever else is wrong with it; None without."""
+    """Return the first Action header of a message, even if other headers are invalid; None if it has none."""
     if envelope.header is None:
         return None
     for edition in EDITIONS:
@@ -211,8 +211,8 @@ def read_addressing(envelope: Envelope, roles: Collection[str] = ()) -> Addressi
     """Read the addressing headers that are for this node; None if there are none.
 
     Args:
-        envelope: of the message.
-        roles: what this node acts as; see `soapjms.protocol.envelope`.
+        envelope: the envelope of the message.
+        roles: the roles of this node; see `not_understood` in `soapjms.protocol.envelope`.
 
     Spec: Core 3.2, 3.3; SOAP Binding 6.4.1, 6.4.2.
     """
@@ -235,7 +235,7 @@ def _read(edition: Edition, found: Mapping[str, list[etree._Element]]) -> Addres
 
 
 def missing(edition: Edition, header: str, message_id: str | None = None) -> AddressingFault:
-    """Make the fault for a header that has to be there. Spec: SOAP Binding 6.4.2."""
+    """Make the fault for a required header that is missing. Spec: SOAP Binding 6.4.2."""
     reason = f"the addressing header {header} is missing"
     return AddressingFault(edition, edition.required, reason, header, message_id=message_id)
 
@@ -283,7 +283,10 @@ def _text(name: str, element: etree._Element) -> str:
 
 
 def _reference(edition: Edition, name: str, element: etree._Element) -> EndpointReference:
-    """Spec: Core 2.2; the parameters become header blocks, so they must not be those of SOAP or addressing itself."""
+    """Read an endpoint reference.
+
+    Its parameters become header blocks of the answer, so names of SOAP and WS-Addressing are refused. Spec: Core 2.2.
+    """
     addresses = element.findall(edition.tag("Address"))
     if not addresses:
         raise _WrongError(name, "MissingAddressInEPR", f"{name} has no Address")
@@ -307,7 +310,7 @@ _OURS: Final = frozenset({*(each.namespace for each in EDITIONS), *(each.namespa
 
 
 def mismatch(addressing: Addressing, soap_action: str | None) -> AddressingFault | None:
-    """Say that the action of the transport, if there is one, is another than that of the headers; None if it is not.
+    """Return the fault for a SOAPJMS_soapAction that differs from the Action header; None if it is absent or equal.
 
     Spec: SOAP Binding 6.4.1.6.
     """
@@ -329,7 +332,7 @@ def invalid(addressing: Addressing, header: str, more: str, reason: str) -> Addr
 def request_headers(
     envelope: Envelope, action: str, message_id: str, to: str, *, one_way: bool
 ) -> list[etree._Element]:
-    """Make the headers of a request, but for those that its envelope has. An answer goes where JMSReplyTo says.
+    """Make the headers of a request that its envelope does not have yet. ReplyTo says: to JMSReplyTo, or none.
 
     Spec: Core 3.2.
     """
@@ -352,11 +355,11 @@ def answer_headers(
     """Yield the headers of an answer.
 
     Args:
-        edition: of the request.
-        action: of the answer.
-        message_id: of the answer.
-        request_id: what it relates to; None if the request had none that could be read.
-        endpoint: where it goes; its parameters are among the headers.
+        edition: the edition of the request.
+        action: the Action of the answer.
+        message_id: the MessageID of the answer.
+        request_id: the MessageID of the request; None if it had none that could be read.
+        endpoint: the endpoint of the answer; its parameters become headers.
 
     Spec: Core 3.3, 3.4; SOAP Binding 4.
     """
@@ -373,7 +376,7 @@ def answer_headers(
 
 
 def unrelated(envelope: Envelope, message_id: str) -> str | None:
-    """Say why a response is not the one to the request of an id, None if nothing says so: it may have no RelatesTo.
+    """Say why a response does not belong to the request with an id; None if it does, or has no RelatesTo.
 
     Spec: Core 3.4.
     """

@@ -1,7 +1,7 @@
-"""The one place where XML parsers are made: whatever is parsed may be hostile.
+"""The only place where XML parsers are made; every document may be hostile.
 
-No DTD, no entity, nothing loaded from anywhere, our own limits on depth, number and length. libxml2 gets UTF-8 only,
-made by our own table of encodings, so that none hides a document type from us and the reading does not depend on how
+No DTD, no entities, no loading of other documents, our own limits on depth, number and length. libxml2 gets UTF-8 only,
+decoded by our own table of encodings, so that no encoding hides a document type, and the result does not depend on how
 libxml2 was built. No other module of soapjms makes a parser.
 """
 
@@ -22,15 +22,15 @@ from soapjms.protocol.text import named
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 
 _DOCTYPE: Final = b"<!DOCTYPE"
-_MARKUP: Final = re.compile(  # what may hold the characters of a document type without being one, or a document type
+_MARKUP: Final = re.compile(  # a document type, or markup that may hold its characters without being one
     rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?xml\s[^>]*>|<\?.*?(?:\?>|\Z)|(<!DOCTYPE)", re.DOTALL
 )
 
 
 LARGE_DOCUMENT_OCTETS: Final = 1 << 16
-"""Octets of a document that may take all the memory that there is."""
+"""Octets from which on a document may use up the memory."""
 
-NO_MEMORY: Final = "there is not memory enough to parse {} octets of XML"
+NO_MEMORY: Final = "there is not enough memory to parse {} octets of XML"
 
 
 class DocumentTypeError(ValueError):
@@ -41,10 +41,10 @@ class DocumentTypeError(ValueError):
 
 
 def _parser() -> etree.XMLParser:
-    """Make a parser; what it gets is in UTF-8, whatever its declaration says, and within our limits.
+    """Make a parser for documents in UTF-8, whatever their declaration says, that are within our limits.
 
-    So libxml2 needs none of its own, which would refuse a text of ten million octets. Each large document has its own
-    parser, as lxml lets nobody else use it meanwhile: where memory is short, that may be half a minute.
+    libxml2's own limits are off, as they would refuse a text of ten million octets. Each large document gets its own
+    parser, as lxml locks a parser while it is in use: if memory is short, that may be half a minute.
     """
     return etree.XMLParser(
         encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, collect_ids=False
@@ -60,7 +60,7 @@ def _deeper_than(depth: int) -> etree.XPath:
 
 
 _AMQP: Final = re.compile(rb"\0S[p-x]")
-"""How a section of an AMQP message begins."""
+"""The start of a section of an AMQP message."""
 
 WHOLE_AMQP: Final = (
     "not well-formed XML, but a whole AMQP message: ActiveMQ makes this of what came over AMQP, unless that connector "
@@ -69,19 +69,19 @@ WHOLE_AMQP: Final = (
 
 
 def parse(document: bytes | str, charset: str | None = None, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
-    """Parse an XML document that may be hostile; its elements know their lines (`sourceline`).
+    """Parse an XML document that may be hostile; its elements have their line numbers (`sourceline`).
 
     Args:
-        document: octets, or characters, whose declared encoding then says nothing.
-        charset: what octets are in that do not tell it themselves; None for UTF-8.
-        limits: how much is read.
+        document: octets, or characters; the declared encoding of characters is ignored.
+        charset: the encoding of octets that do not show it themselves; None for UTF-8.
+        limits: the limits for reading.
 
     Raises:
-        LimitExceededError: it goes beyond a limit on markup.
-        DocumentTypeError: it has a document type, at its place or elsewhere; nothing was parsed, no entity looked at.
-        ValueError: not well-formed, in an encoding that is refused or unknown, or its byte order mark contradicts its
-            declaration.
-        MemoryError: there is not enough for it, which says nothing of the document.
+        LimitExceededError: the document exceeds a limit on markup.
+        DocumentTypeError: the document has a document type, at its place or elsewhere; nothing was parsed.
+        ValueError: the document is not well-formed, its encoding is refused or unknown, or its byte order mark
+            contradicts its declaration.
+        MemoryError: there is not enough memory, which says nothing about the document.
 
     Spec: XML 1.0; SOAP 1.1 3; SOAP 1.2 Part 1 5 (no document type).
     """
@@ -89,7 +89,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         octets = document.encode("utf-8")
     else:
         label = document_encoding(document, charset)
-        # Of UTF-8 libxml2 finds the octets that are none.
+        # libxml2 itself finds octets that are not valid UTF-8.
         octets = document if label in ("utf-8", "UTF-8") else decode(document, label).removeprefix("\ufeff").encode()
     if b"!" in octets and _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
@@ -102,7 +102,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     try:
         root = etree.fromstring(octets, parser)
     except etree.XMLSyntaxError as error:
-        # What libxml2 says of memory, lxml calls an unknown error of the document, or keeps no text of it.
+        # lxml reports libxml2's lack of memory as an unknown error of the document, or without a text.
         if error.code == etree.ErrorTypes.ERR_NO_MEMORY or error.msg is None:
             raise MemoryError(NO_MEMORY.format(len(octets))) from None
         check_depth(octets, limits)
@@ -117,14 +117,14 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
 def _is_deeper_than(depth: int, root: etree._Element) -> bool:
     try:
         return bool(_deeper_than(depth)(root))
-    except etree.XPathEvalError:  # the expression is right, so there was no memory
-        raise MemoryError("there is not memory enough to see how deep the XML is") from None
+    except etree.XPathEvalError:  # the expression is correct, so memory was lacking
+        raise MemoryError("there is not enough memory to see how deep the XML is") from None
 
 
 def _be_ready_for_errors() -> None:
-    """Have libxml2 make a mistake: it keeps the last error of each thread, and ends the process if there is no room.
+    """Cause an error in libxml2: it stores the last error of each thread, and aborts if it cannot allocate the space.
 
-    So the room is taken before a document needs all that there is.
+    So the space is allocated before a document uses up the memory.
     """
     with suppress(etree.XMLSyntaxError):
         etree.fromstring(b"<", _parser())
@@ -137,7 +137,7 @@ class Misfit(NamedTuple):
     """Where an element does not fit its schema, and why.
 
     Attributes:
-        path: local names from the outermost element on; the second and later ones of a name with their number, as in
+        path: local names from the outermost element on; the second and later elements of one name have a number, as in
             `item[2]`.
         text: what is wrong there, for people.
     """
@@ -150,11 +150,11 @@ class Schema:
     """XML Schema documents, compiled. Thread-safe.
 
     Args:
-        documents: by location; all that they import and include has to be among them, nothing is loaded from elsewhere.
-        first: the location of the one to begin with.
+        documents: the documents by location, including all that they import and include; no others are loaded.
+        first: the location of the main document.
 
     Raises:
-        ValueError: they make no schema; the text says why.
+        ValueError: the documents are not a valid schema; the text says why.
     """
 
     def __init__(self, documents: Mapping[str, bytes], first: str) -> None:
@@ -166,10 +166,10 @@ class Schema:
             raise ValueError(named(error)) from None
 
     def misfit(self, element: etree._Element) -> Misfit | None:
-        """Say where an element does not fit, None if it does: the first place, found without looking at the rest.
+        """Return the first place where an element does not fit, without checking the rest; None if it fits.
 
-        libxml2 would go on and note every place, with a path that takes time proportional to the number of elements
-        before it. So the element is written and read again, and reading stops at the first.
+        libxml2 would go on and note every misfit, with a path that takes time proportional to the number of elements
+        before it. So the element is serialized and parsed again, and parsing stops at the first misfit.
         """
         watch: Any = _Watch()
         parser = etree.XMLParser(
@@ -186,11 +186,11 @@ class Schema:
 
 
 _ELEMENT: Final = re.compile(r"^Element '[^']*'(?:: |, (?=attribute))")
-"""What an error of libxml2 begins with, which the path says."""
+"""The start of an error of libxml2, which `Misfit.path` makes superfluous."""
 
 
 class _Documents(etree.Resolver):
-    """Hands out the documents of a schema."""
+    """Resolves the locations of a schema's documents."""
 
     def __init__(self, documents: Mapping[str, bytes]) -> None:
         self._documents = documents
@@ -200,16 +200,16 @@ class _Documents(etree.Resolver):
 
 
 class _MisfitFoundError(Exception):
-    """Ends the reading."""
+    """Stops the parsing."""
 
 
 class _Watch:
     """Follows a parser that validates, and stops it after the first event that brought an error.
 
     Attributes:
-        parser: whose errors are looked at.
-        path: where the last event was.
-        found: the error.
+        parser: the parser whose errors are checked.
+        path: the path of the last event.
+        found: the text of the error.
     """
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class _Watch:
         self.path = tuple(self._open)
 
     def data(self, text: str) -> None:
-        """Take text, which is of the element around it."""
+        """Take text of the current element."""
         self.look()
         self.path = tuple(self._open)
 

@@ -1,6 +1,6 @@
 """WS-Addressing at a service: where its answers go, and the headers that they carry.
 
-What the headers are is in `soapjms.protocol.wsa`.
+The headers themselves are defined in `soapjms.protocol.wsa`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from soapjms.protocol.wsdl.model import read_uri
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What the addressing headers of one request say of its answer.
+    """What the addressing headers of one request say about its answer.
 
     Attributes:
         addressing: the headers.
-        reply_to: where an answer goes; None for nowhere.
-        fault_to: the same of a fault.
-        reply_action: Action of an answer; None to make it of that of the request.
+        reply_to: the destination of an answer; None if it is not sent.
+        fault_to: the destination of a fault; None if it is not sent.
+        reply_action: Action of an answer; None to derive it from the Action of the request.
     """
 
     addressing: Addressing
@@ -45,12 +45,12 @@ class Conversation:
     reply_action: str | None
 
     def applied(self, message: Message) -> Message:
-        """Return the request as if its JMSReplyTo said the same."""
+        """Return the request with a JMSReplyTo that agrees with its addressing headers."""
         place = self.reply_to or self.fault_to
         return message if place == message.reply_to else replace(message, reply_to=place)
 
     def related(self, root: etree._Element) -> etree._Element:
-        """Return a copy of an answer with addressing headers; what has a RelatesTo of its own stays as it is."""
+        """Return a copy of an answer with addressing headers; an answer with its own RelatesTo stays unchanged."""
         addressing, edition = self.addressing, self.addressing.edition
         if root.find(f"{{*}}Header/{edition.tag('RelatesTo')}") is not None:
             return root
@@ -65,7 +65,7 @@ class Conversation:
         return made
 
     def sent(self, response: Message | None, *, is_fault: bool) -> Message | None:
-        """Return a response with its destination; None if it goes nowhere."""
+        """Return a response with its destination; None if it is not sent."""
         place = self.fault_to if is_fault else self.reply_to
         if response is None or place is None:
             return None
@@ -75,10 +75,10 @@ class Conversation:
 def conversation(
     addressing: Addressing, message: Message, rule: ReplyRule, reply_action: str | None
 ) -> Conversation | AddressingFault:
-    """Work out where the answer to a request goes, if it may go there.
+    """Return where the answer to a request goes, or the fault for an address that is invalid or not allowed.
 
-    An anonymous address is JMSReplyTo, a `jms:` URI of the variants queue and topic is that destination, within what
-    `rule` allows for JMSReplyTo. A request that is answered has an id.
+    An anonymous address stands for JMSReplyTo, and a `jms:` URI of the variants queue and topic for that destination,
+    as far as `rule` allows it as JMSReplyTo. A request that is answered must have a MessageID.
 
     Spec: Core 3.4.
     """
@@ -97,7 +97,7 @@ def conversation(
 
 
 def _place(addressing: Addressing, endpoint: EndpointReference, message: Message) -> Destination | str | None:
-    """Return the destination of an address, None for nowhere, or why it has none."""
+    """Return the destination of an address, None for the address `none`, or why the address has no destination."""
     edition, address = addressing.edition, endpoint.address
     if address == edition.anonymous:
         return message.reply_to
@@ -113,7 +113,7 @@ def _place(addressing: Addressing, endpoint: EndpointReference, message: Message
 
 
 def refused(fault: AddressingFault, root: etree._Element) -> etree._Element:
-    """Add addressing headers to the fault for headers that were refused; it goes where JMSReplyTo says."""
+    """Add addressing headers to the fault for refused headers; the fault goes to JMSReplyTo."""
     edition = fault.edition
     back = EndpointReference(edition.anonymous)
     header_of(root).extend(answer_headers(edition, edition.fault_action, uuid4().urn, fault.message_id, back))

@@ -1,7 +1,7 @@
-"""Answers to clients that were gone just after the connection was made again, and may be back in a moment.
+"""Answers to clients that were gone just after the connection was restored, and may come back soon.
 
-When a broker starts anew, everybody connects again, in any order. A client whose temporary destination keeps its name,
-as that of a Java client does over OpenWire, may make it again after its answer was to go there.
+When a broker restarts, all clients reconnect, in any order. A client whose temporary destination keeps its name, such
+as a Java client over OpenWire, may recreate the destination only after its answer was first sent there.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from soapjms.service.work import Work
 log = logging.getLogger("soapjms.dispatcher")
 
 RECONNECT_SECONDS: Final = 30.0
-"""Seconds after the connection was made again in which a client that is gone may not be back yet."""
+"""Seconds after the connection was restored in which a missing client may still come back."""
 
 RETRY_SECONDS: Final = 40.0
-"""Seconds for which an answer is tried again: ActiveMQ's failover transport tries every 30 s at least, by default."""
+"""Seconds for which an answer is retried: ActiveMQ's failover transport reconnects at least every 30 s by default."""
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 1.0
 """Seconds between two tries; each pause is twice as long as the one before."""
 
 MAX_ANSWERS: Final = 1000
-"""Answers that wait at a time."""
+"""Most answers that may wait at a time."""
 
 MAX_ANSWERS_OCTETS: Final = 64 << 20
-"""Octets that their bodies have together."""
+"""Limit for the total size of their bodies, in octets."""
 
 SEND_TIMEOUT: Final = 1.0
 
 CONFIRM_TIMEOUT: Final = 30.0
-"""Seconds that the broker has to say whether it took an answer; then that is not known."""
+"""Seconds for the broker to confirm or refuse an answer; after that its outcome is not known."""
 
 
 class WaitingAnswer(NamedTuple):
-    """An answer that waits: what it belongs to, until when, and the seconds to its next try."""
+    """An answer that waits: its request, its deadline by the monotonic clock, and the seconds to its next try."""
 
     work: Work
     until: float
@@ -53,13 +53,13 @@ class WaitingAnswer(NamedTuple):
 
 
 class Comebacks:
-    """Sends answers again whose client was gone, each by itself, on a thread of its own. Thread-safe.
+    """Resends answers whose client was gone, each by itself, on its own thread. Thread-safe.
 
-    Their requests are accepted already: what waits here is lost with the process.
+    Their requests are accepted already, so answers that wait here are lost if the process dies.
 
     Args:
-        connection: to the broker.
-        on_end: told of each answer that was taken, and what became of it: None if the broker has it now, else why not.
+        connection: the connection to the broker.
+        on_end: called with the request of each answer that was taken: with None if the broker has it, else its error.
     """
 
     def __init__(self, connection: Connection, on_end: Callable[[Work, SendFailedError | None], None]) -> None:
@@ -73,7 +73,7 @@ class Comebacks:
         self._deadlines = Deadlines("soapjms-comebacks")
 
     def note_connected(self) -> None:
-        """Take note that the connection was made again, if it was: an answer may be refused before that is told."""
+        """Note a restored connection; an answer may be refused before its watchers are told of it."""
         with self._lock:
             self._note_connected()
 
@@ -83,7 +83,7 @@ class Comebacks:
             self._generation, self._made_again = generation, monotonic()
 
     def take(self, work: Work) -> bool:
-        """Have an answer tried again whose client was gone; False if there is no reason to, or no room."""
+        """Take an answer whose client was gone, to retry it; return False if it came too late or there is no room."""
         size = _size(work)
         with self._lock:
             self._note_connected()
@@ -94,14 +94,14 @@ class Comebacks:
             waiting = WaitingAnswer(work, monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS)
             try:
                 self._plan(waiting)
-            except RuntimeError:  # there is no thread to be had
+            except RuntimeError:  # no thread could be started
                 return False
             self._octets += size
             self._waiting[id(work)] = waiting
             return True
 
     def close(self) -> None:
-        """Try nothing again any more; what still waits is not delivered, and `on_end` is told of each."""
+        """Stop retrying; answers that still wait are not delivered, and `on_end` is called for each."""
         with self._lock:
             self._is_closed = True
             left = list(self._waiting.values())
@@ -114,7 +114,7 @@ class Comebacks:
             self._end(each.work, DestinationGoneError("its client was not back when the dispatcher was closed"))
 
     def _plan(self, waiting: WaitingAnswer) -> None:
-        """Plan the next try, with the lock held: what has ended, or ends by `close`, is not tried again."""
+        """Schedule the next try, with the lock held; a try finds out itself whether its answer has ended meanwhile."""
         self._deadlines.call_at(monotonic() + waiting.pause, partial(self._try, waiting))
 
     def _try(self, waiting: WaitingAnswer) -> None:
@@ -130,12 +130,12 @@ class Comebacks:
         sending.add_done_callback(partial(self._heard, waiting, deadline))
 
     def _give_up(self, waiting: WaitingAnswer) -> None:
-        """End with an answer that the broker neither took nor refused; it may have it, so it is not sent once more."""
-        why = f"the broker did not say within {CONFIRM_TIMEOUT:.0f} s whether it took it, so that is not known"
+        """End an answer that the broker neither confirmed nor refused; it may have it, so it is not sent again."""
+        why = f"the broker did not confirm it within {CONFIRM_TIMEOUT:.0f} s, so its outcome is not known"
         self._end(waiting.work, SendFailedError(why))
 
     def _send(self, work: Work) -> Completion[Any]:
-        """Send an answer so that the broker says whether it takes it, which of some it only does in a transaction."""
+        """Send an answer so that the broker confirms or refuses it, which some brokers only do in a transaction."""
         assert work.response is not None
         if not self._connection.capabilities.transactions:
             return self._connection.send(work.response, timeout=SEND_TIMEOUT)
@@ -155,7 +155,7 @@ class Comebacks:
         self._conclude(waiting, error)
 
     def _conclude(self, waiting: WaitingAnswer, error: BaseException | None) -> None:
-        """End with an answer, or plan its next try; one whose connection was lost may arrive twice."""
+        """End an answer, or schedule its next try; an answer whose connection was lost may arrive twice."""
         is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
         is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
         with self._lock:
@@ -172,7 +172,7 @@ class Comebacks:
             self._on_end(work, error)
 
     def _forget(self, work: Work) -> bool:
-        """Let go of an answer; False if that was done before."""
+        """Drop an answer; return False if it was dropped before."""
         with self._lock:
             if self._waiting.pop(id(work), None) is None:
                 return False

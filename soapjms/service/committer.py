@@ -1,13 +1,12 @@
 """Accepting requests and sending their answers together, for all workers of a dispatcher.
 
-What is ready goes into one transaction, so that a request is accepted only with its answer: on a thread of its own, or
-for a request that is alone on that of its worker. Without transactions the answer is sent first, and the request
-accepted once the broker has it. What must not be answered, or cannot be, goes to the dead letters.
+Finished requests go into one transaction, so that a request is accepted only with its answer: on the committer's
+thread, or for a single request on the thread of its worker. Without transactions the answer is sent first, and the
+request accepted once the broker has it. Requests that must not or cannot be answered become dead letters.
 
-A broker that restarts takes commits along; that passes. An answer that the broker will not read, such as one above
-its limit for a frame, makes it end the connection each time; that does not pass by itself, and takes along all that
-is under way. The two look the same from here, so how often in a row a request's commit was lost is counted, and only
-the count tells.
+Commits may be lost when a broker restarts; later ones succeed. An answer that the broker will not read, such as one
+above its limit for a frame, makes it end the connection each time, and all open commits are lost with it. The two look
+the same from here, so the losses of each request's commit in a row are counted, and only the count tells them apart.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from soapjms.service.work import Work
 from soapjms.tally import Tally
 
 MAX_KNOWN_REQUESTS: Final = 10_000
-"""Requests that are known at a time; the oldest are forgotten first."""
+"""Most requests that are remembered at a time; the oldest are forgotten first."""
 
 
 class Losses:
-    """How often the commit of each request was lost with its connection. Thread-safe; nearly always empty.
+    """Counts how often the commit of each request was lost with its connection. Thread-safe; nearly always empty.
 
-    Requests that nothing tells from others (see `key_of`) are not counted.
+    Requests without a key (see `key_of`) are not counted.
 
     Args:
-        stable_message_id: tells the capability of the broker that there is now: the next may be of another kind.
+        stable_message_id: returns this capability of the current broker; after a failover it may change.
     """
 
     def __init__(self, stable_message_id: Callable[[], bool]) -> None:
@@ -65,9 +64,9 @@ class Losses:
         self._times: OrderedDict[bytes, int] = OrderedDict()
 
     def watch(self, settling: Completion[Any], requests: Sequence[Message]) -> None:
-        """Count one more loss for each of these if the connection is lost before `settling` is done.
+        """Count one more loss for each request if the connection is lost before `settling` is done.
 
-        That is counted before anybody can make the connection again, so before the broker delivers any of them again.
+        The loss is counted before the connection can be restored, so before the broker delivers a request again.
         """
         settling.on_settled(partial(self._heard_of, requests))
 
@@ -76,7 +75,7 @@ class Losses:
             self.note(requests)
 
     def note(self, requests: Sequence[Message]) -> None:
-        """Count one more loss for each of these."""
+        """Count one more loss for each request."""
         keys = [key for each in requests if (key := self.key(each)) is not None]
         with self._lock:
             for key in keys:
@@ -85,7 +84,7 @@ class Losses:
                     self._times.popitem(last=False)
 
     def times(self, request: Message) -> int:
-        """Say how often a request was lost so."""
+        """Return how often the commit of a request was lost."""
         if not self._times:
             return 0
         key = self.key(request)
@@ -98,51 +97,51 @@ class Losses:
                 self._times.pop(key, None)
 
     def key(self, request: Message) -> bytes | None:
-        """Name a request; see `key_of`."""
+        """Return the key of a request; see `key_of`."""
         return key_of(request, stable_message_id=self._stable_message_id())
 
 
 log = logging.getLogger("soapjms.dispatcher")
 
 MAX_GROUP_REQUESTS: Final = 64
-"""Requests that may be accepted and answered in one transaction."""
+"""Most requests that are accepted and answered in one transaction."""
 
 COMMIT_TIMEOUT: Final = 30.0
 
 CONFIRM_TIMEOUT: Final = 300.0
-"""Seconds after which a request goes back whose answer, sent without a transaction, the broker does not confirm.
+"""Seconds after which a request is released if the broker does not confirm its answer, sent without a transaction.
 
-Long, as one whose memory or queue is full confirms nothing for a while, and takes the answer after all.
+Long, as a broker whose memory or queue is full confirms nothing for a while, but takes the answer later.
 """
 
 UNCONFIRMED: Final = "the broker did not confirm in time"
 
 CONFIRM_POLL_SECONDS: Final = 1.0
-"""Seconds between two looks for answers that the broker does not confirm."""
+"""Poll interval, in seconds, for answers that the broker has not confirmed."""
 
 TOO_LATE: Final = "the dispatcher was closed meanwhile"
 
 MAX_REASON_CHARACTERS: Final = 1000
-"""Characters of a reason that a dead letter carries."""
+"""Longest reason that a dead letter carries, in characters; the rest is cut off."""
 
 
 class Committer:
-    """Settles what is finished, and goes on whatever comes of a request, as all workers depend on it.
+    """Settles finished requests. No error of one request stops it, as all workers depend on it.
 
     Args:
-        connection: to the broker.
-        tally: what happened is counted there.
-        recorder: writes the responses.
-        dead_letters: where dead letters go, with the reason; None to have the broker put them where it does.
-        on_done: told how many requests are settled.
-        transactional: accept and answer together where the broker has transactions; else each request is accepted once
+        connection: the connection to the broker.
+        tally: counts what happens.
+        recorder: writes the responses to a capture log.
+        dead_letters: the queue for dead letters, with the reason; None for the broker's own.
+        on_done: called with the number of requests that were settled.
+        transactional: accept and answer together if the broker has transactions; else each request is accepted once
             the broker has its answer.
 
     Attributes:
-        transactional: as it was given, and the broker has transactions.
-        too_late: set when nothing more is to be committed.
-        tally, recorder: as they were given.
-        losses: requests whose commit was lost with the connection; each of them is committed alone after that.
+        transactional: True if that was asked for and the broker has transactions.
+        too_late: True once nothing more may be committed.
+        tally, recorder: see the arguments.
+        losses: counts of commits that were lost with the connection; a request with a loss is committed alone.
         comebacks: answers that wait for their client to come back.
     """
 
@@ -167,18 +166,18 @@ class Committer:
         self.transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Work] = SimpleQueue()
         self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
-        self._turn = Lock()  # of who settles
-        self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
+        self._turn = Lock()  # held while settling
+        self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True if a request waits, False to end
         self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their commit."""
+        """Number of requests that wait for their commit."""
         return self._finished.qsize()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
@@ -188,9 +187,9 @@ class Committer:
     def put(self, work: Work, *, is_alone: bool) -> None:
         """Have a request settled soon, together with others.
 
-        One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
-        take a good part of the time of its call. Without transactions none waits here: the answer is sent, and who
-        hears that the broker has it goes on.
+        A request that is alone is settled at once, on this thread: there is nothing to wait for, and a change of
+        threads would take a good part of the time of its call. Without transactions no request waits here: the answer
+        is sent, and the thread that gets the broker's confirmation settles the request.
         """
         if self.too_late:
             self.lose([work], TOO_LATE)
@@ -209,7 +208,7 @@ class Committer:
             self._turn.release()
 
     def _answer(self, work: Work) -> None:
-        """Send an answer by itself, and settle once it is known what became of it."""
+        """Send an answer outside a transaction, and settle its request once the outcome of the answer is known."""
         if work.response is not None:
             try:
                 work.sending = sending = self._sending(work, work.response)
@@ -217,7 +216,7 @@ class Committer:
                     self._unconfirmed[sending] = monotonic()
                     sending.add_done_callback(partial(self._heard_of, work))
                     return
-            except Exception:  # it is raised again when it is sent in its turn
+            except Exception:  # `_settle_all` sends it again, and handles the error
                 log.debug("an answer could not be sent at once", exc_info=True)
         self._settle_all([work])
 
@@ -226,14 +225,14 @@ class Committer:
         self._settle_all([work])
 
     def close(self, seconds: float) -> None:
-        """End the thread once all that was put is settled; wait so many seconds for it."""
+        """End the thread once all requests are settled; wait up to so many seconds for it."""
         self._calls.put(False)
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def lose(self, group: Sequence[Work], why: str) -> None:
-        """Count requests that are not accepted; the broker delivers them again."""
-        log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
+        """Count and log requests that were not accepted; the broker delivers them again."""
+        log.warning("%d requests were not accepted; the broker delivers them again: %s", len(group), why)
         self.tally.add("lost", times=len(group))
         for work in group:
             _fail(work)
@@ -248,7 +247,7 @@ class Committer:
                     pass
 
     def _next_call(self) -> bool:
-        """Wait for a call; meanwhile give up on answers that the broker does not confirm."""
+        """Wait for a call; meanwhile give up answers that the broker does not confirm in time."""
         while True:
             with suppress(Empty):
                 return self._calls.get(timeout=None if self.transactional else CONFIRM_POLL_SECONDS)
@@ -257,7 +256,7 @@ class Committer:
                     sending.cancel()
 
     def _settle_next(self) -> bool:
-        """Settle what is finished, as much as goes together; False if nothing is."""
+        """Settle the next group of finished requests; return False if there are none."""
         group: list[Work] = []
         with suppress(Empty):
             while len(group) < MAX_GROUP_REQUESTS:
@@ -279,7 +278,7 @@ class Committer:
         self._on_done(len(group))
 
     def _settle(self, group: list[Work], how: Callable[[list[Work]], None]) -> None:
-        """Settle a group; whatever comes of it, this thread goes on."""
+        """Settle a group; no error stops this thread."""
         if not group:
             return
         try:
@@ -293,7 +292,7 @@ class Committer:
     # Answers
 
     def _commit_group(self, group: list[Work]) -> None:
-        """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
+        """Commit a group; if that fails, commit its requests one by one, and reject one that fails alone."""
         if self.too_late:
             self.lose(group, TOO_LATE)
             return
@@ -303,7 +302,7 @@ class Committer:
             self.lose(group, f"{error}")
         except FutureTimeoutError:
             self.lose(group, UNCONFIRMED)
-            for work in group:  # else the broker waits for us too, and hands this worker nothing more
+            for work in group:  # else the broker keeps waiting, and delivers nothing more to this worker
                 _release(work.delivery)
         except Exception as error:
             if len(group) > 1:
@@ -358,15 +357,15 @@ class Committer:
         return refused
 
     def _sending(self, work: Work, response: Message) -> Completion[SendResult]:
-        """Send an answer by itself."""
+        """Send an answer outside a transaction."""
         sending = self._connection.answer(work.delivery, response)
         self.losses.watch(sending, [work.delivery.message])
         return sending
 
     def _answered(self, work: Work, error: SendFailedError | None) -> None:
-        """Take note of what became of an answer; one whose client may come back has no end yet."""
+        """Handle the outcome of an answer; if its client may come back, the answer is taken for a retry."""
         if isinstance(error, DestinationGoneError) and work.dead is None:
-            work.awaited = True  # before `take`, as its end may come at once
+            work.awaited = True  # before `take`, as the retry may end at once
             if self.comebacks.take(work):
                 log.info("an answer is sent again, as its client may be back soon: %s", error)
                 self.tally.add("client awaited")
@@ -375,7 +374,7 @@ class Committer:
         self._answer_ended(work, error)
 
     def _concluded(self, work: Work, error: SendFailedError | None) -> None:
-        """Take note of the end of an answer that was sent again."""
+        """Handle the outcome of an answer that was sent again."""
         self._answer_ended(work, error)
         work.tell()
 
@@ -395,7 +394,7 @@ class Committer:
     # Dead letters
 
     def _bury(self, group: list[Work]) -> None:
-        """Put a request on the dead-letter destination; its caller gets the answer, if there is one, before that."""
+        """Put a request on the dead-letter destination, and send its answer if there is one."""
         (work,) = group
         if self.too_late:
             self.lose(group, TOO_LATE)
@@ -408,9 +407,10 @@ class Committer:
             self._reject(work, work.dead or "")
 
     def _write_letter(self, work: Work, dead_letters: Destination) -> bool:
-        """Send a copy with the reason; one that cannot be sent is left to the broker.
+        """Send a copy of a request with the reason; return False if the broker must make the dead letter instead.
 
-        Not in the transaction that accepts the request: a send that the broker refuses there would be lost with it.
+        The copy is not sent in the transaction that accepts the request: if the broker refused it there, the request
+        would be accepted and lost.
         """
         reason = work.dead or ""
         log.error("a request goes to %s: %s", dead_letters, reason)
@@ -418,7 +418,7 @@ class Committer:
             letter = _letter(work, dead_letters, reason)
             self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
         except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
-            log.error("a dead letter could not be sent to %s, so the broker is told to: %s", dead_letters, error)
+            log.error("a dead letter could not be sent to %s, so it is left to the broker: %s", dead_letters, error)
             return False
         return True
 
@@ -429,7 +429,7 @@ class Committer:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 
     def _reject(self, work: Work, reason: str) -> None:
-        """Have the broker put a request on its dead-letter destination: nothing is lost."""
+        """Have the broker put a request on its own dead-letter destination."""
         log.error("a request was rejected: %s", reason)
         self.tally.add("rejected")
         _fail(work)
@@ -448,13 +448,13 @@ def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
         sending.result(COMMIT_TIMEOUT)
     except DestinationGoneError as error:
         return error
-    except CancelledError:  # by `_next_call`
+    except CancelledError:  # `_next_call` gave it up
         raise FutureTimeoutError from None
     return None
 
 
 def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
-    """Copy a request with why it is a dead letter, where it came from, and the fault that its caller got."""
+    """Copy a request, with the reason, its destination and id, and the fault that its caller got as properties."""
     message = work.delivery.message
     said = {
         "dead_letter_reason": reason,
@@ -474,7 +474,7 @@ def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
 
 
 def _text_of(response: Message | None) -> str:
-    """Return the body of a response as text, nothing of one that is compressed."""
+    """Return the body of a response as text; empty if it is compressed or no text."""
     body = "" if response is None else response.body
     try:
         return body if isinstance(body, str) else body.decode("utf-8") if isinstance(body, bytes) else ""
@@ -483,7 +483,7 @@ def _text_of(response: Message | None) -> str:
 
 
 def _release(delivery: Delivery) -> None:
-    """Give back what may not have been settled; what was, stays so."""
+    """Release a delivery that may not have been settled; this has no effect on a settled one."""
     try:
         delivery.release()
     except Exception:
@@ -494,5 +494,5 @@ def _fail(work: Work) -> None:
     """End the exchange at this node."""
     machine = work.node.machine
     happened = Input.SENDING_FAILED if machine.allows(Input.SENDING_FAILED) else Input.RECEIVING_FAILED
-    if machine.allows(happened):  # a one-way message that was read has ended before
+    if machine.allows(happened):  # the exchange of a one-way message ended when it was read
         machine.step(happened)

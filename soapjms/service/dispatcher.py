@@ -1,8 +1,8 @@
-"""Serving: takes requests from a connection, has them worked on, and has them accepted and answered together.
+"""`Dispatcher`: takes requests from a connection, has them run, and has them accepted and answered together.
 
-Each worker has a subscription of its own, so a slow request holds up nobody. What a worker makes of a request is in
-`worker.py`, how that is committed in `committer.py`; here is how a dispatcher lives: how much is under way, that no
-more is taken once it closes, and waiting for the end.
+Each worker has its own subscription, so a slow request does not hold up the others. Workers are in `worker.py`, commits
+in `committer.py`; this file has the life of a dispatcher: counting open requests, taking no more once it closes, and
+waiting for the end.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class OpenRequests:
     """Counts requests from their delivery until they are settled. Thread-safe.
 
     Attributes:
-        number: how many there are.
-        is_closing: no more are taken.
+        number: the number of open requests.
+        is_closing: True if no more are taken.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class OpenRequests:
         self._since = 0.0
 
     def begin(self) -> bool:
-        """Count one more; False if no more are taken."""
+        """Count one more; return False if no more are taken."""
         with self._lock:
             if not self.is_closing:
                 if not self.number:
@@ -71,7 +71,7 @@ class OpenRequests:
             return not self.is_closing
 
     def end(self, number: int) -> None:
-        """Count so many less."""
+        """Count `number` requests less."""
         with self._lock:
             self.number -= number
             self._since = monotonic()
@@ -80,18 +80,18 @@ class OpenRequests:
 
     @property
     def stalled(self) -> float:
-        """For how many seconds nothing has ended, though something is under way; 0 while nothing is."""
+        """Seconds since a request last ended while others are open; 0 while none is."""
         with self._lock:
             return monotonic() - self._since if self.number else 0.0
 
     def close(self) -> bool:
-        """Take no more; False if that was so before."""
+        """Take no more; return False if it was closed before."""
         with self._lock:
             was_closing, self.is_closing = self.is_closing, True
             return not was_closing
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds, once no more are taken, for the end of all; say whether they have ended."""
+        """Wait up to so many seconds, after `close`, for all requests to end; say whether they have ended."""
         with self._ended:
             return self._ended.wait_for(lambda: self.number == 0, seconds)
 
@@ -99,12 +99,12 @@ class OpenRequests:
 log = logging.getLogger("soapjms.dispatcher")
 
 ONE_MACHINE: Final = (
-    "the store %s is for the processes of this machine, and the broker is on another: where other machines serve the "
-    "same queue, what one finished and could not tell the broker runs again there"
+    "the store %s is for the processes of this machine, and the broker is on another: if other machines serve the same "
+    "queue, a request that was finished here but not accepted at the broker runs again there"
 )
 
 MAX_DELIVERIES: Final = 6
-"""As both the embedded broker and the STOMP adapter have it for what is released again and again."""
+"""The same limit as that of the embedded broker and the STOMP adapter for messages that are released repeatedly."""
 
 SUPPORTED: Final = frozenset(VARIANTS)
 
@@ -112,52 +112,53 @@ SUPPORTED: Final = frozenset(VARIANTS)
 STALLED_SECONDS: Final = 60.0
 
 START_TIMEOUT: Final = 30.0
-"""Seconds for which a dispatcher that is started waits for a lost connection."""
+"""Seconds that `Dispatcher.start` waits for a lost connection."""
 
 
 class Dispatcher:
     """Serves the requests that come to a `jms:` URI or a WSDL's port. A `with` statement starts and closes it.
 
     Args:
-        connection: to the broker; stays the caller's to close.
-        uri: where requests come to, with any binding properties as parameters.
-        service: what answers them.
-        workers: requests worked on at a time, each with a subscription of its own. A topic has one, as each
+        connection: the connection to the broker; the caller closes it.
+        uri: the URI that requests come to, with any binding properties as parameters, or a WSDL's port.
+        service: the service that answers the requests.
+        workers: number of requests run at a time, each with its own subscription. A topic has one worker, as each
             subscription would get, and answer, a copy of every request.
         prefetch: requests that the broker may hand to a worker before the first is accepted. More than 1 makes
             requests wait behind a slow one, and over STOMP makes each commit slower than the one before.
-        transactional: accept a request and send its answer in one transaction, where the broker has them. False accepts
-            it once the broker has the answer: faster, but whoever dies between the two has the request answered twice.
-        store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
-            `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
-        max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
-            store, or else by the broker; without either it is not. So does one whose answer took the connection along
-            so often, as one above a limit of the broker's may.
-        dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
-            broker put them where it does; over STOMP the reason is only logged then.
-        reply_queues: the queues that a request may name as its JMSReplyTo: True for any, or the names of those that
-            are meant. Temporary destinations are always answered to; the broker's own, and the one served, never.
-        reply_topics: likewise of the topics (Protocol-2070); none unless this says so. A request that may not be
-            answered is a dead letter.
-        durable: the name of a durable subscription, for a topic: what is sent there while nobody serves, comes
-            afterwards. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
-        middleware: functions `(request, call_next)` around the service and its own, the outermost first.
+        transactional: accept a request and send its answer in one transaction, if the broker has transactions. False
+            accepts it once the broker has the answer: faster, but a process that dies in between leaves the request
+            unaccepted, so that it is answered twice.
+        store: remembers finished requests, so that a request that is delivered again is answered and not run again: a
+            `SqliteStore`, which the caller closes, or the path of its file. Without a store it is run again.
+        max_deliveries: a request that was delivered this often and never finished becomes a dead letter. The store
+            counts the deliveries, or else the broker; without either they are not counted. A request also becomes a
+            dead letter if its answer ended the connection this often, as an answer above a limit of the broker may.
+        dead_letters: the queue for requests that cannot be run, with the reason as properties. None for the broker's
+            own dead-letter destination; over STOMP the reason is only logged then.
+        reply_queues: the queues that a request may name as its JMSReplyTo: True for any queue, or a list of names.
+            Temporary destinations are always allowed; the broker's own queues and the served one never.
+        reply_topics: likewise the topics (Protocol-2070); none by default. A request with a JMSReplyTo that is not
+            allowed becomes a dead letter.
+        durable: the name of a durable subscription, for a topic: messages sent while no dispatcher runs are delivered
+            later. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
+        middleware: functions `(request, call_next)` around the service and its own middleware, the outermost first.
         verify: says who sent a request, before all middleware; see `Service`.
-        profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
-        strict: refuse what a liberal reader lets pass.
-        properties: binding properties that win over those of the URI.
+        profile: the edition of the specification to follow; "auto" for that of a WSDL's port.
+        strict: refuse deviations that a liberal reader tolerates.
+        properties: binding properties that take precedence over those of the URI.
         names: JNDI names, for the variant jndi.
-        recorder: writes every message that passes.
-        observer: is told what happens, or several are; see docs/observing.md.
-        limits: how much of a request is read.
-        stalled_after: seconds after which `health` is not ready where all workers are at work and none has finished
-            anything. Longer than the longest function.
+        recorder: writes every message to a capture log.
+        observer: one observer or several, told what happens; see docs/observing.md.
+        limits: the limits for reading a request.
+        stalled_after: seconds after which `health` is not ready if all workers are busy and none has finished a
+            request. Choose it longer than the longest function takes.
 
     Attributes:
-        counts: what happened; see docs/serving.md.
+        counts: counts of what happened; see docs/serving.md.
 
     Raises:
-        InvalidUriError, InvalidPropertyError, UsageError: the URI or another argument is not as it must be.
+        InvalidUriError, InvalidPropertyError, UsageError: the URI or another argument is not valid.
         StoreError: the file of the store cannot be used.
     """
 
@@ -205,40 +206,40 @@ class Dispatcher:
         self._committer = Committer(
             connection, tally, recorder, letters, self._under_way.end, transactional=transactional
         )
-        self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
+        self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it must be closed
         self._store = self._own_store or store_to_use(store)
         self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, max_deliveries=deliveries)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
-        self._telling, self._told, self._is_started = Lock(), 0, False  # of subscriptions the observers know so many
+        self._telling, self._told, self._is_started = Lock(), 0, False  # `_told`: subscriptions the observers know
 
     @property
     def under_way(self) -> int:
-        """How many requests are being worked on, or wait for their commit."""
+        """Number of requests that are being run or wait for their commit."""
         return self._under_way.number
 
     @property
     def subscriptions(self) -> tuple[int, int]:
-        """How many subscriptions live at the broker, and how many there should be: one for each worker."""
+        """Number of subscriptions at the broker, and the number there should be: one for each worker."""
         if self._connection.state is not ConnectionState.CONNECTED or self._under_way.is_closing:
             return 0, self._workers
         return sum(not each.problem for each in self._consumers), self._workers
 
     def start(self, timeout: float = START_TIMEOUT) -> Self:
-        """Subscribe, and return once requests are being taken. A connection that is lost is waited for.
+        """Subscribe, and return once requests are being taken. Waits for a lost connection to be restored.
 
         Args:
-            timeout: seconds to wait for the connection to be made again.
+            timeout: seconds to wait for the connection to be restored.
 
         Raises:
-            UsageError: it was started before.
-            ClosedError: it was closed meanwhile.
-            ConnectionLostError: the connection was not made again in time, or nobody makes it again.
+            UsageError: the dispatcher was started before.
+            ClosedError: the dispatcher was closed meanwhile.
+            ConnectionLostError: the connection was not restored in time, or never will be.
             BrokerError: a subscription was refused.
         """
         until = time.monotonic() + finite(timeout)
         if self._consumers or self._under_way.is_closing:
-            raise UsageError("a dispatcher is started once; make another")
+            raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
             log.warning(ONE_MACHINE, self._store.path)
         self._committer.start()
@@ -247,7 +248,7 @@ class Dispatcher:
             for _ in range(self._workers):
                 consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
                 self._consumers.append(consumer)
-                if self._given_up():  # `close` may have looked before this one was there
+                if self._given_up():  # `close` may have listed the consumers before this one was added
                     stop(consumer)
                     raise ClosedError("the dispatcher was closed while it started")
         except BaseException:
@@ -277,12 +278,12 @@ class Dispatcher:
         """Send a message through the broker and back, and return the seconds that it took.
 
         Raises:
-            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+            PingFailedError: the message did not come back within `timeout` seconds, or there is no connection.
         """
         return self._pinger.ping(timeout)
 
     def health(self, timeout: float = DEFAULT_TIMEOUT) -> Health:
-        """Say whether this serves, after a ping that may take `timeout` seconds."""
+        """Return the health of the dispatcher, after a ping that may take `timeout` seconds."""
         problem, round_trip = self._problem(), None
         if not problem:
             try:
@@ -299,7 +300,7 @@ class Dispatcher:
         return health
 
     def _problem(self) -> str:
-        """Say why this takes no requests, as far as that is known without asking the broker."""
+        """Say why the dispatcher takes no requests, without asking the broker; empty if it does."""
         if self._under_way.is_closing or not self._is_started:
             return "it was closed" if self._under_way.is_closing else "it was not started"
         state = self._connection.state
@@ -314,11 +315,11 @@ class Dispatcher:
         return self._worker.problem
 
     def close(self, deadline: float = 10.0) -> bool:
-        """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.
+        """Take no more requests, finish the open ones within `deadline` seconds, and unsubscribe. Idempotent.
 
-        What is not finished by then, the broker delivers again; so it does with what waits to be tried again. Returns
-        whether all that was under way was finished; in time also if the broker answers nothing: the subscriptions that
-        are left end by themselves once it does, or with the connection.
+        The broker delivers unfinished requests again, also those that wait to be tried again. Return whether all open
+        requests were finished. Returns in time even if the broker does not answer; the remaining subscriptions end when
+        it does, or with the connection.
         """
         until = time.monotonic() + deadline
         if not self._under_way.close():
@@ -352,13 +353,13 @@ class Dispatcher:
         if state is ConnectionState.CLOSED:
             log.error("the connection was closed: no more requests come from %s", self.destination)
         elif state is ConnectionState.LOST:
-            log.warning("the connection was lost: no requests come from %s until there is another", self.destination)
+            log.warning("the connection was lost: no requests come from %s until it is restored", self.destination)
         else:
             self._committer.comebacks.note_connected()
             log.info("requests come from %s again", self.destination)
 
     def _on_problem(self, problem: str) -> None:
-        """Take note that the broker ended a subscription, or that there is another."""
+        """Log that the broker ended a subscription, or that one was restored."""
         if self._under_way.is_closing:
             return
         if self._observers is not None:
@@ -367,10 +368,10 @@ class Dispatcher:
         if problem:
             log.error("%d of %d subscriptions to %s are left: %s", live, wanted, self.destination, problem)
         else:
-            log.warning("%d of %d subscriptions to %s are there again", live, wanted, self.destination)
+            log.warning("%d of %d subscriptions to %s are restored", live, wanted, self.destination)
 
     def _tell_subscriptions(self, problem: str = "") -> None:
-        """Tell the observers how many subscriptions more there are, or fewer."""
+        """Tell the observers how the number of subscriptions changed."""
         with self._telling:
             change = self.subscriptions[0] - self._told
             self._told += change
@@ -378,7 +379,7 @@ class Dispatcher:
                 self._observers.subscriptions_changed(change, problem if change < 0 else "")
 
     def _on_refused(self, message: Message, reason: str) -> None:
-        """Answer a request that nobody read, as it is above the limit: it is a dead letter of the broker's."""
+        """Answer a request that was not read, as it is above the limit: the broker makes it a dead letter."""
         self._committer.tally.add("too large")
         log.warning("a request became a dead letter, JMSCorrelationID %r: %s", message.correlation_id, reason)
         if self._observers is not None:
@@ -396,42 +397,42 @@ class Dispatcher:
         self.close()
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """Work on one request, on the thread of its worker's consumer."""
+        """Run one request, on the thread of its worker's consumer."""
         if not self._under_way.begin():
-            return  # the consumer is about to close, and gives it back
+            return  # the consumer is about to close, and releases the delivery
         try:
             finished = self._worker.work_on(delivery)
         except BaseException:
             self._under_way.end(1)
             raise
-        if finished is None:  # it waited for something when this was closed: the broker delivers it again
+        if finished is None:  # the request was waiting when the dispatcher closed: the broker delivers it again
             self._under_way.end(1)
             return
-        # What waits for a thread is not under way yet, and can be answered in the same transaction.
+        # Deliveries that wait for a thread are not counted as open yet, but can be answered in the same transaction.
         self._committer.put(finished, is_alone=self.under_way == 1 and not self._connection.backlog)
 
 
 def store_to_use(store: object) -> Store | None:
-    """Return the store.
+    """Return the store, or None.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: `store` is neither.
     """
     if store is None or isinstance(store, Store):
         return store
-    raise UsageError(f"store is {store!r}; it is a soapjms.SqliteStore, the path of its file, or None")
+    raise UsageError(f"store must be a soapjms.SqliteStore, the path of its file, or None, got {store!r}")
 
 
 def dead_letter_queue(name: str | None, requests: Destination) -> Destination | None:
-    """Return the queue for dead letters, None for the broker's own.
+    """Return the queue for dead letters; None for the broker's own.
 
     Raises:
-        UsageError: it is no name, or the queue that the requests come from.
+        UsageError: `name` is not a name, or names the queue that the requests come from.
     """
     if name is None:
         return None
     if not isinstance(name, str) or not name or name == requests.name:
-        raise UsageError(f"dead_letters is {name!r}; it is the name of a queue, and not of the one that is served")
+        raise UsageError(f"dead_letters must be the name of a queue other than the served one, got {name!r}")
     return queue(require_carried("dead_letters", name))
 
 

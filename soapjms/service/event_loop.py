@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, which runs the `async` functions of one service."""
+"""An event loop on its own thread, which runs the `async` functions of one service."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from brokers.threads.thread import Thread
 from soapjms.protocol.errors import UsageError
 
 JOIN_SECONDS: Final = 1.0
-"""Seconds to wait for the thread's end."""
+"""Seconds to wait for the thread to end."""
 
 
 class Loop:
-    """Runs awaitables for other threads. The thread starts with the first, and ends when this is forgotten."""
+    """Runs awaitables for other threads. The thread starts with the first one, and ends with this object."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
-        """Await it on the loop, in the calling thread's context, and return what it returns, or raise what it raises.
+        """Await an awaitable on the loop, in the calling thread's context; return its result or raise its error.
 
         Args:
-            awaitable: such as what an `async` function returns.
-            seconds: cancelled after so many; None for never.
+            awaitable: the awaitable, such as a coroutine.
+            seconds: seconds after which it is cancelled; None for never.
 
         Raises:
             TimeoutError: it took longer.
@@ -48,7 +48,7 @@ class Loop:
 
 
 async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
-    """Return what came of it: an error too, as SystemExit out of a task would end the loop for all others."""
+    """Return the result or the error: a SystemExit raised by a task would end the loop for all others."""
     try:
         async with asyncio.timeout(seconds):
             return await awaitable, None
@@ -78,7 +78,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
 
 
 def refuse_in_a_loop(what: str) -> None:
-    """Refuse something that waits for other threads to an `async` function, which would hold up all of them.
+    """Refuse a blocking operation in an `async` function, as it would block the event loop for all functions.
 
     Raises:
         UsageError: an event loop runs in this thread.
@@ -88,5 +88,5 @@ def refuse_in_a_loop(what: str) -> None:
     except RuntimeError:
         return
     raise UsageError(
-        f"{what} waits for other threads, and the event loop with it; have a function without async use it"
+        f"{what} waits for other threads and would block the event loop; use it in a function that is not async"
     )

@@ -1,4 +1,4 @@
-"""Several services behind one destination: SOAPJMS_targetService says which of them a request is for.
+"""Several services behind one destination: SOAPJMS_targetService selects the service of a request.
 
 Spec: SOAP/JMS 2.2.3 targetService.
 """
@@ -20,17 +20,17 @@ from soapjms.service.request import Request
 class Services(Operations):
     """Services by their names, served by one dispatcher as if they were one.
 
-    A request with SOAPJMS_targetService goes to the service of that name. One without goes to `default`; where there is
-    none, to the service whose operation it fits: by its action, then by the element in its body. What fits several is
-    refused.
+    A request with SOAPJMS_targetService goes to the service of that name. A request without it goes to `default`, or if
+    there is no default to the service with a matching operation: by its action, then by the element in its body. A
+    request that matches several services is refused.
 
     Args:
-        services: by what clients set as targetService.
-        default: the name of the service for requests that name none.
-        middleware, verify: around all of them; see `Service`.
+        services: the services by the targetService that clients set.
+        default: the name of the service for requests without targetService.
+        middleware, verify: around all services; see `Service`.
 
     Raises:
-        UsageError: there is none, a name or a service is not as it must be, or `default` is none of them.
+        UsageError: there is no service, a name or a service is not valid, or `default` is not one of the names.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Services(Operations):
     ) -> None:
         super().__init__(middleware=middleware, verify=verify)
         if not isinstance(services, Mapping) or not services:
-            raise UsageError(f"services is {services!r}; it is a mapping of names to services, and not an empty one")
+            raise UsageError(f"services must be a mapping of names to services that is not empty, got {services!r}")
         for name, service in services.items():
             if not isinstance(name, str) or not name or not isinstance(service, Operations):
-                raise UsageError(f"{name!r}: {service!r} is no name with a soapjms.Service")
+                raise UsageError(f"services must map a name to a soapjms.Service, got {name!r}: {service!r}")
         if default is not None and default not in services:
-            raise UsageError(f"default is {default!r}; there are: {', '.join(services)}")
+            raise UsageError(f"default must be one of {', '.join(services)}, got {default!r}")
         self._services = dict(services)
         self._default = default
 
@@ -93,7 +93,7 @@ class Services(Operations):
 
 
 class WrappedService(Operations):
-    """A service with more middleware around it, as a dispatcher was told."""
+    """A service with the middleware of a dispatcher around it."""
 
     def __init__(self, service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> None:
         super().__init__(middleware=middleware, verify=verify, roles=service.roles)
@@ -108,10 +108,10 @@ class WrappedService(Operations):
 
 
 def surrounded(service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> Operations:
-    """Return a service with more around it; the service itself if there is nothing.
+    """Return a service with more middleware around it; the service itself if there is none to add.
 
     Raises:
-        UsageError: it is no list of plain functions; `verify` is none.
+        UsageError: `middleware` is not a list of plain functions, or `verify` is not a function.
     """
     more = middleware_given(middleware)
     return WrappedService(service, more, verify) if more or verify is not None else service

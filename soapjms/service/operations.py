@@ -1,12 +1,12 @@
-"""What every service is: operations by what they answer, with middleware around them.
+"""The base of every service: operations by the requests they answer, with middleware around them.
 
-`service.py` has the one whose functions take envelopes. No broker in here: a `Dispatcher` runs a service over a
+`service.py` has the service whose functions take envelopes. No broker in here: a `Dispatcher` runs a service over a
 connection.
 
-A request is routed by its action, then by the element in its body. An action that operations are registered with
-leaves only those; then the element decides. So a request whose action is of another operation than its element is
-refused, rather than taken for either. Without an action, or with one that is nobody's, the element decides alone.
-Above that stands SOAPJMS_targetService, for which see `multiplex.py`.
+A request is routed by its action, then by the element in its body. If operations are registered with the action, only
+those are candidates, and the element decides among them. So a request is refused if its action and its element belong
+to different operations. Without an action, or with an unknown one, the element alone decides. SOAPJMS_targetService
+takes precedence over both; see `multiplex.py`.
 
 Spec: SOAP/JMS 2.2.3 soapAction, targetService; WS-I Basic Profile 1.1 R2710.
 """
@@ -54,17 +54,17 @@ from soapjms.service.request import DEFAULT, Policy, Request
 
 @dataclass(frozen=True, slots=True)
 class OperationRoute:
-    """An operation, and what leads to it.
+    """An operation, and the element and action that route to it.
 
     Attributes:
-        name: of the operation, for people.
+        name: the display name of the operation.
         element: the name of the element in the body, in Clark notation; empty for an empty body.
-        action: the SOAP action; None if it has none.
-        function: as it was registered.
-        run: what runs it: takes a Request, returns an answer.
-        policy: what becomes of a request for which it fails.
-        understands: the header blocks that it processes, in Clark notation.
-        reply_action: what WS-Addressing calls its answers; None to make it of the action of the request.
+        action: the SOAP action, or None.
+        function: the function, as it was registered.
+        run: runs the function: takes a Request, returns an answer.
+        policy: what becomes of a request for which the function fails.
+        understands: the header blocks that the function processes, in Clark notation.
+        reply_action: the WS-Addressing Action of its answers; None to derive it from the action of the request.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Routes:
         """Add an operation.
 
         Raises:
-            UsageError: there is one already for this element and action.
+            UsageError: this element and action are already registered.
         """
         for each in self._by_element.get(route.element, ()):
             if each.action == route.action:
@@ -106,7 +106,7 @@ class Routes:
         return action in self._by_action
 
     def find(self, element: str, action: str | None) -> OperationRoute | str:
-        """Return the operation for a request, or what is wrong with it, for people."""
+        """Return the operation for a request, or a message that says why there is none."""
         by_action = self._by_action.get(action or "")
         candidates = by_action or self._by_element.get(element, [])
         found = [each for each in candidates if each.element == element]
@@ -127,7 +127,7 @@ class Routes:
 
 
 def element_name(element: etree._Element | None) -> str:
-    """Return the name of an element in Clark notation, empty for none."""
+    """Return the name of an element in Clark notation; empty for None."""
     return "" if element is None else str(element.tag)
 
 
@@ -138,7 +138,7 @@ REQUIRED: Final = "required"
 
 
 class RoutableRequest(Protocol):
-    """What says which operation a request is for: a `Request`, or what a node accepted."""
+    """The parts of a request that decide its operation: a `Request`, or the event of a node that accepted one."""
 
     @property
     def envelope(self) -> Envelope:
@@ -160,12 +160,12 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 
 @dataclass(frozen=True, slots=True)
 class FunctionOutcome:
-    """What running a function came to.
+    """The outcome of running a function.
 
     Attributes:
         prepared: the answer.
-        failure: what left the function, if the answer is not the function's own.
-        keeps_effects: the function returned, so what it wrote stands.
+        failure: the exception that the function raised, if the answer is not the function's own.
+        keeps_effects: True if the function returned, so that its writes are kept.
     """
 
     prepared: Prepared
@@ -174,12 +174,12 @@ class FunctionOutcome:
 
 
 class Match(NamedTuple):
-    """What a request is for.
+    """The operation of a request, or why there is none.
 
     Attributes:
-        service: that has the operation.
-        route: the operation; None if there is none.
-        problem: why there is none.
+        service: the service that has the operation.
+        route: the operation, or None.
+        problem: why there is no operation.
     """
 
     service: Operations
@@ -188,7 +188,7 @@ class Match(NamedTuple):
 
     @property
     def policy(self) -> Policy:
-        """What holds for the request."""
+        """The policy for the request: that of its operation, or of the service."""
         return self.service._policy if self.route is None else self.route.policy
 
     @property
@@ -198,11 +198,11 @@ class Match(NamedTuple):
 
     @property
     def reply_action(self) -> str | None:
-        """What WS-Addressing calls the answer; None to make it of the action of the request."""
+        """The WS-Addressing Action of the answer; None to derive it from the action of the request."""
         return None if self.route is None else self.route.reply_action
 
     def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
-        """Return the addressing headers of the request, or what is wrong with them; None if nobody looks at them."""
+        """Return the addressing headers of the request, or a fault for them; None if absent or not read here."""
         service = self.service
         if not service._addressing:
             return None
@@ -213,10 +213,10 @@ class Match(NamedTuple):
 
 
 class Operations:
-    """The operations of a service, and what holds for all of them; its kinds say how functions are registered.
+    """The operations of a service and the settings they share; subclasses define how functions are registered.
 
     Attributes:
-        port: the port of the WSDL that it was made from; None for one that was not.
+        port: the port of the WSDL that the service was made from, or None.
     """
 
     port: Port | None = None
@@ -245,7 +245,7 @@ class Operations:
 
         def register(function: F) -> F:
             if not callable(function):
-                raise UsageError(f"@service.operation(NAME) decorates a function, not {function!r}")
+                raise UsageError(f"@service.operation(NAME) must decorate a function, got {function!r}")
             self._routes.add(route(function))
             return function
 
@@ -256,16 +256,16 @@ class Operations:
 
     @property
     def roles(self) -> frozenset[str]:
-        """What the service acts as beside the ultimate receiver."""
+        """The roles of the service beside the ultimate receiver."""
         return self._roles
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:
-        """The functions by name; of several with one name the last."""
+        """The functions by name; if several have the same name, the last one."""
         return {each.name: each.function for each in self._routes}
 
     def find(self, asked: RoutableRequest) -> Match:
-        """Find the operation that a request is for; the top of this file says how."""
+        """Find the operation that a request is for; see the module docstring for the rules."""
         found = self._routes.find(element_name(asked.envelope.content), action_of(asked))
         return Match(self, found) if isinstance(found, OperationRoute) else Match(self, None, found)
 
@@ -274,19 +274,19 @@ class Operations:
         return self._routes.knows_action(action)
 
     def answer(self, accepted: RequestAccepted) -> Prepared:
-        """Run the function for what a node accepted, and return what to answer; never raises."""
+        """Run the function for a request that a node accepted, and return the answer; never raises."""
         return self.perform(Request.of(accepted)).prepared
 
     def perform(self, request: Request, match: Match | None = None) -> FunctionOutcome:
         """Run the function for a request; never raises.
 
-        A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
-        not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged, and is a failure with
-        a fault of the receiver that tells nothing of it.
+        A SoapFaultError that the function raises or returns becomes a fault; an attachment of the request that it could
+        not read becomes a fault of the sender. Any other exception, SystemExit too, is logged and is a failure; the
+        answer is a fault of the receiver that does not disclose it.
 
         Args:
-            request: to be answered.
-            match: what `find` says of it; None if nobody has asked yet.
+            request: the request to answer.
+            match: the result of `find` for the request; None if it was not called yet.
         """
         version = request.envelope.version
         try:
@@ -299,16 +299,16 @@ class Operations:
             _told(request, made.envelope)
             return FunctionOutcome(made, keeps_effects=True)
         except BaseException as error:
-            if not isinstance(error, StoreError):  # of which the dispatcher tells: the function is run again
+            if not isinstance(error, StoreError):  # the dispatcher logs this one and runs the function again
                 log.exception("the function for %s failed", named(element_name(request.envelope.content)))
             return FunctionOutcome(Prepared.of(service_failed(version)), failure=error)
 
     def process(self, request: Request, match: Match | None = None) -> Prepared:
-        """Have a request answered, through the middleware; see `perform`.
+        """Answer a request through the middleware; see `perform`.
 
         Raises:
-            SoapFaultError: that is to be the answer.
-            Exception: whatever leaves the function or middleware.
+            SoapFaultError: the fault to answer with.
+            Exception: any other error of the function or the middleware.
         """
         if not self._middleware:
             return self._process(request, match)
@@ -317,7 +317,7 @@ class Operations:
 
     def _checked(self, request: Request, match: Match | None) -> Prepared:
         if not isinstance(request, Request):
-            raise UsageError(f"middleware went on with {request!r}; call_next takes the request")
+            raise UsageError(f"call_next must be given the request, got {request!r}")
         return self._process(request, match)
 
     def _process(self, request: Request, match: Match | None) -> Prepared:
@@ -341,7 +341,7 @@ class Operations:
         return prepared(version, self._awaited(route.run(request), request))
 
     def _awaited(self, result: Any, request: Request) -> Any:
-        """Return a function's result; that of an `async` one is awaited until the request expires."""
+        """Return a function's result; the result of an `async` function is awaited until the request expires."""
         if not isawaitable(result):
             return result
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
@@ -349,32 +349,32 @@ class Operations:
 
 
 def _told(request: Request, root: etree._Element) -> etree._Element:
-    """Log a fault that goes to nobody."""
+    """Log the fault for a one-way message, which nobody receives; return the answer."""
     if request.one_way and (fault := read_fault(as_envelope(root))) is not None:
         log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
     return root
 
 
 def action_of(asked: RoutableRequest) -> str | None:
-    """Return the action that says which operation a request is for: SOAPJMS_soapAction, else that of WS-Addressing."""
+    """Return the action that selects the operation of a request: SOAPJMS_soapAction, else that of WS-Addressing."""
     return asked.soap_action or stated_action(asked.envelope)
 
 
 def _addressing(given: bool | str) -> bool | str:
     if isinstance(given, bool) or given == REQUIRED:
         return given
-    raise UsageError(f"addressing is {given!r}; it is True, False, or {REQUIRED!r}")
+    raise UsageError(f"addressing must be True, False, or {REQUIRED!r}, got {given!r}")
 
 
 def _policy(policy: Policy) -> Policy:
     if not isinstance(policy, Policy):
-        raise UsageError(f"policy is {policy!r}; it is a soapjms.Policy, as in Policy(retries=3)")
+        raise UsageError(f"policy must be a soapjms.Policy, such as Policy(retries=3), got {policy!r}")
     return policy
 
 
 def _texts(name: str, given: Collection[str]) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
-        raise UsageError(f"{name} is {given!r}; it is a list of texts")
+        raise UsageError(f"{name} must be a list of strings, got {given!r}")
     return frozenset(given)
 
 
@@ -382,10 +382,10 @@ def service_to_run(service: Operations) -> Operations:
     """Return the service.
 
     Raises:
-        UsageError: it is something else, such as a function.
+        UsageError: `service` is not a service, but for example a function.
     """
     if not isinstance(service, Operations):
         raise UsageError(
-            f"service is {service!r}; it is a soapjms.Service, whose functions @service.operation(NAME) registers"
+            f"service must be a soapjms.Service, whose functions @service.operation(NAME) registers, got {service!r}"
         )
     return service

@@ -1,6 +1,6 @@
 """A request as middleware and a service's function get it, and the policy for requests that fail.
 
-The policy says what becomes of a request whose function fails, and of one whose fate is not known.
+The policy says what becomes of a request whose function fails, and of one that was begun and never finished.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from soapjms.service.event_loop import refuse_in_a_loop
 from soapjms.service.store.base import NO_STORE, Claim, NoStore
 
 MAX_PAUSE_SECONDS: Final = 60.0
-"""Seconds that a pause between two tries has at most."""
+"""Longest pause between two tries, in seconds."""
 
 
 class FailureRule(StrEnum):
-    """What follows when a function failed and is not tried again. A caller who waits gets the fault in either case."""
+    """What follows when a function failed and is not tried again. A waiting caller gets the fault in either case."""
 
     FAULT = "fault"
     DEAD_LETTER = "dead-letter"
 
 
 class UnfinishedRule(StrEnum):
-    """What becomes of a request that somebody began, and died before it was finished."""
+    """What becomes of a request whose worker's process died before the request was finished."""
 
     RERUN = "rerun"
     FAULT = "fault"
@@ -46,20 +46,21 @@ class UnfinishedRule(StrEnum):
 class Policy:
     """What becomes of a request whose function fails, for a service or for one operation of it.
 
-    A function fails when anything but a SoapFaultError leaves it, or when what it returned cannot be sent. A fault that
-    it raises or returns is its answer, and is never tried again.
+    A function fails if it raises anything but a SoapFaultError, or if its answer cannot be sent. A fault that it raises
+    or returns is its answer; the function is not run again for it.
 
     Attributes:
-        retries: how often it is tried again. With a store this counts over redeliveries and restarts, else within one
-            delivery. The worker waits meanwhile; what it wrote through `request.transaction` is undone before.
-        pause: seconds before the first of these; each is twice as long as the one before, and at most a minute.
-        then: the fault alone (`fault`), or also the request to the dead letters (`dead-letter`). A one-way request
-            becomes a dead letter with either: nobody would get the fault.
-        unfinished: whether a request that was begun and never finished is run again (`rerun`) or answered with a fault
-            (`fault`), a one-way request being a dead letter instead. Only a store knows of such.
+        retries: how often the function is run again. With a store this counts over redeliveries and restarts, else
+            within one delivery. The worker waits between two tries; each try's writes through `request.transaction`
+            are undone before the next.
+        pause: seconds before the first retry; each pause is twice as long as the one before, and at most a minute.
+        then: send the fault alone (`fault`), or also move the request to the dead letters (`dead-letter`). A one-way
+            request becomes a dead letter in either case, as nobody would get the fault.
+        unfinished: run a request again that was begun and never finished (`rerun`), or answer it with a fault
+            (`fault`); a one-way request becomes a dead letter then. Needs a store.
 
     Raises:
-        UsageError: a value is not as it must be.
+        UsageError: a value is not valid.
     """
 
     retries: int = 0
@@ -69,15 +70,15 @@ class Policy:
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
-            raise UsageError(f"retries is {self.retries!r}; it is an integer, at least 0")
+            raise UsageError(f"retries must be an integer, at least 0, got {self.retries!r}")
         if not isinstance(self.pause, int | float) or not isfinite(self.pause) or self.pause < 0:
-            raise UsageError(f"pause is {self.pause!r}; it is a number of seconds, at least 0")
+            raise UsageError(f"pause must be a finite number of seconds, at least 0, got {self.pause!r}")
         for name, value, kind in (("then", self.then, FailureRule), ("unfinished", self.unfinished, UnfinishedRule)):
             if value not in list(kind):
-                raise UsageError(f"{name} is {value!r}; it is one of: {', '.join(kind)}")
+                raise UsageError(f"{name} must be one of {', '.join(kind)}, got {value!r}")
 
     def pause_after(self, tries: int) -> float:
-        """Say how many seconds to wait after the nth try."""
+        """Return the seconds to wait after so many tries."""
         return min(MAX_PAUSE_SECONDS, self.pause * 2.0 ** min(tries - 1, 32))
 
 
@@ -86,11 +87,11 @@ DEFAULT: Final = Policy()
 
 @dataclass(slots=True, eq=False)
 class StoredAnswer:
-    """The answer that a store has for a request: what `verify` and middleware lead to instead of the function.
+    """The answer that a store has for a request; middleware gets it in place of the function's answer.
 
     Attributes:
-        answer: as middleware sees it.
-        is_reached: all of them let the request pass.
+        answer: the answer, as middleware sees it.
+        is_reached: True once `verify` and all middleware let the request pass.
     """
 
     answer: Prepared
@@ -99,30 +100,30 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
+    """A request as a function of a service gets it: the element in the SOAP body, its message and its context.
 
     Attributes:
         element: the first element of the SOAP body; the Body itself if it is empty.
         envelope: the SOAP envelope.
         message: the JMS message.
-        soap_action: SOAPJMS_soapAction, None if it did not come.
-        target_service: SOAPJMS_targetService, None if it did not come.
-        one_way: nobody waits for a response; what the function returns is dropped.
-        delivery_count: 1 for the first delivery; where the broker does not tell, how often the store saw the request
-            begun; None without a store.
-        redelivered: the request may have been worked on before.
-        deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
-        attachments: the parts that came along.
-        tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
-        addressing: its headers of WS-Addressing, if the service has `addressing`; None without.
-        identity: who sent it, as the service's `verify` says; None if there is no `verify`.
-        context: what middleware hands on to what comes after it, and to the function.
-        understood: names of header blocks that were processed on the way here, in Clark notation.
-        delivery: what is known of this delivery, for middleware that is to do something once, and not at each try.
-        named: tells `key`.
-        accepted: what the node made of it, which `notes` comes from.
-        claim: the right to work on it, which `transaction` comes from.
-        stored: the answer that the store has for it; None if the function is to run.
+        soap_action: SOAPJMS_soapAction, or None.
+        target_service: SOAPJMS_targetService, or None.
+        one_way: True for a one-way message; the function's result is dropped.
+        delivery_count: 1 for the first delivery; if the broker does not count deliveries, the number of times that the
+            store saw the request begun; None without a store.
+        redelivered: True if the request may have been run before.
+        deadline: JMSExpiration in epoch milliseconds, after which nobody waits; None if the request never expires.
+        attachments: the attachments of the request.
+        tolerated: verdicts of the assertions that the request breaks without being refused.
+        addressing: its WS-Addressing headers, if the service has `addressing`; otherwise None.
+        identity: the sender, as the service's `verify` returned it; None if there is no `verify`.
+        context: values for the middleware further in and for the function.
+        understood: names of header blocks that middleware has processed, in Clark notation.
+        delivery: values that middleware keeps over all tries of this delivery, to do something only once.
+        named: computes `key`.
+        accepted: the event of the node that accepted the request; the source of `notes`.
+        claim: the store's claim on the request; the source of `transaction`.
+        stored: the answer that the store has for the request; None if the function is to run.
     """
 
     element: etree._Element
@@ -148,7 +149,7 @@ class Request:
 
     @classmethod
     def of(cls, accepted: RequestAccepted, *, claim: Claim | None = None, **delivered: Any) -> Self:
-        """Make it of what a node accepted, and of what its delivery adds: see the attributes, all of which may lack."""
+        """Make the request of what a node accepted; `delivered` gives further attributes, all of them optional."""
         envelope, message, addressing = accepted.envelope, accepted.message, delivered.get("addressing")
         return cls(
             element=envelope.body if envelope.content is None else envelope.content,
@@ -168,7 +169,7 @@ class Request:
 
     @property
     def is_as_it_came(self) -> bool:
-        """Nobody changed on the way what says which operation it is for."""
+        """True if nothing that decides the operation of the request was changed since the node accepted it."""
         return (
             self.envelope is self.accepted.envelope
             and self.soap_action == self.accepted.soap_action
@@ -176,54 +177,54 @@ class Request:
         )
 
     def with_envelope(self, root: etree._Element) -> Self:
-        """Return the request with another envelope, such as one that was decrypted. What it is for may change, too.
+        """Return the request with another envelope, such as a decrypted one. Its operation may change, too.
 
         Raises:
-            UsageError: `root` is no SOAP envelope.
+            UsageError: `root` is not a SOAP envelope.
         """
         try:
             envelope = as_envelope(root)
         except ValueError as error:
-            raise UsageError(f"the request cannot go on with that: {error}") from None
+            raise UsageError(f"root must be a SOAP envelope: {error}") from None
         return replace(self, envelope=envelope, element=envelope.body if envelope.content is None else envelope.content)
 
     @property
     def key(self) -> bytes | None:
-        """What names the request and is the same at each delivery of it; None if nothing does."""
+        """The identity of the request, the same at each of its deliveries; None if it has none."""
         return self.named()
 
     @property
     def finished(self) -> bool:
-        """It was finished before: who is let pass gets the answer that the store has, and the function does not run.
+        """True if the request was finished before: the stored answer is sent, and the function does not run.
 
-        Whoever verified it then took this very message, with the place where its answer goes: it may be old by now.
+        `verify` accepted this very message, with its reply destination, when it was finished: it may be old by now.
         """
         return self.stored is not None
 
     @property
     def copied(self) -> bool:
-        """A request of the same name came before, to be answered elsewhere, or for somebody else: one is a copy."""
+        """True if the same message came before with another reply destination or sender: one of the two is a copy."""
         return self.claim.copied
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:
-        """The habits of other stacks that the request shows, which break nothing: each a code and a text.
+        """The code and text of each habit of other stacks that the request shows; habits break no assertion.
 
-        Looked for when asked, and anew each time.
+        Determined anew at each access.
         """
         return self.accepted.notes
 
     @property
     def transaction(self) -> Any:
-        """The transaction of the store's own database that is committed together with the request: happens once.
+        """The transaction of the store's own database that is committed together with the request, exactly once.
 
-        With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for tables of the service's own. What is
-        written is kept if the function returns, a fault too, and undone if it raises. From the first use until the
-        function returns nobody else gets a transaction: use it late, and call no other service after that. A function
-        that has it for longer than the store's `transaction_timeout` loses it, and failed.
+        With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for the service's own tables. Its writes
+        are kept if the function returns, even a fault, and undone if it raises. From the first use until the function
+        returns no other function gets a transaction: use it late, and call no other service after that. A function that
+        holds it for longer than the store's `transaction_timeout` loses it and has failed.
 
         Raises:
-            UsageError: there is no store, nothing tells this request from its redelivery, or the function is `async`.
+            UsageError: there is no store, the request has no key, or the function is `async`.
             StoreError: the store cannot be written now.
         """
         refuse_in_a_loop("request.transaction")

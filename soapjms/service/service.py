@@ -1,4 +1,4 @@
-"""A service whose functions take the request's envelope and return that of the answer, and the way to a typed one."""
+"""`Service`: functions take the envelope of a request and return that of its answer; `from_wsdl` makes a typed one."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 
 
 class Service(Operations):
-    """Functions by what they answer: SOAP action and element. Register them before a dispatcher runs the service.
+    """Functions by the SOAP action and element they answer. Register them before a dispatcher runs the service.
 
     Args:
-        policy: what becomes of a request whose function fails, for operations that do not say it themselves.
-        understands: SOAP header blocks that the functions process, in Clark notation, `{namespace}*` for all of a
-            namespace. Any other that says mustUnderstand is answered with that fault.
-        roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
+        policy: what becomes of a request whose function fails, for operations without their own policy.
+        understands: SOAP header blocks that the functions process, in Clark notation; `{namespace}*` for all of a
+            namespace. Any other block with mustUnderstand is answered with a mustUnderstand fault.
+        roles: URIs of the roles of the service beside the ultimate receiver; SOAP 1.1 calls them actors.
         middleware: functions `(request, call_next)` around all operations, the outermost first.
-        addressing: understand headers of WS-Addressing, and answer by them; "required" refuses requests without.
+        addressing: understand headers of WS-Addressing, and answer by them; "required" refuses requests without them.
         verify: `(request, security)` returns who sent a request, or raises a fault; see `soapjms.security`.
 
     Attributes:
-        port: the port of the WSDL that it was made from; None for one that was not.
+        port: the port of the WSDL that the service was made from, or None.
 
     Raises:
-        UsageError: an argument is not as it must be.
+        UsageError: an argument is not valid.
     """
 
     @classmethod
@@ -57,16 +57,16 @@ class Service(Operations):
         """Make a service of a WSDL 1.1, whose functions take Python values and return them.
 
         Args:
-            wsdl: the path of its file.
-            port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
+            wsdl: the path of the WSDL file.
+            port: the name of the port, or SERVICE/PORT; None for the only SOAP/JMS port.
             policy, understands, roles, middleware, verify, addressing: see `Service`.
-            validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
-            loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
+            validate: validate requests and answers against the WSDL's schemas; False checks the types only.
+            loader: fetches imports that are not local files, such as a `zeep.Transport()`; None refuses them.
             allow: folders that imports may be read from, beside that of the WSDL.
 
         Raises:
             InvalidWsdlError: the WSDL or a schema cannot be read or used.
-            UsageError: there is no such port, or more than one; another argument is not as it must be.
+            UsageError: there is no such port, or more than one; another argument is not valid.
             ImportError: zeep is not installed.
         """
         from soapjms.service.typed import TypedService
@@ -89,21 +89,21 @@ class Service(Operations):
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
 
         Args:
-            name: in Clark notation, `{namespace}local`.
-            action: the SOAP action of such requests. Then one of them with the action of another operation is refused,
-                and several operations may have the same element.
-            policy: what becomes of a request for which it fails; the service's where it is None.
-            reply_action: what WS-Addressing calls its answers; the request's action and `Response` where it is None.
+            name: the element's name in Clark notation, `{namespace}local`.
+            action: the SOAP action of such requests. A request with this element and the action of another operation
+                is refused then, and several operations may have the same element.
+            policy: what becomes of a request for which the function fails; None for the policy of the service.
+            reply_action: the WS-Addressing Action of the answers; None for the request's action followed by `Response`.
 
         Raises:
-            UsageError: name and action are taken, or are none; what is decorated is no function.
+            UsageError: name and action are already registered or not valid; the decorated object is not a function.
         """
         if not isinstance(name, str):
-            raise UsageError(f"operation takes the name of an element, not {name!r}: @service.operation(NAME)")
+            raise UsageError(f"operation must be given the name of an element, got {name!r}: @service.operation(NAME)")
         try:
             name = etree.QName(name).text
         except ValueError:
-            raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
+            raise UsageError(f"name of an element must be written {{namespace}}local, got {name!r}") from None
         chosen = self._chosen(policy)
         return self._registering(
             lambda function: OperationRoute(name, name, action, function, function, chosen, reply_action=reply_action)

@@ -19,38 +19,39 @@ from soapjms.service.addressing import Conversation
 from soapjms.service.operations import Match
 
 FIRST_PAUSE_SECONDS: Final = 0.02
-"""Before the first of several further tries."""
+"""Pause before the first retry."""
 
 MAX_PAUSE_SECONDS: Final = 10.0
-"""Before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
+"""Longest pause before a request whose end could not be stored is run again; its effects elsewhere are repeated."""
 
 NOT_NAMED: Final = b""
-"""The key of a request whose key nobody has asked for yet."""
+"""The key of a request whose key was not computed yet."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A request, what is known of it, and how it ends. The worker fills it in; the committer settles it.
+    """A request, its state and its outcome. The worker fills it in; the committer settles it.
 
     Attributes:
-        delivery: of the request.
-        node: of its exchange.
-        observed: tells the observers of it; None if there are none.
-        key: what names it in the store, None if nothing does; NOT_NAMED until somebody asks.
-        accepted: what the node made of it; there is none of what breaks a rule, or was not read.
-        match: the operation that it is for; set once the node accepted it.
-        conversation: what WS-Addressing says of the answer; None if the request says nothing, or nobody looks.
-        known: what middleware keeps for this delivery over all its tries; see `Request.delivery`.
+        delivery: the delivery of the request.
+        node: the node of its exchange.
+        observed: tells the observers about it; None if there are none.
+        key: its key in the store; None if it has none, NOT_NAMED until the key is computed.
+        accepted: the event of the node that accepted it; not set for a request that was refused or not read.
+        match: the operation of the request; set once the node accepted it.
+        conversation: what WS-Addressing says about the answer; None without addressing headers, or if the service
+            does not read them.
+        known: values that middleware keeps for this delivery over all its tries; see `Request.delivery`.
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
-        is_finished: what is left is to accept the request, together with its answer if there is one.
-        response: what to answer, None for nothing.
-        dead: why the request goes to the dead letters instead of being accepted; None if it does not.
-        skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
-        uncopied: no copy is made of it here, as somebody died making one: the broker is to make the dead letter.
-        sending: what becomes of the response, where it was sent before it is settled.
-        awaited: its client was gone and may come back; what becomes of the response is told then.
-        on_settled: called once it is settled for good.
+        is_finished: True if only accepting it is left, together with sending its answer if there is one.
+        response: the answer to send, or None.
+        dead: why the request becomes a dead letter instead of being accepted, or None.
+        skipped: its outcome if it was not run and is not answered: expired, or refused as a one-way message.
+        uncopied: True if a process died copying it, so that the broker must make the dead letter.
+        sending: the future of the response, if it was sent before the request is settled.
+        awaited: True while its client is gone and may come back; the outcome is told then.
+        on_settled: called once the request is settled.
     """
 
     delivery: Delivery
@@ -75,7 +76,7 @@ class Work:
     # Answers
 
     def fault(self, reason: str | None) -> Message | None:
-        """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
+        """Make a fault of the receiver, with a general text if `reason` is None; None for a one-way message."""
         if self.accepted.one_way:
             return None
         version = self.accepted.envelope.version
@@ -83,23 +84,23 @@ class Work:
         return self.respond(Prepared.of(root))
 
     def respond(self, answer: Prepared) -> Message | None:
-        """Make the response; None if it goes nowhere.
+        """Make the response; None if it is not sent.
 
         Raises:
-            UsageError, OSError: what goes along with it is not as it must be, or cannot be read.
+            UsageError, OSError: an attachment or property of the answer is not valid or cannot be read.
         """
         root = answer.envelope if self.conversation is None else self.conversation.related(answer.envelope)
         others = properties_of(answer.properties) if answer.properties else NO_OTHERS
         return self.sent(self.node.respond(root, answer.attachments, others))
 
     def sent(self, response: Message | None) -> Message | None:
-        """Return a response with its destination; None if it goes nowhere."""
+        """Return a response with its destination; None if it is not sent."""
         if self.conversation is None:
             return response
         return self.conversation.sent(response, is_fault=self.node.is_fault)
 
     def start_over(self, setting: Setting) -> None:
-        """Forget the response that was made, which is not to be sent; wait twice as long as the time before."""
+        """Discard the response that was made, and double the pause before the next try."""
         self.node = RespondingNode(setting)
         self.node.receive(self.accepted.message)
         self.pause = min(MAX_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, self.pause * 2))
@@ -114,14 +115,14 @@ class Work:
         skipped: Outcome | None = None,
         uncopied: bool = False,
     ) -> None:
-        """Take note how it ends; see the attributes."""
+        """Set the outcome of the request; see the attributes."""
         self.is_finished = True
         self.response, self.dead, self.skipped, self.uncopied = response, dead, skipped, uncopied
         if self.observed is not None:
             self._observe(self.observed)
 
     def _observe(self, observed: Observed) -> None:
-        """Have the answer carry what observers want, and tell them what it comes to if the broker takes all."""
+        """Add the observers' properties to the answer, and set the outcome they are told if settling succeeds."""
         if self.response is not None and (added := observed.properties()):
             self.response = replace(self.response, properties=added.merged(self.response.properties))
         observed.outcome = self._usual()
@@ -134,6 +135,6 @@ class Work:
         return self.skipped or Outcome.DONE
 
     def tell(self, outcome: Outcome | None = None) -> None:
-        """Tell the observers the end, or that it is not the usual one."""
+        """Tell the observers that the request ended, with `outcome` if it is not the one that `finish` set."""
         if self.observed is not None:
             self.observed.end(outcome)

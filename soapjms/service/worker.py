@@ -1,7 +1,7 @@
-"""Working on one request, on the thread of its worker: from the delivery to what is to be committed.
+"""Running one request, on the thread of its worker: from its delivery to the outcome to commit.
 
-Here is what decides whether a request is run: rules of the protocol, expiration, where its reply would go, what the
-store knows of it, and the policy for failures. The answers for it are made here; nothing is accepted or sent.
+This file decides whether a request is run: by the rules of the protocol, its expiration, its reply destination, the
+store, and the policy for failures. It makes the answers; it does not accept or send anything.
 """
 
 from __future__ import annotations
@@ -51,36 +51,36 @@ log = logging.getLogger("soapjms.dispatcher")
 
 FIRST_NAP_SECONDS: Final = 0.02
 MAX_NAP_SECONDS: Final = 0.5
-"""Seconds between two looks at a request that somebody else works on, or a store that fails: at first, and at most."""
+"""First and longest wait, in seconds, for a request that another worker is running, or for a store that fails."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
 LARGE_BODY_OCTETS: Final = 1 << 20
-"""Octets of a body from which on a request is noted in the store before the body is read.
+"""Size of a body, in octets, from which on a request is noted in the store before the body is read.
 
-Noting a request and taking the note back are two transactions: about a thirtieth of the time that parsing a body of
-this size takes. Parsed, it takes up to forty times its size of memory.
+Noting a request and removing the note are two transactions: about a thirtieth of the time that parsing a body of this
+size takes. The parsed body takes up to forty times its size in memory.
 """
 
 FREE: Final = nullcontext(True)
-"""What is held where nobody is kept away, or observes."""
+"""Stands in where no lock is needed, or there are no observers."""
 
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
 
 class Worker:
-    """Works on requests; one object for all workers of a dispatcher.
+    """Runs requests; one object for all workers of a dispatcher.
 
     Args:
-        service: answers requests.
-        setting: what to judge by.
-        committer: settles what is finished here; its losses, tally and recorder are used.
-        store: what is known of requests, None to run every delivery.
-        replies: where they may go.
-        max_deliveries: a request that was delivered so often and never finished is a dead letter.
+        service: answers the requests.
+        setting: the setting to judge requests by.
+        committer: settles the requests that are finished here; its losses, tally and recorder are used.
+        store: remembers requests; None to run every delivery.
+        replies: the rule for reply destinations.
+        max_deliveries: a request that was delivered this often and never finished becomes a dead letter.
 
     Attributes:
-        closing: set when whoever waits has to stop.
+        closing: set when all waiting must end.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Worker:
         self._observers = committer.tally.observers
         self.closing = Event()
         self._suspects = Lock()
-        self._redelivered = Lock()  # another one, as reading takes a moment, and a function may take for ever
-        self._problems: dict[int, str] = {}  # of the requests that wait, by their thread
+        self._redelivered = Lock()  # not the same: reading takes a moment, but a function may never end
+        self._problems: dict[int, str] = {}  # why requests wait, by their thread
 
     @property
     def problem(self) -> str:
@@ -113,9 +113,9 @@ class Worker:
         return next(iter(self._problems.values()), "") or ("" if self._store is None else self._store.problem)
 
     def work_on(self, delivery: Delivery) -> Work | None:
-        """Work on a request; None if it was given up because of `closing`, and is left to the broker.
+        """Run a request; return None if it is left to the broker because of `closing` or a lack of memory.
 
-        One that there is no memory for goes back; others are worked on meanwhile.
+        A request that does not fit into memory is released; other requests are run meanwhile.
         """
         work = Work(delivery, RespondingNode(self._setting))
         if self._observers is not None:
@@ -125,12 +125,12 @@ class Worker:
             is_over = self._read_counted(work) and (work.is_finished or self._serve(work))
             return work if is_over else None
         except MemoryError as error:
-            why = str(error) or "there is not memory enough"
+            why = str(error) or "there is not enough memory"
         finally:
             self._problems.pop(get_ident(), None)
             if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
-        del work  # with what was read of it; the rest is gone with the frames of the error
+        del work  # frees the parts of the request that were read; the error's frames have freed the rest already
         log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
         self._tally.add("out of memory")
         delivery.release()
@@ -139,9 +139,10 @@ class Worker:
     # Reading
 
     def _read_counted(self, work: Work) -> bool:
-        """Read a request, or see why not; False because of `closing`.
+        """Read a request, or settle it unread; return False because of `closing`.
 
-        Deliveries of what may have killed somebody, or may be about to, are counted; what did so too often is buried.
+        The deliveries of a request that may have killed a process, or may yet do so, are counted; after too many of
+        them it becomes a dead letter.
         """
         delivery, message = work.delivery, work.delivery.message
         if is_expired(message):
@@ -161,10 +162,10 @@ class Worker:
         return True
 
     def _read_noted(self, work: Work, store: Store, key: bytes, told: int) -> bool:
-        """Read a request that is noted meanwhile; from there on `begin` counts. False because of `closing`.
+        """Read a request that the store notes meanwhile; afterwards `begin` counts. Return False because of `closing`.
 
-        One that was delivered before is read alone of its kind: what kills the process then is that one. Of what the
-        broker counts only one delivery is believed: it counts also what a process that died had not begun to read.
+        Redelivered requests are read one at a time: if the process dies, that one is to blame. Of the broker's count
+        only one earlier delivery is believed, as it includes deliveries that a dead process had not begun to read.
         """
         told = min(told, 2)
         with self._alone(self._redelivered) if was_delivered_before(work.delivery) else FREE as has_turn:
@@ -177,27 +178,27 @@ class Worker:
                 work.on_settled = partial(store.depart, key)
                 return True
             self._read(work)
-            store.depart(key)  # not where an error left: that was a delivery in vain as well
+            store.depart(key)  # not after an error: that delivery counts as failed
             return True
 
     def _bury_unread(self, work: Work, deliveries: int, *, uncopied: bool) -> None:
-        """Have a request become a dead letter whose body is not to be read; its caller gets a fault.
+        """Make a request a dead letter without reading its body; its caller gets a fault.
 
         Args:
             work: the request.
-            deliveries: how many there were, this one included.
-            uncopied: somebody tried to bury it before and died of that, so no copy is made of its body now.
+            deliveries: the number of its deliveries, including this one.
+            uncopied: True if a process died making it a dead letter before, so that its body must not be copied now.
         """
         self._tally.add("poison")
         work.node, response = self.unread(work.delivery.message)
         work.finish(response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
 
     def unread(self, message: Message, why: str = "") -> tuple[RespondingNode, Message | None]:
-        """Answer a request whose body is not read: a fault, None for who gets none.
+        """Make the fault for a request whose body is not read; None if the request is not answered.
 
         Args:
             message: the request, with any body or none.
-            why: what its sender is told; empty if the service failed, of which nobody is told more.
+            why: the reason in the fault; empty for the general fault of a service that failed.
         """
         node = RespondingNode(self._setting)
         event = node.receive(replace(message, message_type=MessageType.BYTES, body=b""))
@@ -209,7 +210,7 @@ class Worker:
         return node, node.respond(fault)
 
     def _read(self, work: Work) -> None:
-        """Read a request: what is to be run, or what became of it already."""
+        """Read a request: set what is to be run, or settle it."""
         message, node = work.delivery.message, work.node
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
@@ -237,7 +238,7 @@ class Worker:
         else:
             self._tally.add("accepted")
             if event.tolerated:
-                log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
+                log.info("a request was accepted that breaks %s", ", ".join(each.assertion for each in event.tolerated))
                 self._tally.add("tolerated")
             if work.observed is not None:
                 work.observed.operation = work.match.operation
@@ -246,7 +247,7 @@ class Worker:
     def _addressed(
         self, work: Work, event: RequestAccepted
     ) -> tuple[RequestAccepted | RequestRefused, Conversation | AddressingFault | None]:
-        """Have a request go on as if its JMSReplyTo said what its addressing headers say."""
+        """Have the node receive the request again with the JMSReplyTo that its addressing headers ask for."""
         found = work.match.addressing_of(event)
         if not isinstance(found, Addressing):
             return event, found
@@ -258,7 +259,7 @@ class Worker:
 
     @staticmethod
     def _refuse(work: Work, event: RequestAccepted | RequestRefused, fault: etree._Element) -> None:
-        """Answer with a fault; a one-way message is dropped."""
+        """Answer a refused request with a fault; a one-way message is dropped."""
         if event.one_way:
             work.finish(None, skipped=Ending.REFUSED)
         else:
@@ -274,10 +275,10 @@ class Worker:
     # Beginning
 
     def _serve(self, work: Work) -> bool:
-        """Run a request as often as it takes; False because of `closing`.
+        """Run a request as often as needed; return False because of `closing`.
 
-        One that somebody died of or with is run alone of its kind: should it be what kills the process, it takes no
-        other such request along, again and again. One whose answer ends the connection each time is not run again.
+        Requests that were under way when a process died are run one at a time: if one of them kills the process, it
+        does not count against the others. A request whose answer ends the connection each time is not run again.
         """
         lost = self._losses.times(work.delivery.message)
         if lost >= self._max_deliveries:
@@ -302,7 +303,7 @@ class Worker:
 
     @contextmanager
     def _alone(self, kind: Lock) -> Iterator[bool]:
-        """Be the only thread that is at what somebody may have died of or with; False because of `closing`."""
+        """Hold the lock for requests that may have killed a process; yield False because of `closing`."""
         while not (has_turn := kind.acquire(timeout=MAX_NAP_SECONDS)):
             if self.closing.is_set():
                 break
@@ -313,13 +314,13 @@ class Worker:
                 kind.release()
 
     def _begin(self, work: Work) -> Claim | FinishedBefore | None:
-        """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
+        """Begin a request once no other worker runs it and the store can be written; None because of `closing`."""
         store, key = self._store_for(work)
         found: Claim | FinishedBefore | None = self._when_stored(partial(store.begin, key))
         return found
 
     def _when_stored(self, ask: Callable[[], Any]) -> Any:
-        """Ask the store until it can be written and says something; None because of `closing`."""
+        """Call `ask` until the store can be written and returns a result; return None because of `closing`."""
         nap, waited = FIRST_NAP_SECONDS, False
         while True:
             try:
@@ -345,16 +346,16 @@ class Worker:
         return self._store, key
 
     def _key_of(self, work: Work) -> bytes | None:
-        """Name a request by what its own broker keeps: before it is done the connection may be one to another kind."""
+        """Return the key of a request, computed once: a failover may bring another kind of broker before its end."""
         if work.key == NOT_NAMED:
             work.key = self._losses.key(work.delivery.message)
         return work.key
 
     def _answer_again(self, work: Work, found: FinishedBefore) -> bool:
-        """Answer a request that was finished before, with what it was answered then; its function is not run.
+        """Answer a request that was finished before with the stored answer; its function is not run.
 
-        Who verifies and whatever else is around the function is asked first, and may refuse. False if that was not to
-        be had from the store, and is to be asked once more after `work.pause` seconds.
+        `verify` and the middleware run first, and may refuse the request. Return False if the store failed, and the
+        request is to be begun again after `work.pause` seconds.
         """
         response, stored = found.response, _stored(work, found.response)
         outcome = self._service.perform(self._request(work, found.claim, stored), work.match)
@@ -367,7 +368,7 @@ class Worker:
         if work.observed is not None:
             work.observed.redelivered = True
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
-            log.warning("a request that was finished before came again, and was not let pass to what the store has")
+            log.warning("a request that was finished before came again, and was refused before its stored answer")
             self._tally.add("repeat refused")
             refusal = _response_of(work, outcome)[0] if failure is None else None
             work.finish(refusal or work.fault(None))
@@ -381,7 +382,7 @@ class Worker:
         return True
 
     def _note_copy(self) -> None:
-        log.warning("a request was repeated, to be answered at another place, and gets no answer")
+        log.warning("a request was repeated with another reply destination, and gets no answer")
         self._tally.add("reply refused")
 
     def _note_store_error(self, error: StoreError) -> None:
@@ -394,10 +395,10 @@ class Worker:
             self._problems[get_ident()] = said
         log.log(level, "a request waits, as it could not be stored: %s", said)
 
-    # Running. Each of these says whether the request is over; False if it is to be begun again after a pause.
+    # Running. Each of these returns whether the request is over; False if it is to be begun again after a pause.
 
     def _run(self, work: Work, claim: Claim) -> bool:
-        """Run a request, unless what is known of it says not to."""
+        """Run a request, unless the store or the policy settles it without running."""
         work.tries += 1
         try:
             if self._is_settled_unrun(work, claim):
@@ -409,7 +410,7 @@ class Worker:
             problem = claim.problem()
             response, failure = _response_of(work, outcome) if problem is None else (None, problem)
             if isinstance(failure, StoreError):
-                raise failure  # of request.transaction: no mistake of the function, whatever it made of it
+                raise failure  # of request.transaction: not the function's mistake, even if the function caught it
             if failure is not None:
                 claim.roll_back()
                 return self._fail(work, claim, failure)
@@ -426,12 +427,12 @@ class Worker:
             raise
 
     def _is_settled_unrun(self, work: Work, claim: Claim) -> bool:
-        """Settle a request that is not to be run; False if it is."""
-        if claim.copied and is_locked(work.delivery.message):  # a copy of a request of our own clients, without doubt
+        """Settle a request that must not be run; return False for one to run."""
+        if claim.copied and is_locked(work.delivery.message):  # a copy of a request of a soapjms client, without doubt
             self._note_copy()
             return _finish(work, claim, None)
         told = work.delivery.delivery_count or 1
-        if not isinstance(claim, NoStoreClaim):  # as `_read_noted` has it: the broker counts what nobody had begun
+        if not isinstance(claim, NoStoreClaim):  # as in `_read_noted`: the broker also counts deliveries never begun
             told = min(told, 2)
         delivered = max(told, claim.deaths + 1)
         if work.tries == 1 and delivered > self._max_deliveries:
@@ -439,13 +440,13 @@ class Worker:
             return _bury(work, claim, POISONOUS.format(delivered - 1))
         if claim.deaths and work.match.policy.unfinished == UnfinishedRule.FAULT:
             self._tally.add("not run again")
-            if work.accepted.one_way:  # nobody would hear of it
+            if work.accepted.one_way:  # nobody would get the fault
                 return _bury(work, claim, NOT_RUN_AGAIN)
             return _finish(work, claim, work.fault(NOT_RUN_AGAIN))
         return False
 
     def _fail(self, work: Work, claim: Claim, failure: BaseException) -> bool:
-        """Do what the policy says for a function that failed."""
+        """Apply the policy to a function that failed."""
         if work.observed is not None:
             work.observed.failed(failure)
         tries, policy = max(work.tries, claim.failures + 1), work.match.policy
@@ -480,38 +481,38 @@ def _finish(work: Work, claim: Claim, response: Message | None) -> bool:
 
 
 def _bury(work: Work, claim: Claim, reason: str) -> bool:
-    """Have a request become a dead letter, and forgotten: should somebody send it again, it starts anew."""
+    """Make a request a dead letter, and remove it from the store: if it is sent again, it starts anew."""
     claim.forget()
     work.finish(work.fault(None), dead=reason)
     return True
 
 
 def _leave_unfinished(work: Work, claim: Claim) -> None:
-    """Let go of a request that was begun and could not be finished; by policy it is as if somebody had died of it."""
+    """Abandon a request that was begun and could not be finished; by policy it counts as a death of its process."""
     if work.match.policy.unfinished == UnfinishedRule.FAULT:
         claim.deaths += 1
     claim.abandon()
 
 
 def is_expired(message: Message) -> bool:
-    """Say whether nobody waits for the answer any more, by the clock of this machine; 0 is never."""
+    """Say whether a message has expired by the clock of this machine; an expiration of 0 means never."""
     return 0 < (message.expiration or 0) <= time.time_ns() // 1_000_000
 
 
 def was_delivered_before(delivery: Delivery) -> bool:
-    """Say whether the broker tells that the request was delivered before, to whomever."""
+    """Say whether the broker reports that the request was delivered before, to any consumer."""
     return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
 
 
 def _stored(work: Work, response: Message | None) -> StoredAnswer:
-    """Return the answer that the store has as middleware gets it."""
+    """Return the stored answer in the form that middleware gets."""
     setting = work.node.setting
     found = None if response is None else Reading(response, setting.profile, setting.limits).envelope
     return StoredAnswer(Prepared.of(wrap(None, work.accepted.envelope.version) if found is None else found.root))
 
 
 def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, BaseException | None]:
-    """Make the response, or say what failed: the function, or sending the attachments that it returned."""
+    """Make the response, or return the failure: of the function, or of an answer that cannot be sent."""
     if outcome.failure is not None or work.accepted.one_way:
         return None, outcome.failure
     try:

@@ -117,7 +117,7 @@ def test_what_senders_were_given(good: Path) -> None:
         (["replay", "good.jsonl", "--out", "o", "--port", "P"], "--port needs exactly one --wsdl, got none"),
         (["replay", "good.jsonl", "--out", "o", "--wsdl", "no.wsdl"], "'no.wsdl' cannot be read"),
         (["replay", "good.jsonl", "--out", "o", "--uri", "http://x"], "http://x"),
-        (["replay", "good.jsonl", "--out", "o", "--set", "priority=7"], "no URI or WSDL says which senders they are"),
+        (["replay", "good.jsonl", "--out", "o", "--set", "priority=7"], "a URI or WSDL of the senders must be given"),
         (["replay", "good.jsonl", "--out", "o", "--set", "priority"], "must be NAME=VALUE"),
         (["replay", "--out", "o"], "give LOG..., or --follow DIR"),
         (["replay", "good.jsonl"], "Missing option '--out'"),

@@ -227,7 +227,7 @@ def test_add_port_to_a_service_of_another_transport(tmp_path: Path) -> None:
         (["--to", "jms:queue:q", "--set", "priority=11"], "priority is '11' in port"),
         (["--to", "jms:queue:q", "--set", "uri.priority=1"], "unknown binding property 'uri.priority'"),
         (["--to", "jms:queue:q", "--set", "priority"], "must be NAME=VALUE"),
-        (["--to", "jms:queue:q", "--service", "x"], "say which one"),
+        (["--to", "jms:queue:q", "--service", "x"], "service must be one of"),
         (["--to", "jms:queue:q", "--soap", "2"], "'1.1', '1.2'"),
         ([], "Missing option '--to'"),
     ],

@@ -44,8 +44,8 @@ class TestClient(Peers):
             (URI + "?timeToLive=soon", soapjms.InvalidPropertyError, "timeToLive is 'soon' in URI; accepted is milli"),
             (URI + "?priority=11", soapjms.InvalidPropertyError, "an integer from 0 to 9"),
             (parse("jms:queue:"), soapjms.InvalidUriError, "the destination is empty"),
-            (None, soapjms.InvalidUriError, "uri is of type NoneType; it is a jms: URI as text or parsed, or the port"),
-            (URI.encode(), soapjms.InvalidUriError, "uri is of type bytes; it is a jms: URI as text"),
+            (None, soapjms.InvalidUriError, "uri must be a jms: URI .*, got NoneType"),
+            (URI.encode(), soapjms.InvalidUriError, "uri must be a jms: URI .*, got bytes"),
         ],
     )
     def test_uri(self, connection: Connection, uri: Any, error: type[Exception], says: str) -> None:
@@ -126,7 +126,7 @@ class TestClient(Peers):
     def test_no_envelope_at_all(self, client: Client, made: Any) -> None:
         """What is neither text nor an element of lxml is refused with what is accepted; nothing is under way then."""
         for function in (client.call, client.submit, client.send):
-            with pytest.raises(soapjms.InvalidEnvelopeError, match="accepted are bytes, str, or an lxml element"):
+            with pytest.raises(soapjms.InvalidEnvelopeError, match="must be bytes, str or an lxml element"):
                 function(made)
         assert client.under_way == 0
 
@@ -222,13 +222,13 @@ class TestDispatcher(Peers):
     @pytest.mark.parametrize("service", [None, lambda request: None, Service, {}])
     def test_service(self, other: Connection, service: Any) -> None:
         """What answers requests is a Service; a function is registered with one."""
-        with pytest.raises(UsageError, match=r"it is a soapjms\.Service, whose functions @service\.operation"):
+        with pytest.raises(UsageError, match=r"must be a soapjms\.Service, whose functions @service\.operation"):
             Dispatcher(other, URI, service)
 
     def test_others(self, other: Connection) -> None:
         """URI, properties, names and profile."""
         cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
-            (None, {}, "it is a jms: URI as text"),
+            (None, {}, "uri must be a jms: URI as text"),
             ("jms:queue:", {}, "the destination is empty"),
             ("jms:mail:a", {}, "must be one of jndi, queue, topic, got 'mail'"),
             ("jms:jndi:a", {}, "no destination is registered"),

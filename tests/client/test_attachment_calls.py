@@ -192,9 +192,9 @@ class TestContentEncoding:
     @pytest.mark.parametrize(
         ("options", "why"),
         [
-            ({"contentEncoding": "deflate"}, "'deflate'; a bytes message of rec-2012 has gzip, identity"),
-            ({"contentEncoding": "gzip", "message_type": MessageType.TEXT}, "a text message of rec-2012 has identity"),
-            ({"contentEncoding": "gzip", "profile": CR_2009}, "a bytes message of cr-2009 has identity"),
+            ({"contentEncoding": "deflate"}, "must be gzip, identity for a bytes message of rec-2012, got 'deflate'"),
+            ({"contentEncoding": "gzip", "message_type": MessageType.TEXT}, "must be identity for a text message"),
+            ({"contentEncoding": "gzip", "profile": CR_2009}, "must be identity for a bytes message of cr-2009"),
         ],
     )
     def test_what_cannot_be_asked_for(self, options: dict[str, Any], why: str) -> None:

@@ -122,7 +122,7 @@ def test_a_mistake_of_ours(
     assert calls.end(call, outcome)
     with pytest.raises(ZeroDivisionError, match="ours"):
         call.future.result(0)
-    assert "a mistake of ours" in caplog.text
+    assert "an internal error" in caplog.text
     assert leases.ended.get(timeout=PATIENCE) == ("key", False)
 
 

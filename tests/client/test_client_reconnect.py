@@ -439,11 +439,11 @@ class TestStrategies(OnRealBrokers):
         """What contradicts itself is refused at once, with what would be accepted."""
         fixed = "jms:queue:a?replyToName=b"
         for uri, options, why in (
-            ("jms:queue:a", {"replies": "shared"}, "topicReplyToName names nothing"),
-            (fixed, {"replies": "temporary"}, r"names queue.*b.*'shared' goes with one of them"),
-            (fixed, {"replies": "exclusive"}, "without"),
-            ("jms:queue:a", {"replies": "temporary", "profile": names.CR_2009}, "write 'exclusive'"),
-            ("jms:queue:a", {"replies": "own"}, "it is one of temporary, exclusive, shared"),
+            ("jms:queue:a", {"replies": "shared"}, "topicReplyToName, which names nothing"),
+            (fixed, {"replies": "temporary"}, r"names queue.*b.*'shared' needs one of them"),
+            (fixed, {"replies": "exclusive"}, "exclude both"),
+            ("jms:queue:a", {"replies": "temporary", "profile": names.CR_2009}, "use 'exclusive'"),
+            ("jms:queue:a", {"replies": "own"}, "must be one of temporary, exclusive, shared"),
         ):
             with pytest.raises(soapjms.UsageError, match=why):
                 Client(connection, uri, **options)

@@ -294,7 +294,7 @@ class TestService:
 
     @pytest.mark.parametrize("wrong", ["yes", 1.5, None])
     def test_option(self, wrong: Any) -> None:
-        with pytest.raises(UsageError, match="it is True, False, or 'required'"):
+        with pytest.raises(UsageError, match="addressing must be True, False, or 'required', got "):
             Service(addressing=wrong)
 
 

@@ -364,12 +364,12 @@ def test_again(small: Small, addressing: bool) -> None:
 
 
 def test_another_request(small: Small) -> None:
-    """The error of another request is refused, and one that does not know what was sent."""
+    """The error of another request is refused, and so is one that does not hold what was sent."""
     client = small.client()
     error = failure_of(lambda: client.call(envelope("Ann")))
     with pytest.raises(UsageError, match="error of another request"):
         client.call(envelope("Bob"), retry_of=error)
-    with pytest.raises(UsageError, match="does not know what was sent"):
+    with pytest.raises(UsageError, match="must hold the request that was sent"):
         client.call(envelope("Ann"), retry_of=CallFailedError("gone", "receptionFailure"))
     with pytest.raises(UsageError, match="must be the CallFailedError"):
         client.send(envelope("Ann"), retry_of="Ann")  # type: ignore[arg-type]

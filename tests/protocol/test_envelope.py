@@ -209,7 +209,7 @@ def test_what_a_caller_may_send() -> None:
 @pytest.mark.parametrize("envelope", [b"", "<a/>", b"<!DOCTYPE a><a/>", etree.Comment("x"), etree.Element("a"), 7])
 def test_what_a_caller_may_not_send(envelope: Any) -> None:
     """What is no envelope is the caller's mistake, and said so before anything is sent."""
-    with pytest.raises(InvalidEnvelopeError, match="what was to be sent is no SOAP envelope: "):
+    with pytest.raises(InvalidEnvelopeError, match="the content to send is not a SOAP envelope: "):
         read_envelope(envelope)
 
 

@@ -56,14 +56,14 @@ def test_reasons_are_text(reason: object, text: str) -> None:
 @pytest.mark.parametrize("blame", ["nobody", "sender", None, ["Sender"]])
 def test_blame_is_a_word_of_soap(blame: Any) -> None:
     """A fault that blames what SOAP has no word for is refused when it is made."""
-    with pytest.raises(errors.UsageError, match="it is one of: Sender, Receiver, MustUnderstand, VersionMismatch, Cl"):
+    with pytest.raises(errors.UsageError, match="must be one of Sender, Receiver, MustUnderstand, VersionMismatch, Cl"):
         errors.SoapFaultError("no", blame=blame)
 
 
 @pytest.mark.parametrize("subcode", ["x", "{}x", "{urn:x}", "{urn:x}a b", "{urn:x}1", "{urn:x}a:b", 7])
 def test_subcodes_have_namespaces(subcode: Any) -> None:
     """A subcode that no envelope could hold is refused when the fault is made."""
-    with pytest.raises(errors.UsageError, match=r"write it \{namespace\}local"):
+    with pytest.raises(errors.UsageError, match=r"must be written \{namespace\}local"):
         errors.SoapFaultError("no", subcodes=[subcode])
 
 

@@ -143,7 +143,7 @@ def test_eight_megabytes_of_anything(document: bytes) -> None:
 @pytest.mark.parametrize("value", [0, -1, True, "1", 1.0, None])
 def test_a_limit_is_a_positive_integer(name: str, value: Any) -> None:
     """Anything else is refused."""
-    with pytest.raises(UsageError, match=f"the limit {name} is {value!r}"):
+    with pytest.raises(UsageError, match=f"the limit {name} must be a positive integer, got {value!r}"):
         Limits(**{name: value})
 
 

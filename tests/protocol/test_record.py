@@ -204,7 +204,7 @@ def test_the_digest_of_a_whole_body_is_checked(members: dict[str, Any], digested
     right, wrong = sha256(digested).hexdigest(), "0" * 64
     for digest in (right, right.upper()):
         assert from_json(line(**members, sha256=digest)).sha256 == digest
-    said = f"member sha256 is '{wrong}', and the body has the SHA-256 {right}: one of them was changed; of a body that"
+    said = f"member sha256 is '{wrong}', and the body has the SHA-256 {right}: one of them was changed; for a body"
     with pytest.raises(InvalidRecordError, match=said):
         from_json(line(**members, sha256=wrong))
     assert from_json(line(**members, sha256=wrong, truncated=True)).sha256 == wrong

@@ -179,7 +179,7 @@ def test_what_is_no_envelope_is_not_sent() -> None:
 
 def test_reply_destination_and_pattern() -> None:
     """Protocol-2050, 2051: a request has a JMSReplyTo, a one-way message has none."""
-    with pytest.raises(LocalProtocolError, match="a request has a JMSReplyTo"):
+    with pytest.raises(LocalProtocolError, match="reply_to must be a destination for a request"):
         RequestingNode(endpoint()).start(envelope(), destination=QUEUE, now=NOW)
     with pytest.raises(LocalProtocolError, match="Protocol-2051"):
         RequestingNode(endpoint(), Mep.ONE_WAY).start(envelope(), destination=QUEUE, now=NOW, reply_to=REPLIES)

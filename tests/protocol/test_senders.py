@@ -125,13 +125,13 @@ def test_the_same_twice_is_the_same() -> None:
     [
         (
             ["jms:queue:a?priority=7", "jms:queue:a?priority=8&timeToLive=1"], {}, UsageError,
-            "jms:queue:a is given twice, by URI and by URI, with different priority, timeToLive; .* give one of them",
+            "jms:queue:a is given twice, by URI and by URI, with different priority, timeToLive; .* give only one",
         ),
         (["jms:queue:a?priority=11"], {}, InvalidPropertyError, "priority is '11' in URI; .* 0 to 9"),
         (["queue:a"], {}, InvalidUriError, "queue:a"),
-        ([5], {}, InvalidUriError, "uri is of type int; it is a jms: URI"),
+        ([5], {}, InvalidUriError, "uri must be a jms: URI .*, got int"),
         (["jms:queue:a"], {"priority": "high"}, InvalidPropertyError, "priority is 'high' in environment"),
-        ([], {"priority": "8"}, UsageError, "no URI or WSDL says which senders"),
+        ([], {"priority": "8"}, UsageError, "a URI or WSDL of the senders must be given"),
     ],
 )  # fmt: skip
 def test_mistakes_of_the_caller(given: Any, environment: Any, error: type[Exception], said: str) -> None:

@@ -151,7 +151,7 @@ def test_want_of_memory_is_no_mistake_in_the_document(monkeypatch: pytest.Monkey
         raise etree.XMLSyntaxError("unknown error", etree.ErrorTypes.ERR_NO_MEMORY, 0, 0)
 
     monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
-    with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+    with pytest.raises(MemoryError, match="not enough memory to parse 4 octets of XML"):
         xml.parse(b"<a/>")
 
 
@@ -162,7 +162,7 @@ def test_want_of_memory_without_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
         raise etree.XMLSyntaxError(None, etree.ErrorTypes.ERR_INTERNAL_ERROR, 0, 0)
 
     monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
-    with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+    with pytest.raises(MemoryError, match="not enough memory to parse 4 octets of XML"):
         xml.parse(b"<a/>")
 
 
@@ -173,5 +173,5 @@ def test_want_of_memory_for_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
         raise etree.XPathEvalError("unknown error")
 
     monkeypatch.setattr(xml, "_deeper_than", lambda depth: evaluate)
-    with pytest.raises(MemoryError, match="not memory enough to see how deep the XML is"):
+    with pytest.raises(MemoryError, match="not enough memory to see how deep the XML is"):
         xml.parse(b"<a>" + b"<b/>" * 1000 + b"</a>")

@@ -230,7 +230,7 @@ def test_nothing_is_confirmed(
         eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
         proxy.silence()
         eventually(lambda: dispatcher.counts["answer refused"] == 1, "it was given up")
-        eventually(lambda: "did not say within" in caplog.text, "the log says why")
+        eventually(lambda: "did not confirm it within" in caplog.text, "the log says why")
         proxy.speak()
 
 

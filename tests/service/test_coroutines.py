@@ -109,7 +109,7 @@ def test_transaction(caplog: pytest.LogCaptureFixture) -> None:
         request.transaction.execute("SELECT 1")
 
     assert said(service) == "the service failed"
-    assert "request.transaction waits for other threads, and the event loop with it" in caplog.text
+    assert "request.transaction waits for other threads and would block the event loop" in caplog.text
 
 
 def test_end() -> None:

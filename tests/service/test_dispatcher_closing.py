@@ -122,12 +122,12 @@ class TestClosing(Peers):
         """A dispatcher that was not started can be closed, and not be started then."""
         dispatcher = Dispatcher(other, URI, greeter())
         dispatcher.close()
-        with pytest.raises(UsageError, match="a dispatcher is started once; make another"):
+        with pytest.raises(UsageError, match="a dispatcher must be started only once; make a new one"):
             dispatcher.start()
 
     def test_started_twice(self, other: Connection) -> None:
         """A dispatcher starts once."""
-        with Dispatcher(other, URI, greeter()) as dispatcher, pytest.raises(UsageError, match="started once"):
+        with Dispatcher(other, URI, greeter()) as dispatcher, pytest.raises(UsageError, match="started only once"):
             dispatcher.start()
 
     def test_closed_while_it_starts(self, client: Client, other: Connection) -> None:

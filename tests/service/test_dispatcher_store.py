@@ -370,12 +370,12 @@ class TestTransaction(WithStore):
             other.send(request_message("greeter", ANSWERS, correlation_id=None))
             take_one(other, ANSWERS)
             assert dispatcher.counts["without key"] == 1
-        assert "a sender that sets a unique one is accepted" in caplog.text
+        assert "the sender must set a unique one" in caplog.text
 
     @pytest.mark.parametrize("store", [7, Service(), SqliteStore])
     def test_no_store(self, other: Connection, service: Service, store: Any) -> None:
         """What is no store is refused."""
-        with pytest.raises(UsageError, match=r"it is a soapjms\.SqliteStore, the path of its file, or None"):
+        with pytest.raises(UsageError, match=r"store must be a soapjms\.SqliteStore, the path of its file, or None"):
             Dispatcher(other, URI, service, store=store)
 
 

@@ -167,12 +167,12 @@ class TestServices:
     @pytest.mark.parametrize("given", [{}, "A", {"A": 1}, {"": Service()}, {1: Service()}])
     def test_no_services(self, given: Any) -> None:
         """What are no services is refused."""
-        with pytest.raises(UsageError, match=r"mapping of names to services|no name with a soapjms\.Service"):
+        with pytest.raises(UsageError, match=r"mapping of names to services|must map a name to a soapjms\.Service"):
             Services(given)
 
     def test_no_default(self) -> None:
         """The default is one of them; operations are registered with one of them."""
-        with pytest.raises(UsageError, match="default is 'C'; there are: A"):
+        with pytest.raises(UsageError, match="default must be one of A, got 'C'"):
             Services({"A": Service()}, default="C")
         assert not hasattr(Services({"A": Service()}), "operation")
 

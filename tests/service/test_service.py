@@ -69,13 +69,13 @@ class TestRegistering:
     @pytest.mark.parametrize("name", ["", "a b", "x:y", "{urn:greeter}", "{urn:greeter", "7"])
     def test_no_name(self, name: str) -> None:
         """What is no name of an element is refused, with how to write one."""
-        with pytest.raises(UsageError, match=r"is no name of an element; write it \{namespace\}local"):
+        with pytest.raises(UsageError, match=r"name of an element must be written \{namespace\}local"):
             Service().operation(name)
 
     def test_without_name(self) -> None:
         """A decorator without its name is refused with the way to write it."""
         function: Any = test_no_operation
-        with pytest.raises(UsageError, match=r"takes the name of an element, .*: @service\.operation\(NAME\)"):
+        with pytest.raises(UsageError, match=r"must be given the name of an element, .*: @service\.operation\(NAME\)"):
             Service().operation(function)
 
     def test_twice(self) -> None:
@@ -91,15 +91,15 @@ class TestRegistering:
 
     def test_no_function(self) -> None:
         """Only functions are taken."""
-        with pytest.raises(UsageError, match="decorates a function, not 'greet'"):
+        with pytest.raises(UsageError, match="must decorate a function, got 'greet'"):
             Service().operation(GREET)("greet")  # type: ignore[type-var]
 
     @pytest.mark.parametrize("given", ["{urn:greeter}a", 7, [7]])
     def test_no_names(self, given: Any) -> None:
         """Header blocks and roles are lists of names."""
-        with pytest.raises(UsageError, match=r"understands is .*; it is a list of texts"):
+        with pytest.raises(UsageError, match=r"understands must be a list of strings, got "):
             Service(understands=given)
-        with pytest.raises(UsageError, match=r"roles is .*; it is a list of texts"):
+        with pytest.raises(UsageError, match=r"roles must be a list of strings, got "):
             Service(roles=given)
 
 

@@ -187,9 +187,9 @@ class TestEntries:
         killed(store, other)
         assert not rows(store.path, "SELECT * FROM sqlite_master WHERE name = 't'")
         claim = begun(other)
-        with pytest.raises(OvertakenError, match="begun by another process"):
+        with pytest.raises(OvertakenError, match="taken over by another process"):
             _ = late.transaction
-        with pytest.raises(OvertakenError, match="begun by another process"):
+        with pytest.raises(OvertakenError, match="taken over by another process"):
             late.finish(RESPONSE)
         late.abandon()
         assert store.begin(b"k") is None
@@ -338,7 +338,7 @@ class TestArrivals:
         store.arrive(b"k", 1)
         store.close()
         store.depart(b"k")
-        assert "counts as one in vain" in caplog.text
+        assert "counts as a failed one" in caplog.text
 
 
 class TestTransaction:
@@ -375,7 +375,7 @@ class TestTransaction:
         """A service does not say when it is committed; the refusal says what does."""
         claim = begun(store)
         claim.transaction.execute("CREATE TABLE t (a)")
-        with pytest.raises(UsageError, match=f"{name} on request.transaction: it is committed together with the req"):
+        with pytest.raises(UsageError, match=f"{name} must not be called on request.transaction: it is committed"):
             getattr(claim.transaction, name)(*arguments)
         claim.finish(None)
         assert rows(store.path, "SELECT * FROM t") == []
@@ -976,7 +976,7 @@ class TestTheFile:
         old.execute("INSERT INTO soapjms_requests VALUES (3, X'04', NULL, 1, 0, 2, ?, NULL)", (clock.seconds,))
         old.execute("INSERT INTO soapjms_owners VALUES ('alive', ?)", (clock.seconds + 5,))
         with pytest.raises(
-            StoreError, match="of version 1, which a process of an older soapjms has in use: it becomes"
+            StoreError, match="of version 1, which a process of an older soapjms is using: it is converted"
         ):
             SqliteStore(path, clock=clock)
         clock.seconds += 10
@@ -1024,7 +1024,7 @@ class TestTheFile:
     @pytest.mark.parametrize("name", ["transaction_timeout", "lease", "keep", "max_entries", "max_octets"])
     def test_arguments(self, path: Path, name: str) -> None:
         """A limit that lets nothing through is refused."""
-        with pytest.raises(UsageError, match=f"{name} is 0; it is more than 0"):
+        with pytest.raises(UsageError, match=f"{name} must be more than 0, got 0"):
             SqliteStore(path, **{name: 0})  # type: ignore[arg-type]
 
     def test_many_at_once(self, path: Path) -> None:

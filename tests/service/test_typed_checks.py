@@ -108,7 +108,7 @@ def test_no_operation(tmp_path: Path) -> None:
 
 ANSWERS: list[tuple[str, Any, str]] = [
     ("order", None, "Missing element"),
-    ("order", "N1", "TypeError: it is 'N1', and not a dict of the elements by name"),
+    ("order", "N1", "TypeError: the value must be a dict of the elements by name, got 'N1'"),
     ("order", {"number": "N1"}, "Missing element pieces"),
     ("order", {"number": "N1", "pieces": 1, "more": 2}, "more"),
     ("order", {"number": "N1", "pieces": "many"}, "ordered.pieces must be of type int, got 'many'"),
@@ -136,9 +136,9 @@ def test_answers(tmp_path: Path, name: str, answer: Any, says: str, caplog: pyte
     """Nonsense is the service's failure: its log says what, and what the WSDL wants; the caller learns no more."""
     fault = fault_to(served(tmp_path, answer), BODIES[name])
     assert (fault.reason, fault.code) == ("the service failed", f"{{{SOAP_11.namespace}}}Server")
-    assert f"what the function for {name} returned does not fit the WSDL: " in caplog.text
+    assert f"the result of the function for {name} does not fit the WSDL: " in caplog.text
     assert says in caplog.text
-    assert "; it returns: " in caplog.text
+    assert "; it must return: " in caplog.text
 
 
 def test_a_failure_is_one(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_one_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     service.operation("price")(lambda code: returned.pop(0))
     assert answer_to(service, BODIES["price"]).content is None
     assert fault_to(service, BODIES["price"]).reason == "the service failed"
-    assert "the function for price returned 1; by the WSDL nothing is returned" in caplog.text
+    assert "the function for price must return None, as the WSDL has no output, got 1" in caplog.text
     body = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body><price xmlns="{NS}">a</price></e:Body></e:Envelope>'
     service.answer(accepted(body=body.encode(), reply_to=None))
     assert "a fault, which goes to nobody: the request does not fit the WSDL: price: [facet" in caplog.text
@@ -168,7 +168,7 @@ def test_one_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 def test_broken_schema(tmp_path: Path) -> None:
     """A schema that is none is refused when the service is made, with what is wrong and the way around it."""
     broken = CODE.replace('value="8"', 'value="eight"')
-    with pytest.raises(InvalidWsdlError, match=r"shop\.wsdl: its schemas are not .*maxLength.*or give validate=False"):
+    with pytest.raises(InvalidWsdlError, match=r"shop\.wsdl: its schemas are not .*maxLength.*or use validate=False"):
         shop(tmp_path, code=broken)
     assert shop(tmp_path, code=broken, validate=False).missing
 

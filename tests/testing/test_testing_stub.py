@@ -286,8 +286,8 @@ class TestStub(Peers):
     @pytest.mark.parametrize(
         ("wrong", "told"),
         [
-            (lambda stub: stub.expect("{urn:x"), "is no name of an element"),
-            (lambda stub: stub.expect(7), "takes the name of an element"),
+            (lambda stub: stub.expect("{urn:x"), "name of an element must be written"),
+            (lambda stub: stub.expect(7), "must be given the name of an element"),
             (lambda stub: stub.expect(GREET).respond("<a>"), "got text that is not well-formed"),
             (lambda stub: stub.expect(GREET).respond(7), "None or a function, got 7"),
             (lambda stub: stub.expect(GREET).respond(later), "content must be a plain function, not an async one"),

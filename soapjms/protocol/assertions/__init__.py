@@ -1,9 +1,9 @@
 """The conformance assertions: one table, one judge, verdicts.
 
 `response_table.py` has the whole table, ASSERTIONS, with the rows on responses and those that no log can show; the
-rows on one message are in `request_table.py`. The checks behind the rows are in `request_checks.py`,
-`body_checks.py` and `response_checks.py`. `judge.py` turns an exchange into verdicts, and `batch.py` does it for
-many that are alike; `habits.py` knows what real stacks do that breaks nothing.
+rows on one message are in `request_table.py`. The checks of the rows are in `request_checks.py`, `body_checks.py` and
+`response_checks.py`. `judge.py` turns an exchange into verdicts, and `batch.py` does so for many similar exchanges;
+`habits.py` has the habits of real stacks that break no assertion.
 
 Spec: SOAP/JMS appendix E.
 """

@@ -1,10 +1,10 @@
-"""Judging many exchanges, of which most are like others: what follows from the sketch of a message is worked out once.
+"""Judging many similar exchanges: the verdicts that follow from the sketch of a message are worked out once.
 
-A sketch is what messages have in common by the thousand: their properties, message type, direction. A row is settled by
-it where neither its test nor its check looks at anything else. The others, on bodies, ids, destinations, numbers and
-times, are judged message by message.
+A sketch is what thousands of messages have in common: their properties, message type, direction. It settles a row if
+neither the row's test nor its check depends on anything else. The other rows, on bodies, ids, destinations, numbers and
+times, are judged for each message.
 
-`judge` stays the one that says what is right: this gives the same verdicts.
+`judge` defines the right verdicts; this file has to return the same.
 
 Spec: capture record, "Verdicts".
 """
@@ -79,7 +79,7 @@ BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
         request_checks.target_service,
     }
 )
-"""The tests and checks that look at nothing but what is in the sketches."""
+"""The tests and checks that depend only on the sketch."""
 
 MAY_APPLY: Final[Mapping[Callable[[Case], bool], Callable[[Case], bool]]] = {
     body_checks.has_charset: lambda case: case.message.is_simple and case.message.charset is not None,
@@ -87,7 +87,7 @@ MAY_APPLY: Final[Mapping[Callable[[Case], bool], Callable[[Case], bool]]] = {
     body_checks.is_text_with_charset: lambda case: isinstance(case.message.message.body, str),
     request_checks.repeats_a_parameter: lambda case: len(_parameters(case)) > 1,
 }
-"""Tests that look further, and what a sketch tells of them: False where they cannot hold."""
+"""Tests that depend on more than the sketch, and a test of the sketch for each: False if the test cannot hold."""
 
 
 def _parameters(case: Case) -> Sized:
@@ -97,16 +97,16 @@ def _parameters(case: Case) -> Sized:
 NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES})
 
 MAX_SKETCHES: Final = 4096
-"""Sketches that are remembered; beyond them all are forgotten, and begun again."""
+"""Most sketches that are remembered; when there are more, all are forgotten."""
 
 Found: TypeAlias = tuple[Outcome, str | None]
-"""How a row ends, and why."""
+"""The outcome of a row, and the reason."""
 
 
 class Sketch(NamedTuple):
-    """What a message shares with many others. `properties` stands for all of them.
+    """What a message has in common with many others.
 
-    Where it is known what the sender was given, each value counts, else their shape.
+    `properties` stands for all properties: each value counts if the sender's properties are known, else only the shape.
     """
 
     carrier: Carrier
@@ -140,22 +140,22 @@ def sketch_of(case: Case) -> Sketch:
 
 
 class Halves(NamedTuple):
-    """What pairs share with many others."""
+    """What a pair has in common with many others."""
 
     is_asked: bool
     is_answered: bool
     is_jndi: bool
     is_accused: bool
-    """The request gives cause for a fault."""
+    """True if the request calls for a fault."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgeSteps:
-    """What is left to do for one message or pair, in the order of the table.
+    """The rows left to judge for a message or pair, in the order of the table.
 
     Attributes:
-        todo: rows with what they are known to end in, None where they have to be judged.
-        counts: how the rows end that are not in `todo`: they passed, or do not apply.
+        todo: rows with their known outcome, None for those that must be judged.
+        counts: the outcomes of the rows that are not in `todo`: they passed, or do not apply.
     """
 
     todo: tuple[tuple[Assertion, Found | None], ...]
@@ -163,15 +163,15 @@ class JudgeSteps:
 
 
 NEVER_SEEN: Final = JudgeSteps((), Counter())
-"""Stands for the steps of a sketch that comes for the first time."""
+"""Stands for the steps of a sketch that is seen for the first time."""
 
 
 class Memory:
-    """The steps that were worked out by one setting; judges that judge by the same one may share it.
+    """The steps that were worked out for one setting; judges with the same setting may share them.
 
     Attributes:
-        messages: by the sketch; None for one that came once.
-        pairs: by what pairs share.
+        messages: steps for messages, by sketch; None for a sketch that was seen once.
+        pairs: steps for pairs.
     """
 
     def __init__(self) -> None:
@@ -180,13 +180,13 @@ class Memory:
 
 
 class Judge:
-    """Judges exchanges one after the other, by one setting, and counts how their assertions end.
+    """Judges exchanges one after the other, by one setting, and counts the outcomes of their assertions.
 
-    Not thread-safe. With a `memory` it goes on where others stopped who judged by the same setting.
+    Not thread-safe. With a `memory` it uses the steps of other judges with the same setting.
 
     Attributes:
-        setting: what is taken for granted of all of them.
-        exchanges: how many there were; for the caller to count.
+        setting: the given facts of all exchanges.
+        exchanges: the number of exchanges; for the caller to count.
     """
 
     def __init__(self, setting: Setting, memory: Memory | None = None) -> None:
@@ -197,9 +197,9 @@ class Judge:
         self._counts: Counter[tuple[str, Outcome]] = Counter()
 
     def findings(self, readings: dict[Carrier, Reading]) -> Iterator[Verdict]:
-        """Yield what `judge_readings` yields of all assertions, without those that passed or do not apply.
+        """Yield the verdicts of `judge_readings` by all assertions, without those that passed or do not apply.
 
-        All are counted, once the iterator has ended.
+        All verdicts are counted once the iterator has ended.
         """
         request = readings.get(Carrier.REQUEST) or readings.get(Carrier.ONE_WAY)
         response = readings.get(Carrier.RESPONSE)
@@ -215,7 +215,7 @@ class Judge:
             yield from self._take(self._steps_for_pair(case), case)
 
     def counts(self) -> Counter[tuple[str, Outcome]]:
-        """Return how often the assertions ended how, over all exchanges so far, by the id that the profile has."""
+        """Return the counts of assertions, by id in the profile and by outcome, over all exchanges so far."""
         self._add_up()
         return self._counts
 
@@ -243,7 +243,7 @@ class Judge:
                 yield verdict
 
     def _take(self, steps: JudgeSteps, case: Case) -> Iterator[Verdict]:
-        """Take the steps for one message or pair, and count how they end."""
+        """Take the steps for one message or pair, and count their outcomes."""
         ended: Ended = {}
         ends: tuple[tuple[int, Outcome], ...] = ()
         for index, (row, known) in enumerate(steps.todo):
@@ -259,12 +259,12 @@ class Judge:
                 ends = (*ends, (index, found[0]))
         self._seen[steps, ends] += 1
 
-    # Working out what is left to do
+    # Working out the steps
 
     def _steps_for(self, case: Case) -> JudgeSteps | None:
-        """Return what is left to do for a message, None for one whose sketch comes for the first time.
+        """Return the steps for a message; None if its sketch is seen for the first time.
 
-        To settle what a sketch settles costs more than to judge one message.
+        Working out the steps for a sketch costs more than judging one message.
         """
         if not case.message.described.is_short:
             return None
@@ -306,7 +306,7 @@ class Judge:
         return JudgeSteps(tuple(todo), counts)
 
     def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
-        """Return how a row ends for all with this sketch, None if it has to be judged for each of them."""
+        """Return the outcome of a row for all messages with this sketch; None if each message must be judged."""
         if row.reaction_to:
             return None if case.subcodes else NOT_APPLICABLE
         if case.is_pair and (case.request is None or case.response is None):
@@ -330,7 +330,7 @@ SILENT: Final = frozenset({Outcome.PASSED, Outcome.NOT_APPLICABLE})
 
 
 def verdict_of(row: Assertion, case: Case, found: tuple[Outcome, str | None]) -> Verdict:
-    """Make the verdict of a row that neither passed nor was not applicable."""
+    """Make the verdict of a row, other than one that passed or was not applicable."""
     outcome, reason = found
     if outcome in BROKEN:
         return broken_verdict(row, case, outcome, reason)

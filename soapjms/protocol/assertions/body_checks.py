@@ -26,7 +26,7 @@ from soapjms.protocol.text import named, shown
 
 
 def has_charset(case: Case) -> bool:
-    """A charset that can be compared: under the REC the declaration of a TextMessage says nothing."""
+    """Say whether there is a charset to compare; under the REC the declaration of a TextMessage has no meaning."""
     body = case.message.body
     if case.message.charset is None or not case.message.is_simple or not starts_as_xml(body):
         return False
@@ -45,7 +45,7 @@ def charset_matches_encoding(case: Case) -> str | None:
 
 
 def _of_text(charset: str | None, document: str) -> str | None:
-    """Say why a charset, if there is one, does not fit characters that declare an encoding or none."""
+    """Say why a charset, if there is one, is unknown or contradicts the declaration of characters, or None."""
     if charset is None:
         return None
     if not is_known(charset) and not is_ebcdic(charset):
@@ -59,7 +59,7 @@ def _of_text(charset: str | None, document: str) -> str | None:
 def text_charset_disagreement(case: Case) -> str | None:
     """Say why the charset and the XML declaration of a TextMessage, or of its SOAP part, disagree, or None.
 
-    Spec: SOAP/JMS 2.2.3 contentType; REC 2.4.1 (WG-49) has the declaration ignored.
+    Spec: SOAP/JMS 2.2.3 contentType; REC 2.4.1 (WG-49), by which the declaration is ignored.
     """
     kind, body, part = case.message.content_type, case.message.body, case.message.soap_part
     if part is not None:
@@ -68,14 +68,14 @@ def text_charset_disagreement(case: Case) -> str | None:
 
 
 def is_text_with_charset(case: Case) -> bool:
-    """A TextMessage whose content type names a charset, or that has parts, each with a content type of its own."""
+    """Say whether it is a TextMessage with a charset in its content type, or with parts, which have content types."""
     if not isinstance(case.message.body, str):
         return False
     return is_multipart(case) or (is_simple(case) and case.message.charset is not None)
 
 
 def has_no_charset(case: Case) -> bool:
-    """Octets of an XML document whose encoding has to be inferred."""
+    """Say whether the body is octets of an XML document whose encoding must be inferred."""
     body = case.message.body
     return is_simple(case) and case.message.charset is None and isinstance(body, bytes) and starts_as_xml(body)
 
@@ -92,14 +92,14 @@ def reads_as_inferred(case: Case) -> str | None:
 
 
 def contradicts_itself(case: Case) -> bool:
-    """Its byte order mark or first octets say another encoding than its declaration, which is a mismatch too."""
+    """Say whether byte order mark or first octets contradict the declaration, which is a mismatch too."""
     body = case.message.body
     assert isinstance(body, bytes)
     return contradiction(detect_encoding(body)) is not None
 
 
 def first_is_xml(case: Case) -> str | None:
-    """The first octet or character starts a conforming XML document; a byte order mark belongs to it.
+    """Say why the first octet or character does not start an XML document, or None; a byte order mark is part of it.
 
     Spec: SOAP/JMS 2.4; Protocol-2030.
     """
@@ -112,12 +112,12 @@ def first_is_xml(case: Case) -> str | None:
 
 
 def has_ebcdic_charset(case: Case) -> bool:
-    """The charset is a code page of EBCDIC, in which a document without declaration begins as nothing else does."""
+    """Say whether the charset is a code page of EBCDIC: a document in it need not begin like one in ASCII."""
     return case.message.charset is not None and is_ebcdic(case.message.charset)
 
 
 def starts_as_xml(body: bytes | str | None) -> bool:
-    """Say whether a body begins as an XML document may, in any encoding that its first octets can tell."""
+    """Say whether a body begins as an XML document may, in any encoding that the first octets can show."""
     if isinstance(body, str):
         return body.startswith(("<", "\ufeff<"))
     return body is not None and body[:6].startswith(XML_STARTS)
@@ -140,7 +140,7 @@ XML_STARTS = (
 
 
 def multipart_type(case: Case) -> str | None:
-    """The `type` parameter names the media type of the first part. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
+    """Say why `type` is not the media type of the first part, or None. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
     kind, part = case.message.content_type, case.message.first_part
     assert kind is not None
     assert part is not None
@@ -152,7 +152,7 @@ def multipart_type(case: Case) -> str | None:
 
 
 def soap_part_fits(case: Case) -> str | None:
-    """Say why the SOAP part's Content-Type and its XML disagree, or None; of XML that cannot be read others tell.
+    """Say why the SOAP part's Content-Type and its XML disagree, or None; other checks report unreadable XML.
 
     Spec: SOAP/JMS 2.4; RFC 3023 3.1; XOP 5 (the `type` of application/xop+xml).
     """
@@ -166,7 +166,7 @@ def soap_part_fits(case: Case) -> str | None:
 
 
 def _document(part: Part) -> bytes | str | None:
-    """Return the XML of a part, None if its transfer encoding is not to be undone."""
+    """Return the XML of a part; None if its transfer encoding cannot be undone."""
     try:
         return part.document
     except ValueError:
@@ -174,7 +174,7 @@ def _document(part: Part) -> bytes | str | None:
 
 
 def _part_charset_problem(part: Part, document: bytes | str, case: Case) -> str | None:
-    """Under the REC the declaration of what came in a TextMessage says nothing, and is judged elsewhere."""
+    """Say why charset and XML disagree; under the REC the declaration in a TextMessage is judged elsewhere."""
     charset = part.charset
     if isinstance(document, str):
         return None if case.setting.profile.text_encoding_ignored else _of_text(charset, document)

@@ -1,6 +1,6 @@
-"""Known habits of real stacks that break nothing: worth a note, never a failure.
+"""Known habits of real stacks that break no assertion: worth a note, never a failure.
 
-Each is a row: a code, what it says, and how to see it in a message.
+Each habit is a row: a code, a text, and a test for a message.
 
 Spec: capture record, "Verdicts" (notes).
 """
@@ -46,7 +46,7 @@ def _action_on_response(message: Reading, carrier: Carrier) -> bool:
 
 def _fault_flag_as_number(message: Reading, carrier: Carrier) -> bool:
     if message.profile.assertion_id("Local-2.2.3-isFaultType") is not None:
-        return False  # a finding there
+        return False  # an assertion covers it in that profile
     flag = message.message.properties.lookup(names.IS_FAULT)
     return flag is not None and not message.message.untyped and flag.type is not PropertyType.BOOLEAN
 
@@ -65,7 +65,7 @@ def _spells(name: str, alias: str) -> Callable[[Reading, Carrier], bool]:
 
 
 def _lacks(name: str) -> Callable[[Reading, Carrier], bool]:
-    """See the absence of a property that the profile's dialect does not have; in other profiles it is a breach."""
+    """Make a test for the absence of a property that the profile's dialect does not have; elsewhere it is a breach."""
     return lambda message, carrier: message.profile.spelled(name) is None and message.text(name) is None
 
 
@@ -103,7 +103,7 @@ def _is_bare(identifier: str | None) -> bool:
 
 
 def _kinds(message: Reading) -> Iterator[ContentType]:
-    """Return the content types that the envelope is read by: of the message, and of the SOAP part."""
+    """Return the content types of the envelope: that of the message, and that of the SOAP part."""
     kinds = [message.content_type]
     if message.soap_part is not None:
         kinds.append(message.soap_part.content_type)
@@ -125,7 +125,7 @@ def _otherwise_written_encoding(message: Reading, carrier: Carrier) -> bool:
 
 HABITS: Final = (
     Habit("quotedSoapAction", "SOAPJMS_soapAction stands in quotes, as the HTTP header has it", _quoted_action),
-    Habit("isFaultOnRequest", "SOAPJMS_isFault is on a request, where it says nothing", _fault_flag_on_request),
+    Habit("isFaultOnRequest", "SOAPJMS_isFault is on a request, where it has no meaning", _fault_flag_on_request),
     Habit("soapActionOnResponse", "SOAPJMS_soapAction is on a response, where no table has it", _action_on_response),
     Habit(
         "isFaultNotBoolean", "SOAPJMS_isFault is no JMS boolean; some clients drop the message", _fault_flag_as_number
@@ -143,7 +143,7 @@ HABITS: Final = (
         for name, aliases in names.ALIASES.items()
         for alias in aliases
     ),
-    Habit("markedText", "a TextMessage begins with a byte order mark, which means nothing there", _marked_text),
+    Habit("markedText", "a TextMessage begins with a byte order mark, which has no meaning there", _marked_text),
     Habit("soapPartNotFirst", "the parameter start names another part than the first, the SOAP part", _start_elsewhere),
     Habit("startNamesNoPart", "the parameter start names no part; the first one was read", _start_nowhere),
     Habit("bareStart", "the parameter start is not in angle brackets; it was read as if it were", _bare_start),
@@ -176,7 +176,7 @@ MISDIRECTED: Final = (
     "a response correlates with a request, but came to another destination than its JMSReplyTo (Protocol-2037); they "
     "are not paired",
 )
-"""No habit, but the reason why two messages are alone."""
+"""Not a habit, but the reason why two messages are not paired."""
 
 
 def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
@@ -192,7 +192,7 @@ def _shown_by(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _habits_by_properties(shape: PropertiesShape, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
-    """Return the habits that properties show; without parts and byte order mark, the body shows none."""
+    """Return the habits that properties show; a body without parts and byte order mark shows none."""
     described = shape.described
     message = Message(message_type=MessageType.BYTES, properties=described.properties, untyped=untyped)
     return tuple(_shown_by(Reading(message, described.profile), carrier))
@@ -203,12 +203,12 @@ def habits(
 ) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that a message of the exchange shows, once for each message.
 
-    A response that is not paired as it came to another destination is noted too.
+    A response that is not paired because it went to another destination is noted too.
 
     Args:
-        exchange: what was captured.
-        setting: what is taken for granted.
-        messages: the messages of the exchange as `readings` gives them, if they are at hand.
+        exchange: the captured exchange.
+        setting: the given facts.
+        messages: the messages of the exchange as `readings` returns them; None to read them.
     """
     for carrier, message in (messages or readings(exchange, setting)).items():
         yield from habits_of(message, carrier)
@@ -216,13 +216,13 @@ def habits(
         yield MISDIRECTED
 
 
-# Whose habits they are
+# Stacks by their habits
 
 TIBCO_MARKS: Final = ("Content_Type", "SoapAction", "Mime_Version")
 WEBSPHERE_MARKS: Final = ("SOAPJMS_requestIRI",)
 SPRING_MARKS: Final = ("SOAPJMS_contentLength", "SOAPJMS_acceptEncoding")
 TELLING: Final = frozenset({*TIBCO_MARKS, *WEBSPHERE_MARKS, *SPRING_MARKS})
-"""The properties whose presence alone gives a stack away."""
+"""The properties whose presence alone identifies a stack."""
 
 
 def _has(*others: str) -> Callable[[Reading], bool]:
@@ -239,7 +239,7 @@ def _is_spring(message: Reading) -> bool:
 def _is_cxf(message: Reading) -> bool:
     if message.record.direction is Direction.RESPONSE:
         return message.text(names.SOAP_ACTION) is not None
-    is_marked = _quoted_action(message, Carrier.REQUEST) or _is_soap12(message)  # it quotes with SOAP 1.1 only
+    is_marked = _quoted_action(message, Carrier.REQUEST) or _is_soap12(message)  # CXF quotes with SOAP 1.1 only
     return is_marked and message.text(names.IS_FAULT) is not None
 
 
@@ -255,14 +255,14 @@ DIALECT_MARKS: Final[tuple[tuple[str, Callable[[Reading], bool]], ...]] = (
     ("spring-ws", _is_spring),
     ("cxf", _is_cxf),
 )
-"""What gives a stack away, the surest first. Nothing is concluded from what is missing in a message that keeps the
+"""The marks of each stack, the surest first. The absence of something proves nothing if the message follows the
 rules."""
 
 
 def guess_dialect(message: Reading) -> str | None:
-    """Guess from a message's habits which stack sent it; None for one without the marks of a known stack.
+    """Guess from a message's habits which stack sent it; None if it shows no marks of a known stack.
 
-    A guess is for people to read: no rule rests on it.
+    The guess is for people: no rule depends on it.
     """
     if not message.described.is_short:
         return _first_mark(message)

@@ -1,6 +1,6 @@
-"""Judging an exchange: a verdict for every assertion that its messages are subject to.
+"""Judging an exchange: a verdict for every assertion that applies to its messages.
 
-The live node and the replay both judge here; they differ in which rows of the table they ask for.
+The live node and the replay both judge here, by different rows of the table.
 
 Spec: capture record, "Verdicts".
 """
@@ -34,24 +34,25 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import PropertiesShape, Reading
 
 Ended = dict[str, Outcome]
-"""How the rows so far ended that neither passed nor were not applicable."""
+"""The outcomes of the rows judged so far, except those that passed or were not applicable."""
 
 
 def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASSERTIONS) -> Iterator[Verdict]:
-    """Yield a verdict for each assertion of the profile, for each message or pair of the exchange that it is about.
+    """Yield a verdict for each assertion of the profile and each message or pair of the exchange that it is about.
 
-    Lazy: who stops at the first violation has not read further. What no log can show is in `not_observable`.
+    Lazy: a caller that stops at the first violation has judged no further. `not_observable` has the assertions that no
+    log can show.
 
     Args:
-        exchange: what to judge.
-        setting: what is taken for granted.
+        exchange: the exchange to judge.
+        setting: the given facts.
         among: rows of the table, in its order.
     """
     return judge_readings(setting, readings(exchange, setting), tuple(among))
 
 
 def readings(exchange: Exchange, setting: Setting) -> dict[Carrier, Reading]:
-    """Return the messages of an exchange as the rules look at them."""
+    """Return the messages of an exchange, read for judging."""
     first = Carrier.ONE_WAY if exchange.pattern is Pattern.ONE_WAY else Carrier.REQUEST
     found = ((first, exchange.request), (Carrier.RESPONSE, exchange.response))
     return {
@@ -62,7 +63,7 @@ def readings(exchange: Exchange, setting: Setting) -> dict[Carrier, Reading]:
 def judge_readings(
     setting: Setting, messages: dict[Carrier, Reading], rows: tuple[Assertion, ...]
 ) -> Iterator[Verdict]:
-    """Judge messages that were read already; see `judge`."""
+    """Judge messages that `readings` returned; see `judge`."""
     request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
     response = messages.get(Carrier.RESPONSE)
     subcodes: dict[str, Subcode] = {}
@@ -79,10 +80,10 @@ def judge_readings(
 
 
 def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Iterator[Verdict]:
-    """Judge a request or one-way message by the rows that a responding node looks at, and yield what was broken.
+    """Judge a request or one-way message by the rows for a responding node, and yield the verdicts of broken ones.
 
-    The rows on properties see nothing of the body, and which others apply hangs on the properties too. So what is left
-    to judge is remembered by the properties: most senders send the same ones again and again.
+    The rows on properties do not depend on the body, and which other rows apply depends on the properties too. So the
+    rows that are left to judge are cached by the properties, as most senders repeat the same ones.
     """
     described, message = reading.described, reading.message
     rows = None
@@ -97,7 +98,7 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
 def _rows_left(
     shape: PropertiesShape, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
 ) -> tuple[Assertion, ...] | None:
-    """Return the rows on the body of a message with these properties, None if a row on the properties is not kept."""
+    """Return the rows on the body of a message with these properties; None if a row on the properties is broken."""
     described = shape.described
     edition = described.profile
     body = "<" if message_type is MessageType.TEXT else b"<"
@@ -111,14 +112,14 @@ def _rows_left(
 
 
 BY_PROPERTIES: Final = frozenset({is_simple, is_multipart})
-"""Tests that hang on the properties alone, so that a row need not ask again for the next message with the same ones."""
+"""Tests that depend on the properties alone, so that they are not repeated for messages with the same properties."""
 
 
 @lru_cache(maxsize=256)
 def rows_for(
     rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str, properties_known: bool = False
 ) -> tuple[Assertion, ...]:
-    """Choose the rows that a profile has for a message, or a pair where `carrier` is None, with their level there."""
+    """Return a profile's rows for a message, or for a pair if `carrier` is None, with their levels in the profile."""
     edition = profile(profile_name)
     return tuple(
         replace(row, level=row.level_in(edition))
@@ -130,7 +131,7 @@ def rows_for(
 
 
 def judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = False) -> Iterator[Verdict]:
-    """Judge one message or pair; with `only_broken` nothing is yielded for what holds."""
+    """Judge one message or pair; with `only_broken`, yield only the verdicts of broken rows."""
     ended: Ended = {}
     for row in rows:
         found = outcome_of(row, case, ended)
@@ -147,13 +148,13 @@ def judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fals
 
 
 def note_end(row: Assertion, case: Case, outcome: Outcome, ended: Ended) -> None:
-    """Note that a row neither passed nor was not applicable, if that keeps what rests on it from being judged."""
+    """Note the outcome of a row that did not pass, if the rows that depend on it cannot be judged then."""
     if outcome not in BROKEN or row.blocks is always or row.blocks(case):
         ended[row.id] = outcome
 
 
 def broken_verdict(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
-    """Note the fault that a broken row calls for, and make its verdict; a warning where the dialect tolerates it."""
+    """Note the fault that a broken row calls for, and make its verdict; a warning if the dialect tolerates it."""
     tolerated = row.id in case.setting.profile.tolerated
     if tolerated:
         outcome = Outcome.WARNING
@@ -219,7 +220,7 @@ def _named(cr_id: str, case: Case) -> str:
 
 
 def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
-    """Keep the verdicts of assertions that were broken."""
+    """Yield the verdicts of broken assertions."""
     return (verdict for verdict in verdicts if verdict.outcome in BROKEN)
 
 
@@ -233,5 +234,5 @@ def _unseen(profile_name: str, properties_known: bool) -> dict[str, str]:
 
 
 def not_observable(setting: Setting) -> dict[str, str]:
-    """Return the assertions that no log can show, each with the reason; once for a run."""
+    """Return the reason for each assertion that no log can show, by its id; the same for a whole run."""
     return dict(_unseen(setting.profile.name, setting.properties is not None))

@@ -1,4 +1,4 @@
-"""What an assertion, a verdict and the setting of a judgement are. No rule of the specification is in here.
+"""The types of an assertion, a verdict and the setting of a judgement. No rule of the specification is in here.
 
 Spec: SOAP/JMS 1.5; capture record, "Verdicts".
 """
@@ -19,7 +19,7 @@ from soapjms.protocol.uri import KNOWN_VARIANTS
 
 
 class Binds(StrEnum):
-    """Who has to keep an assertion."""
+    """Who must follow an assertion."""
 
     SENDER = "any sender"
     REQUESTING = "requesting node"
@@ -32,7 +32,7 @@ class Binds(StrEnum):
 
 
 class Sees(StrEnum):
-    """What an assertion is judged on."""
+    """What an assertion is judged by."""
 
     ANY = "every message"
     SENT = "a request or one-way message"
@@ -70,15 +70,15 @@ BROKEN: Final = frozenset({Outcome.FAILED, Outcome.WARNING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a judgement takes for granted.
+    """The given facts of a judgement.
 
     Attributes:
-        profile: the edition of the specification.
-        mep: the message exchange pattern, where it is known from elsewhere.
-        properties: the effective binding properties of the sender, where they are known.
+        profile: the edition of the specification, or a dialect of it.
+        mep: the message exchange pattern, if it is known from elsewhere.
+        properties: the effective binding properties of the sender, if they are known.
         variants: the lookup variants that the responding node supports.
-        strict: refuse what a liberal reader lets pass: a request without bindingVersion.
-        limits: how much of a message is read. What goes beyond one is not judged.
+        strict: refuse deviations that a liberal reader tolerates, such as a request without bindingVersion.
+        limits: the limits for reading a message; a body that exceeds one is not judged.
     """
 
     profile: Profile = REC_2012
@@ -91,14 +91,14 @@ class Setting:
 
 @dataclass(slots=True)
 class Case:
-    """What a check looks at: the message under judgement, with its partner and the setting.
+    """The input of a check: the message under judgement, with its partner and the setting.
 
     Attributes:
-        message: the message under judgement; of a pair the response.
+        message: the message under judgement; for a pair the response.
         carrier: which message of the exchange it is.
-        subcodes: the faults that the request gives cause for, preferred first, by the assertion that says so.
-        spared: the faults that a stricter reader would send, of breaches that are let pass.
-        is_pair: the request and its response are judged together.
+        subcodes: the faults that the request calls for, preferred first, by the broken assertion.
+        spared: the faults that a stricter reader would send, for breaches that are tolerated.
+        is_pair: True if the request and its response are judged together.
     """
 
     setting: Setting
@@ -119,14 +119,14 @@ class Case:
 
     @property
     def wanted_correlation_id(self) -> str | None:
-        """The id that the response has to repeat by the rule of the profile; None if the capture does not show it."""
+        """The id that the response must repeat by the rule of the profile; None if the capture does not show it."""
         request, _ = self.pair
         if self.setting.profile.correlation is CorrelationRule.MESSAGE_ID:
             return request.message.message_id
         return request.message.correlation_id or request.message.message_id
 
     def stated(self, name: str) -> object | None:
-        """Return the value of a binding property that is known to have been set by the sender, else None.
+        """Return the value of a binding property that the sender is known to have set, else None.
 
         It is known from the setting, or from a parameter that the sender left in the requestURI.
         """
@@ -136,7 +136,7 @@ class Case:
 
 
 class Need(StrEnum):
-    """Input that a check cannot do without."""
+    """Input that a check requires."""
 
     BODY = "the whole body, within the limits of the reader"
     MESSAGE_TYPE = "the JMS message type"
@@ -151,12 +151,12 @@ class Need(StrEnum):
 
 
 def _known(header: str) -> Callable[[Case], bool]:
-    """Ask whether the capture shows a header of the message."""
+    """Make a test for whether the capture shows a header of the message."""
     return lambda case: getattr(case.message.message, header) is not None
 
 
 def _every(test: Callable[[Reading], bool]) -> Callable[[Case], bool]:
-    """Ask something of all that is judged: of the message, or of the request and the response of a pair."""
+    """Make a test of every judged message: of the message, or of both the request and the response of a pair."""
     return lambda case: all(test(each) for each in case.pair) if case.is_pair else test(case.message)
 
 
@@ -185,7 +185,7 @@ MET: Final[Mapping[Need, Callable[[Case], bool]]] = {
 }
 
 Check = Callable[[Case], str | None]
-"""Say why the assertion does not hold, or None."""
+"""Says why the assertion does not hold; returns None if it holds."""
 
 
 def always(case: Case) -> bool:
@@ -198,22 +198,23 @@ class Assertion:
     """One row of the table of assertions.
 
     Attributes:
-        id: of the CR, or `Local-…` for a requirement without an id; a profile may name it otherwise.
-        section: where it stands, in the CR unless it says REC.
-        title: what it says, in our words.
-        level: as the CR has it; a profile may have another.
-        binds: who has to keep it.
-        sees: what it is judged on.
-        check: says why it does not hold; None where no log can show it, and then `why_not` says why.
-        applies: whether it says anything about the message.
+        id: the id in the CR, or `Local-…` for a requirement without an id; a profile may have another id for it.
+        section: its section in the CR, or in the REC if it says so.
+        title: its content, in our words.
+        level: its level in the CR; a profile may have another.
+        binds: who must follow it.
+        sees: what it is judged by.
+        check: says why it does not hold; None if no log can show it, for the reason in `why_not`.
+        applies: says whether it applies to the message.
         needs: input without which it cannot be judged.
-        after: ids of assertions on which it rests, of the same message.
-        subcode: the fault that a request gets which breaks it.
-        faults_when: whether a broken one calls for the fault.
-        blocks: whether what rests on a broken one cannot be judged.
-        reaction_to: for an assertion on the responding node's answer: the ids of those whose breach it answers.
-        by_properties: judged only where the setting knows the sender's properties.
-        why_not: why no log can show it, or cannot without the sender's properties.
+        after: ids of assertions on the same message on which it depends.
+        subcode: the fault for a request that breaks it.
+        faults_when: says whether its breach calls for the fault.
+        blocks: says whether assertions that depend on it cannot be judged after its breach.
+        reaction_to: for an assertion on the responding node's answer, the ids of the assertions whose breach it
+            answers.
+        by_properties: True if it is judged only if the setting has the sender's properties.
+        why_not: why no log can show it, at all or without the sender's properties.
     """
 
     id: str
@@ -234,19 +235,22 @@ class Assertion:
     why_not: str | None = None
 
     def level_in(self, profile: Profile) -> Level:
-        """Return the level that the assertion has in a profile."""
+        """Return the level of the assertion in a profile."""
         return profile.levels.get(self.id, self.level)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one assertion ended for one message.
+    """The result of one assertion for one message.
 
     Attributes:
-        assertion: the id that the profile gives it.
-        record: the message that it is about; for a pair the response.
+        assertion: the id of the assertion in the profile.
+        level: the level of the assertion in the profile.
+        outcome: how the judgement ended.
+        reason: why the assertion did not pass, or None.
+        record: the judged message; for a pair the response.
         expected_subcodes: the faults that would be right as the answer, preferred first.
-        observed_subcode: the subcode of the fault that was the answer, None if there was no such fault.
+        observed_subcode: the subcode of the fault in the answer, or None.
     """
 
     assertion: str

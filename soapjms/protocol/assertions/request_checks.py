@@ -1,9 +1,9 @@
 """Checks of one message: type, SOAPJMS_ properties, media type, JMS headers, requestURI, precedence, SOAP action.
 
-The checks of headers and requestURI are for requests and one-way messages. Those of precedence look at what the
-sender was given, beside the message it made of it, and say which source of a binding property counted. Those of the
-action of SOAP 1.2 hold what content types state of it against SOAPJMS_soapAction. Checks of a body are in
-`body_checks.py`, those of a response beside its request in `response_checks.py`.
+The checks of headers and requestURI are for requests and one-way messages. Those of precedence compare the sender's
+settings with the message, to see which source of a binding property counted. Those of the SOAP 1.2 action compare the
+action in content types with SOAPJMS_soapAction. Checks of a body are in `body_checks.py`, checks of a response against
+its request in `response_checks.py`.
 
 Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; SOAP/JMS 2.2.3 soapAction; RFC 3902 2; XOP 5.
 """
@@ -29,7 +29,7 @@ PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
 
 
 def missing(case: Case, name: str) -> str | None:
-    """Say that a property is missing, and which name of another stack was read in its place; None if it is there."""
+    """Say that a property is missing, and which stack's name was read in its place; None if it is present."""
     if not case.message.misses(name):
         return None
     alias = case.message.alias_of(name)
@@ -48,7 +48,7 @@ def binding_version(case: Case) -> str | None:
 
 
 def version_is_refused(case: Case) -> bool:
-    """A wrong version is always refused, a missing one only by a strict reader (some stacks never send it)."""
+    """Say whether to refuse: a wrong version always, a missing one only if strict, as some stacks never send it."""
     return case.setting.strict or case.message.text(names.BINDING_VERSION) is not None
 
 
@@ -56,7 +56,9 @@ def version_is_refused(case: Case) -> bool:
 
 
 def message_format(case: Case) -> str | None:
-    """An empty message of unknown type is a Map, Stream, Object, plain or null-text message as STOMP shows it.
+    """Say why the message type does not fit, or None.
+
+    An empty message of unknown type is what STOMP makes of a Map, Stream, Object, plain or null-text message.
 
     Spec: SOAP/JMS 2.4; Protocol-2027, Protocol-2034, Protocol-2040.
     """
@@ -77,12 +79,12 @@ def content_type_present(case: Case) -> str | None:
 
 
 def content_type_is_unknown(case: Case) -> bool:
-    """There is none under any name, so nothing that rests on it can be judged."""
+    """Say whether no known name has a content type, so that assertions that depend on it cannot be judged."""
     return case.message.content_type is None
 
 
 def content_type_is_refused(case: Case) -> bool:
-    """A name of another stack is refused only by a strict reader."""
+    """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.content_type is None
 
 
@@ -99,12 +101,12 @@ def media_type_known(case: Case) -> str | None:
 
 
 def is_simple(case: Case) -> bool:
-    """An envelope without attachments."""
+    """Say whether the payload is an envelope without attachments."""
     return case.message.is_simple
 
 
 def is_multipart(case: Case) -> bool:
-    """A payload with attachments."""
+    """Say whether the payload has attachments."""
     return case.message.is_multipart
 
 
@@ -122,7 +124,7 @@ def media_type_fits_envelope(case: Case) -> str | None:
 
 
 def has_content_encoding(case: Case) -> bool:
-    """The property is there and names more than identity."""
+    """Say whether the property is present and not identity."""
     return case.message.content_encoding is not None
 
 
@@ -141,7 +143,7 @@ def content_encoding_supported(case: Case) -> str | None:
 
 
 def is_fault_stated(case: Case) -> str | None:
-    """A fault says so in SOAPJMS_isFault, and nothing else does. Spec: SOAP/JMS 2.2.3 isFault."""
+    """Say why SOAPJMS_isFault and the body disagree, or None. Spec: SOAP/JMS 2.2.3 isFault."""
     stated, fault = case.message.is_fault, case.message.fault
     if stated is None:
         return f"{names.IS_FAULT} is {shown(case.message.text(names.IS_FAULT))}, neither true nor false"
@@ -153,7 +155,7 @@ def is_fault_stated(case: Case) -> str | None:
 
 
 def has_fault_flag(case: Case) -> bool:
-    """SOAPJMS_isFault is there."""
+    """Say whether SOAPJMS_isFault is present."""
     return case.message.message.properties.lookup(names.IS_FAULT) is not None
 
 
@@ -164,16 +166,16 @@ def fault_flag_type(case: Case) -> str | None:
     return None if flag.type is PropertyType.BOOLEAN else f"{names.IS_FAULT} is a JMS {flag.type}, not a boolean"
 
 
-# What the sender is known to have set
+# Properties that the sender is known to have set
 
 
 def states_target_service(case: Case) -> bool:
-    """A targetService is known to have been set, and the dialect has a property for it."""
+    """Say whether targetService is known to have been set, and the dialect has a property for it."""
     return case.setting.profile.spelled(names.TARGET_SERVICE) is not None and case.stated("targetService") is not None
 
 
 def states_soap_action(case: Case) -> bool:
-    """A soapAction is known to have been set; a URI parameter of that name is none, as it may not be set there."""
+    """Say whether soapAction is known to have been set; a URI parameter of that name does not count."""
     return case.setting.properties is not None and case.stated("soapAction") is not None
 
 
@@ -193,7 +195,7 @@ def _shows(case: Case, name: str, seen: str | None) -> str | None:
 
 
 CLOCK_TOLERANCE_MILLISECONDS: Final = 2000
-"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive: provider clocks vary."""
+"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive, as provider clocks vary."""
 
 DELIVERY_MODES: Final = tuple(DeliveryMode)
 
@@ -219,7 +221,7 @@ def priority(case: Case) -> str | None:
 
 
 def expiration(case: Case) -> str | None:
-    """JMSExpiration is JMSTimestamp plus timeToLive, 0 for a timeToLive of 0. Spec: SOAP/JMS 2.2.2; Protocol-2006."""
+    """Say why JMSExpiration is not JMSTimestamp plus timeToLive (0 for 0). Spec: SOAP/JMS 2.2.2; Protocol-2006."""
     wanted, seen, sent = _read(case, "timeToLive"), case.message.message.expiration, case.message.message.timestamp
     assert isinstance(wanted, int)
     assert seen is not None
@@ -231,17 +233,17 @@ def expiration(case: Case) -> str | None:
 
 
 def states_time_to_live(case: Case) -> bool:
-    """A timeToLive is known to have been set."""
+    """Say whether timeToLive is known to have been set."""
     return _read(case, "timeToLive") is not None
 
 
 def _read(case: Case, name: str) -> object | None:
-    """Return a property that the sender is known to have set, as its type; None if its value is no such thing."""
+    """Return a property that the sender is known to have set, in its type; None if its value is not valid."""
     return read_as_type(name, case.stated(name))
 
 
 def read_as_type(name: str, value: object | None) -> object | None:
-    """Return the value of a property as its type; None if it is no such thing."""
+    """Return the value of a property in its type; None if it is not valid."""
     if not isinstance(value, str):
         return value
     try:
@@ -268,24 +270,24 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
 
 
 def states_reply_queue(case: Case) -> bool:
-    """A replyToName is known, and it is the name of a queue itself (for jndi it is a name to be looked up)."""
+    """Say whether replyToName is known and names a queue directly (for jndi it is a name to be looked up)."""
     return case.stated("replyToName") is not None and _variant(case) != "jndi"
 
 
 def states_reply_topic(case: Case) -> bool:
-    """A topicReplyToName is known, and relevant."""
+    """Say whether topicReplyToName is known, and effective."""
     return (
         case.stated("topicReplyToName") is not None and case.stated("replyToName") is None and _variant(case) != "jndi"
     )
 
 
 def ignores_reply_topic(case: Case) -> bool:
-    """A topicReplyToName is known to have been given where it means nothing."""
+    """Say whether topicReplyToName is known to have been set where it has no effect."""
     return ignored_reply_topic(case) is not None
 
 
 def reply_topic_ignored(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.2 topicReplyToName: ignored for the variant jndi, and where there is a replyToName."""
+    """Spec: SOAP/JMS 2.2.2 topicReplyToName: ignored for the variant jndi, and if there is a replyToName."""
     ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
     if reply is None or not reply.kind.is_topic or reply.name != ignored:
         return None
@@ -293,7 +295,7 @@ def reply_topic_ignored(case: Case) -> str | None:
 
 
 def ignored_reply_topic(case: Case) -> object | None:
-    """Return the topicReplyToName that was given and does not count, None if there was none or it counts."""
+    """Return the topicReplyToName that was set without effect; None if there was none, or it is effective."""
     known = case.setting.properties
     if known is not None:
         given = known.overridden.get("topicReplyToName", ())
@@ -318,7 +320,7 @@ def reply_to_absent(case: Case) -> str | None:
 
 
 def _pattern(case: Case) -> Mep | None:
-    """The pattern, where more than the presence of JMSReplyTo tells it: the setting, else who captured the message."""
+    """Return the pattern if more than the presence of JMSReplyTo shows it: the setting, or the capture's direction."""
     return case.setting.mep or PATTERNS.get(case.message.record.direction)
 
 
@@ -329,12 +331,12 @@ PATTERNS: Final[Mapping[Direction | None, Mep]] = {
 
 
 def is_request(case: Case) -> bool:
-    """The pattern is known, and it is request-response."""
+    """Say whether the pattern is known to be request-response."""
     return _pattern(case) is Mep.REQUEST_RESPONSE
 
 
 def is_one_way(case: Case) -> bool:
-    """The pattern is known, and it is one-way."""
+    """Say whether the pattern is known to be one-way."""
     return _pattern(case) is Mep.ONE_WAY
 
 
@@ -349,22 +351,22 @@ def request_uri_present(case: Case) -> str | None:
 
 
 def request_uri_is_unknown(case: Case) -> bool:
-    """There is none under any name, so nothing that rests on it can be judged."""
+    """Say whether no known name has a requestURI, so that assertions that depend on it cannot be judged."""
     return case.message.request_uri is None
 
 
 def request_uri_is_refused(case: Case) -> bool:
-    """A name of another stack is refused only by a strict reader."""
+    """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.request_uri is None
 
 
 def shows_request_uri(case: Case) -> bool:
-    """There is one, or the profile has the property, so that there ought to be."""
+    """Say whether there is a requestURI, or there should be, as the profile has the property."""
     return case.message.request_uri is not None or case.setting.profile.spelled(names.REQUEST_URI) is not None
 
 
 def owes_request_uri(case: Case) -> bool:
-    """A response to a request without one has nothing to copy."""
+    """Say whether the message must have a requestURI: a response to a request without one has nothing to repeat."""
     if case.carrier is not Carrier.RESPONSE or case.request is None:
         return True
     return case.request.request_uri is not None
@@ -385,7 +387,7 @@ def destination_present(case: Case) -> str | None:
 
 
 def well_formed(case: Case) -> str | None:
-    """The requestURI fits the grammar, read leniently. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
+    """Say why the requestURI breaks the lenient grammar, or None. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
     uri = case.message.request_uri
     assert uri is not None
     broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
@@ -425,7 +427,7 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
 
 
 def leaves_target_service(case: Case) -> bool:
-    """The breach of the table is the one that has a subcode."""
+    """Say whether targetService is left in the requestURI, the breach that has a subcode."""
     uri = case.message.request_uri
     return uri is not None and any(each.name == "targetService" for each in uri.parameters)
 
@@ -438,7 +440,7 @@ def _lifetime(case: Case) -> object | None:
 
 
 def _reply_name(case: Case) -> object | None:
-    """Return the name of the reply destination; for the variant jndi it is a name to be looked up, not this one."""
+    """Return the name of the reply destination; None for the variant jndi, where replyToName is to be looked up."""
     uri, reply = case.message.request_uri, case.message.message.reply_to
     return None if reply is None or uri is None or uri.variant == "jndi" else reply.name
 
@@ -450,7 +452,7 @@ SHOWN: Final[Mapping[str, Callable[[Case], object | None]]] = {
     "replyToName": _reply_name,
     "targetService": lambda case: case.message.text(names.TARGET_SERVICE),
 }
-"""The binding properties whose value a message shows, and how to see it there; None where the capture lacks it."""
+"""For each binding property that a message shows, the function that returns its value; None if the capture lacks it."""
 
 Rule = tuple[Callable[[Case], bool], Callable[[Case], str | None]]
 
@@ -464,9 +466,9 @@ def _agrees(name: str, wanted: object, seen: object) -> bool:
 
 
 def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Iterator[tuple[str, object, object]]:
-    """Yield name, value and what the message shows of each property whose value is from one of `winners`.
+    """Yield name, value and observed value of each property whose value is from one of `winners`.
 
-    Of those only that were given by one of `losers` too; of all where there are none.
+    Only properties that one of `losers` set too are yielded, unless `losers` is empty.
     """
     properties = case.setting.properties
     assert properties is not None
@@ -479,7 +481,7 @@ def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) ->
 
 
 def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
-    """Make the two functions of a row: whether a source won over another, and whether the message shows that."""
+    """Make the test and the check of a row: whether a source overrides another, and whether the message shows that."""
 
     def applies(case: Case) -> bool:
         return any(_won(case, winners, losers))
@@ -504,9 +506,9 @@ URI_BEFORE_MARKUP: Final = _rule((Origin.URI,), MARKUP)
 
 
 def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
-    """Yield name, last value and what the message shows of each property that the requestURI has with several values.
+    """Yield name, last value and observed value of each property that the requestURI has with several values.
 
-    None where the sender is known to have taken the value from elsewhere.
+    Properties whose value the sender is known to have taken from elsewhere are left out.
     """
     uri, properties = case.message.request_uri, case.setting.properties
     for name, show in SHOWN.items() if uri is not None else ():
@@ -521,7 +523,7 @@ def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
 
 
 def repeats_a_parameter(case: Case) -> bool:
-    """The requestURI still has a property more than once, with different values."""
+    """Say whether the requestURI still has a property more than once, with different values."""
     uri = case.message.request_uri
     return uri is not None and len(uri.parameters) > 1 and any(_repeated(case))
 
@@ -535,14 +537,14 @@ def last_one_counts(case: Case) -> str | None:
 
 SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
 STATING = (SOAP_12, names.MULTIPART, names.XOP)
-"""The media types that may state an action; all but the first name that of the envelope inside in a parameter."""
+"""The media types that may state an action; all but the first have the envelope's media type in a parameter."""
 
 
 def stated_actions(kind: ContentType | None) -> list[str]:
     """Return the actions that a content type states for SOAP 1.2; several if it contradicts itself.
 
-    That of a multipart body or of MTOM has one of its own, or within `start-info` or `type`, where the media type of
-    the envelope is; none where that is of SOAP 1.1, which knows no such parameter.
+    The content type of a multipart body or of MTOM has the action as its own parameter, or within `start-info` or
+    `type`, beside the media type of the envelope. SOAP 1.1 does not have this parameter.
     """
     if kind is None or kind.media_type not in STATING:
         return []
@@ -556,12 +558,12 @@ def stated_actions(kind: ContentType | None) -> list[str]:
 
 
 def is_soap12_with_action(case: Case) -> bool:
-    """A content type of SOAP 1.2 with an action; an empty one asks for no property, as an empty property is none."""
+    """Say whether a SOAP 1.2 content type has an action; an empty one does not count, as for the property."""
     return any(stated_actions(case.message.content_type))
 
 
 def has_both_actions(case: Case) -> bool:
-    """Both actions are there; under the CR the property that is missing is a mismatch too."""
+    """Say whether both actions are present; under the CR a missing property is a mismatch too."""
     if case.message.soap_action is not None:
         return bool(stated_actions(case.message.content_type))
     return is_soap12_with_action(case) and Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
@@ -584,17 +586,17 @@ def soap_action_present(case: Case) -> str | None:
 
 
 def soap_action_is_refused(case: Case) -> bool:
-    """A name of another stack is refused only by a strict reader."""
+    """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.soap_action is None
 
 
 def is_multipart_with_action(case: Case) -> bool:
-    """A payload with attachments and SOAPJMS_soapAction; whether its SOAP part states an action shows in the body."""
+    """Say whether there are attachments and SOAPJMS_soapAction; only the body shows the action of the SOAP part."""
     return case.message.is_multipart and case.message.soap_action is not None
 
 
 def part_action_matches(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.3 soapAction, for the content type where SOAP over HTTP has the action of MTOM too."""
+    """Spec: SOAP/JMS 2.2.3 soapAction, for the content type in which SOAP over HTTP has the action of MTOM too."""
     part = case.message.soap_part
     assert part is not None
     return _differing(case, part.content_type, "the action parameter of the SOAP part")

@@ -1,10 +1,10 @@
 """The assertions on one message.
 
-A responding node looks at PROPERTY_ASSERTIONS and BODY_ASSERTIONS, which have faults, in this order: of several that a
-request gives cause for, the first counts, and property checks come before the body is read. HEADER_ASSERTIONS and
-PRECEDENCE_ASSERTIONS are judged by replay and by `Response.findings`. A new row has its check in `request_checks.py`
-or `body_checks.py`, its vector in `tests/vectors`, what breaks it in `soapjms/generate/table.py`, and its id in the
-editions of `names.py`.
+A responding node judges by PROPERTY_ASSERTIONS and BODY_ASSERTIONS, which have faults, in this order: if a request
+calls for several faults, the first counts, and properties are checked before the body is read. Replay and
+`Response.findings` also judge by HEADER_ASSERTIONS and PRECEDENCE_ASSERTIONS. A new row has its check in
+`request_checks.py` or `body_checks.py`, its vector in `tests/vectors`, a change that breaks it in
+`soapjms/generate/table.py`, and its id in the editions of `names.py`.
 
 Spec: SOAP/JMS 2.2, 2.4, 2.6.1, 2.7, 3.4.
 """
@@ -133,7 +133,7 @@ BODY_ASSERTIONS: Final = (
     ),
     Assertion(
         id="Protocol-2014", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
-        title="without a charset parameter the document reads in the encoding that its octets tell",
+        title="without a charset parameter the document can be decoded in the encoding that its octets show",
         check=body_checks.reads_as_inferred, applies=body_checks.has_no_charset,
         needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
         subcode=Subcode.CONTENT_TYPE_MISMATCH, faults_when=body_checks.contradicts_itself,
@@ -180,7 +180,7 @@ BODY_ASSERTIONS: Final = (
     ),
     Assertion(
         id="Local-2.4.1-textEncoding", section="REC 2.4.1", level=SHOULD, binds=Binds.SENDER, sees=Sees.ANY,
-        title="the XML declaration of a TextMessage, which says nothing, does not contradict the charset",
+        title="the XML declaration of a TextMessage, which has no meaning, does not contradict the charset",
         check=body_checks.text_charset_disagreement, applies=body_checks.is_text_with_charset,
         needs=(Need.BODY,), after=("Protocol-2016",),
     ),
@@ -256,7 +256,7 @@ HEADER_ASSERTIONS: Final = (
 def _precedence(
     name: str, section: str, level: Level, binds: Binds, rule: request_checks.Rule, title: str, why_not: str
 ) -> Assertion:
-    """Make the row of an assertion that is judged only where the setting knows what the sender was given."""
+    """Make the row of an assertion that is judged only if the setting has the sender's properties."""
     applies, check = rule
     return Assertion(
         id=name, section=section, level=level, binds=binds, sees=Sees.SENT, title=title,
@@ -264,7 +264,7 @@ def _precedence(
     )  # fmt: skip
 
 
-_WINNER: Final = "a message shows only the value that won, and nobody told what its sender was given"
+_WINNER: Final = "a message shows only the value that won, and its sender's settings are not known"
 _BY_WSDL: Final = "decidable from a WSDL and the message, and no WSDL was given"
 
 PRECEDENCE_ASSERTIONS: Final = (

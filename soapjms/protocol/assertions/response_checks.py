@@ -1,4 +1,4 @@
-"""Checks of a response against its request, and of the faults that requests are answered with."""
+"""Checks of a response against its request, and of the faults in responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def same_message_type(case: Case) -> str | None:
 
 
 def request_is_payload(case: Case) -> bool:
-    """The request has a type that a response can repeat."""
+    """Say whether the request has a type that a response can repeat."""
     request, _ = case.pair
     return Subcode.UNSUPPORTED_MESSAGE_FORMAT not in case.subcodes.values() and request.message.size > 0
 
@@ -38,7 +38,7 @@ def sent_to_reply_destination(case: Case) -> str | None:
 
 
 def nothing_redirects(case: Case) -> bool:
-    """No WS-Addressing ReplyTo sends the response elsewhere, as it may under the REC (WG-29)."""
+    """Say whether no WS-Addressing ReplyTo redirects the response, as it may under the REC (WG-29)."""
     request, _ = case.pair
     if not case.setting.profile.addressing_redirects or request.envelope is None:
         return True
@@ -82,7 +82,7 @@ def same_delivery_mode(case: Case) -> str | None:
 
 
 def expires_with_request(case: Case) -> str | None:
-    """Any expiration not after the request's is defensible. Spec: SOAP/JMS 2.6.2.3, the table."""
+    """Any expiration up to that of the request is accepted. Spec: SOAP/JMS 2.6.2.3, the table."""
     request, response = case.pair
     wanted, seen = request.message.expiration, response.message.expiration
     if not wanted or seen is None or 0 < seen <= wanted:
@@ -94,13 +94,13 @@ def expires_with_request(case: Case) -> str | None:
 
 
 def is_jndi(case: Case) -> bool:
-    """The request's lookup variant is jndi."""
+    """Say whether the request's lookup variant is jndi."""
     request, _ = case.pair
     return request.request_uri is not None and request.request_uri.variant == "jndi"
 
 
 def jndi_supported(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2060. It can be refuted only."""
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2060. A message can only refute it."""
     fault = case.message.fault
     if fault is None or fault.subcode != Subcode.UNSUPPORTED_LOOKUP_VARIANT:
         return None
@@ -111,12 +111,12 @@ SHAPES = {Soap11FaultShape.FAULTCODE: FaultShape.FAULTCODE, Soap11FaultShape.DET
 
 
 def is_binding_fault(case: Case) -> bool:
-    """The response is a fault with a subcode of the binding."""
+    """Say whether the response is a fault with a subcode of the binding."""
     return case.message.fault is not None and case.message.fault.subcode is not None
 
 
 def fault_shape(case: Case) -> str | None:
-    """Namespace, subcode and place are those of the profile. Spec: SOAP/JMS 2.8; REC 2.8 (WG-34)."""
+    """Say why namespace, subcode or its place are not the profile's, or None. Spec: SOAP/JMS 2.8; REC 2.8 (WG-34)."""
     fault, profile = case.message.fault, case.setting.profile
     assert fault is not None
     if fault.namespace != profile.namespace:
@@ -128,7 +128,7 @@ def fault_shape(case: Case) -> str | None:
 
 
 def right_reaction(case: Case) -> str | None:
-    """The request gave cause for a fault: the response is one of those that fit. Spec: SOAP/JMS 2.2, 2.4, 2.8."""
+    """Say why the response is not a fault that the request calls for, or None. Spec: SOAP/JMS 2.2, 2.4, 2.8."""
     fault = case.message.fault
     observed = None if fault is None else fault.subcode
     expected = list(dict.fromkeys(case.subcodes.values()))
@@ -139,12 +139,12 @@ def right_reaction(case: Case) -> str | None:
 
 
 def is_refusal_or_due(case: Case) -> bool:
-    """The response is a fault, or has to be one: what is not supported is not to be served (WG-9)."""
+    """Say whether the response is a fault or must be one, as an unsupported variant must be refused (WG-9)."""
     return case.setting.profile.refuses_variants or case.message.fault is not None
 
 
 def fault_has_cause(case: Case) -> str | None:
-    """A fault of the binding answers a request that breaks a rule of the binding. Spec: SOAP/JMS 2.8."""
+    """Say that the request does not call for this fault of the binding, or None. Spec: SOAP/JMS 2.8."""
     fault = case.message.fault
     assert fault is not None
     if case.subcodes or fault.subcode in case.spared:

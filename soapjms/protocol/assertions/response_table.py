@@ -1,7 +1,7 @@
-"""ASSERTIONS: every assertion of the specification once, and those of its requirements that carry no id.
+"""ASSERTIONS: every assertion of the specification once, and its requirements without an id.
 
-The rows on one message are in `request_table.py`, where it says why their order counts. Here are the rows on a
-response, alone and beside its request, and those that no log can show, each with the reason.
+The rows on one message are in `request_table.py`, which says why their order counts. This file has the rows on a
+response, alone and with its request, and those that no log can show, each with the reason.
 
 Spec: SOAP/JMS 1.6, 2.5, 2.6.2.3, 2.8, 3.4, 3.6; SOAP/JMS appendix E, and the sections named in the rows.
 """
@@ -51,7 +51,7 @@ UNSEEN: Final = (
         "Protocol-2041", "2.7.1", NONE, Binds.ONE_WAY_SENDER, "the table of a one-way message's values",
         f"its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2051{_BUT}",
     ),
-    _unseen("WSDLUsage-3004", "3.6", NONE, Binds.WSDL, "which properties may stand where", _BY_WSDL),
+    _unseen("WSDLUsage-3004", "3.6", NONE, Binds.WSDL, "which properties may be declared where", _BY_WSDL),
     _unseen(
         "Local-2.2-processed", "2.2", MUST, Binds.CLIENT, "a property that is present is processed as specified",
         "property by property: Protocol-2005 to 2010, 2016, 2018, 2022, 2070",
@@ -156,7 +156,7 @@ RESPONSE_ASSERTIONS: Final = (
 
 
 def _reaction(number: str, section: str, level: Level, subcode: Subcode, title: str, *answers: str) -> Assertion:
-    """Make the row of an assertion that a breach of others is answered with a certain fault."""
+    """Make the row of an assertion by which a breach of other assertions is answered with a certain fault."""
     return Assertion(
         id=f"Protocol-{number}", section=section, level=level, binds=Binds.RESPONDING, sees=Sees.PAIR,
         title=f"{title} is answered with {subcode}",
@@ -213,7 +213,7 @@ REACTIONS: Final = (
 
 
 REQUEST_FAULTS: Final = PROPERTY_ASSERTIONS + BODY_ASSERTIONS
-"""The rows that a responding node looks at: those with a fault, and what they rest on."""
+"""The rows that a responding node judges by: those with a fault, and those that they depend on."""
 
 ASSERTIONS: Final = (
     *PROPERTY_ASSERTIONS,

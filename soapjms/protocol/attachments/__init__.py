@@ -1,6 +1,6 @@
 """Bodies of several parts: SOAP with Attachments and MTOM/XOP, read and written.
 
-`parts.py` takes a body apart, `packaging.py` puts one together.
+`parts.py` reads a body, `package.py` writes one.
 
 Spec: SOAP/JMS 2.4; SOAP Messages with Attachments; MTOM; XOP; RFC 2045, 2046, 2387, 2392.
 """

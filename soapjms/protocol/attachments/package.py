@@ -1,6 +1,6 @@
-"""Putting a multipart body together: SOAP with Attachments, or MTOM where the envelope has an `xop:Include`.
+"""Writing a multipart body: SOAP with Attachments, or MTOM if the envelope has an `xop:Include`.
 
-What is written is the same for the same message: a boundary is counted up until it occurs in no part.
+The same message is always written in the same way: a boundary has a number, counted up until it occurs in no part.
 
 Spec: SOAP/JMS 2.4; SOAP Messages with Attachments; MTOM 3; XOP 1.0 4; RFC 2046 5.1; RFC 2387; Protocol-2015, 2029.
 """
@@ -26,14 +26,14 @@ from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import UsageError
 
 ROOT_ID: Final = "envelope@soapjms"
-"""Content-ID of the SOAP part: unique in its message, and referred to by `start` only."""
+"""Content-ID of the SOAP part: unique in its message, and only referred to by `start`."""
 
 XMIME_TYPE: Final = "{http://www.w3.org/2005/05/xmlmime}contentType"
 UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
 class ReadsBytes(Protocol):
-    """What has its octets elsewhere, as a `pathlib.Path` has. They are read when the message is made."""
+    """An object whose octets are elsewhere, such as a `pathlib.Path`. They are read when the message is made."""
 
     def read_bytes(self) -> bytes:
         """Return the octets."""
@@ -41,7 +41,7 @@ class ReadsBytes(Protocol):
 
 Content = bytes | bytearray | memoryview | ReadsBytes
 
-_ID: Final = re.compile(r"[!#-;=?-~]+")  # printable ASCII but quotes, angle brackets and space
+_ID: Final = re.compile(r"[!#-;=?-~]+")  # printable ASCII without quotes, angle brackets and space
 _FIELD: Final = re.compile(r"[!-9;-~]+")
 _LINE: Final = re.compile(r"[ -~\t]*")
 _OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
@@ -49,17 +49,17 @@ _OURS: Final = frozenset({"content-type", "content-id", "content-location", "con
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Something to send along with an envelope.
+    """An attachment to send with an envelope.
 
     Args:
-        content: the octets, or where they are, such as a Path; a copy is made when the message is.
-        content_type: its media type, with parameters.
-        content_id: what `cid:` references name it by, without angle brackets; unique in the message.
-        content_location: a URI that references may name it by instead.
+        content: the octets, or an object to read them from, such as a Path; copied when the message is made.
+        content_type: the media type, with parameters.
+        content_id: the name for `cid:` references, without angle brackets; unique in the message.
+        content_location: a URI for references instead.
         fields: other header fields of its part, such as Content-Disposition.
 
     Raises:
-        UsageError: a content that is neither octets nor a place of some; a value that cannot stand in a header field.
+        UsageError: `content` is neither octets nor can be read, or a value is not possible in a header field.
 
     Spec: RFC 2045 7; RFC 2392; RFC 2557 4.
     """
@@ -74,42 +74,42 @@ class Attachment:
     def __post_init__(self) -> None:
         if not isinstance(self.content, bytes | bytearray | memoryview) and not hasattr(self.content, "read_bytes"):
             kind = type(self.content).__name__
-            raise UsageError(f"the content of an attachment is of the type {kind}; it is octets, or a pathlib.Path")
+            raise UsageError(f"the content of an attachment must be octets or a pathlib.Path, got {kind}")
         problem = parse_content_type(self.content_type).problem
         if problem is not None or not _LINE.fullmatch(self.content_type):
-            raise UsageError(f"the content type of an attachment is {self.content_type!r}: {problem or 'one line'}")
+            raise UsageError(f"content_type must be a media type, got {self.content_type!r}: {problem or 'one line'}")
         for name, value in (("content_id", self.content_id), ("content_location", self.content_location)):
             if value is not None and not _ID.fullmatch(value):
-                raise UsageError(f"{name} is {value!r}; it is printable ASCII without space, quotes and <>")
+                raise UsageError(f"{name} must be printable ASCII without space, quotes and <>, got {value!r}")
         for name, value in self.fields.items():
             if name.lower() in _OURS or not _FIELD.fullmatch(name) or not _LINE.fullmatch(value):
-                raise UsageError(f"the field {name!r}: {value!r} is one that is written anyway, or no header field")
+                raise UsageError(f"fields must be header fields that soapjms does not set, got {name!r}: {value!r}")
 
     @property
     def reference(self) -> str:
-        """The `cid:` URI that refers to it in an envelope.
+        """The `cid:` URI that refers to the attachment in an envelope.
 
         Raises:
-            UsageError: it has no Content-ID.
+            UsageError: the attachment has no Content-ID.
 
         Spec: RFC 2392 2.
         """
         if self.content_id is None:
-            raise UsageError("an attachment is referred to by its content_id, and this one has none")
+            raise UsageError("an attachment must have a content_id to be referred to")
         return "cid:" + quote(self.content_id, safe="@!$'()*+,;:=&/?~")
 
     def include(self) -> etree._Element:
-        """Make an `xop:Include` that stands for the content: the only child of an element of type xs:base64Binary.
+        """Make an `xop:Include` for the content, to be the only child of an element of type xs:base64Binary.
 
         Raises:
-            UsageError: it has no Content-ID.
+            UsageError: the attachment has no Content-ID.
 
         Spec: XOP 1.0 2.1.
         """
         return etree.Element(XOP_INCLUDE, {"href": self.reference}, nsmap={"xop": XOP_NAMESPACE})
 
     def octets(self) -> Octets:
-        """Return the content, read now if it is elsewhere."""
+        """Return the content, reading it now if it is elsewhere."""
         content = self.content
         if isinstance(content, bytes):
             return content
@@ -120,14 +120,14 @@ class Attachment:
 
 
 def optimize(elements: Iterable[etree._Element], *, prefix: str = "binary") -> tuple[Attachment, ...]:
-    """Move the base64 text of elements into attachments, and leave an `xop:Include` in its place, for MTOM.
+    """Move the base64 text of elements into attachments, and put an `xop:Include` in its place, for MTOM.
 
     Args:
-        elements: of type xs:base64Binary, changed where they are. The attribute xmime:contentType gives the type.
-        prefix: the Content-IDs begin with it, and are counted.
+        elements: elements of type xs:base64Binary, changed in place. The attribute xmime:contentType gives the type.
+        prefix: starts the Content-IDs, which are numbered.
 
     Raises:
-        UsageError: the text of one is no base64; then none is changed.
+        UsageError: the text of an element is not base64; no element is changed then.
 
     Spec: XOP 1.0 3.1.
     """
@@ -136,9 +136,9 @@ def optimize(elements: Iterable[etree._Element], *, prefix: str = "binary") -> t
         try:
             octets = binascii.a2b_base64("".join((element.text or "").split()), strict_mode=True)
         except ValueError as error:
-            raise UsageError(f"the text of {element.tag!s} is no base64: {error}") from None
+            raise UsageError(f"the text of {element.tag!s} must be base64: {error}") from None
         if len(element):
-            raise UsageError(f"{element.tag!s} has child elements; base64 text stands alone")
+            raise UsageError(f"{element.tag!s} must hold base64 text only, got child elements")
         name = f"{prefix}-{number}@soapjms"
         found.append((element, Attachment(octets, element.get(XMIME_TYPE, UNKNOWN_TYPE), name)))
     for element, attachment in found:
@@ -159,24 +159,24 @@ def packaged(
 ) -> tuple[bytes | str, str]:
     """Return a multipart body and its content type: MTOM if the envelope has an `xop:Include`, else SwA.
 
-    A BytesMessage has binary parts. In a TextMessage what is not text is in base64.
+    A BytesMessage has binary parts. In a TextMessage, content that is not text is in base64.
 
     Args:
-        root: the SOAP part as it would be the body without attachments: octets or characters.
-        root_type: its content type.
-        envelope: the same, parsed.
-        attachments: what goes along, in this order after the SOAP part.
-        boundary: of the caller's own choice.
+        root: the SOAP part, as it would be the body without attachments: octets or characters.
+        root_type: the content type of the SOAP part.
+        envelope: the SOAP part, parsed.
+        attachments: the attachments, in the order of their parts after the SOAP part.
+        boundary: a boundary to use; None to choose one.
 
     Raises:
-        UsageError: no list of attachments; two with one Content-ID, an `xop:Include` that refers to none of them, or a
-            boundary that is none or occurs in a part.
-        OSError: an attachment that is elsewhere could not be read.
+        UsageError: `attachments` is not a list of attachments, two have the same Content-ID, an `xop:Include` refers to
+            none of them, or `boundary` is not valid or occurs in a part.
+        OSError: the content of an attachment could not be read.
 
     Spec: SOAP/JMS 2.4; MTOM 3; RFC 2387 3; Protocol-2015, 2029.
     """
     if not isinstance(attachments, Sequence) or not all(isinstance(each, Attachment) for each in attachments):
-        raise UsageError(f"attachments is {reprlib.repr(attachments)}; it is a list of soapjms.Attachment")
+        raise UsageError(f"attachments must be a list of soapjms.Attachment, got {reprlib.repr(attachments)}")
     includes = [each.get("href") for each in envelope.root.iter(XOP_INCLUDE)]
     _check_references(includes, attachments)
     is_text = isinstance(root, str)
@@ -194,7 +194,7 @@ def packaged(
 def _check_references(includes: list[str | None], attachments: Sequence[Attachment]) -> None:
     ids = [each.content_id for each in attachments if each.content_id is not None]
     if len({ROOT_ID, *ids}) <= len(ids):
-        raise UsageError(f"each part has a Content-ID of its own, and none is {ROOT_ID!r}; given were {', '.join(ids)}")
+        raise UsageError(f"each Content-ID must be unique and not {ROOT_ID!r}, got {', '.join(ids)}")
     known = {each.reference for each in attachments if each.content_id is not None}
     for href in includes:
         if href not in known:
@@ -202,7 +202,7 @@ def _check_references(includes: list[str | None], attachments: Sequence[Attachme
 
 
 def _types(root_type: str, *, is_xop: bool) -> tuple[str, str]:
-    """Return the content type of the SOAP part, and the parameters of the whole that follow from it."""
+    """Return the content type of the SOAP part, and the resulting parameters for the multipart body."""
     kind = parse_content_type(root_type)
     soap = kind.media_type
     action = kind.parameters.get("action")
@@ -234,7 +234,7 @@ def _head(
 
 
 def _encoded(attachment: Attachment) -> tuple[str, Octets]:
-    """Put content into characters: text in ASCII or declared UTF-8 as it is, anything else in base64.
+    """Return the transfer encoding and content for a TextMessage: ASCII or declared UTF-8 text as it is, else base64.
 
     Spec: SOAP/JMS 2.4.1; RFC 2045 6.
     """
@@ -259,7 +259,7 @@ _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,\-./:=? ]*[0-9A-Za-z'()+_,\-./:=
 
 
 def _unused_boundary(parts: Iterable[Octets]) -> str:
-    """Return the first boundary, counting up, that occurs in no part: each part is looked through once."""
+    """Return the numbered boundary with the lowest number that occurs in no part; each part is searched once."""
     used = {int(found[1]) for part in parts for found in _CANDIDATE.finditer(part)}
     number = next(number for number in range(1, len(used) + 2) if number not in used)
     return f"soapjms_part_{number}_"
@@ -268,10 +268,10 @@ def _unused_boundary(parts: Iterable[Octets]) -> str:
 def _checked_boundary(boundary: str, parts: Iterable[Octets]) -> str:
     """Spec: RFC 2046 5.1.1."""
     if len(boundary) > MAX_BOUNDARY_CHARACTERS or not _BOUNDARY.fullmatch(boundary):
-        raise UsageError(f"the boundary is {boundary!r}; it has 1 to 70 letters, digits and '()+_,-./:=?")
+        raise UsageError(f"the boundary must be 1 to 70 letters, digits and '()+_,-./:=?, got {boundary!r}")
     delimiter = re.compile(b"--" + re.escape(boundary.encode("ascii")))
     if any(delimiter.search(part) for part in parts):
-        raise UsageError(f"the boundary {boundary!r} occurs in a part; leave it out to have one that does not")
+        raise UsageError(f"the boundary must not occur in a part, got {boundary!r}; omit it to have one chosen")
     return boundary
 
 

@@ -1,4 +1,4 @@
-"""Taking a multipart body apart: parts are read-only views of the one body, decoded when somebody looks.
+"""Reading a multipart body: its parts are read-only views of the body, decoded at the first access.
 
 Spec: RFC 2046 5.1; RFC 2387; RFC 2392; XOP 1.0; SOAP/JMS 2.4; Protocol-2029.
 """
@@ -28,7 +28,7 @@ XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"
 MAX_BOUNDARY_CHARACTERS: Final = 70  # RFC 2046 5.1.1
 
 MAX_BASE_CHARACTERS: Final = 1024
-"""Characters of the Content-Location of a SOAP part; a longer one is no base: each reference would go through it."""
+"""Longest Content-Location of a SOAP part, in characters, that is used as a base; each reference is joined to it."""
 
 Octets = bytes | memoryview
 
@@ -44,9 +44,9 @@ class Part:
     """One part of a multipart body.
 
     Attributes:
-        fields: its header fields, by name in lower case, unfolded; the first of a repeated one.
-        raw: its content as it lies in the body: a read-only view of it, with the transfer encoding.
-        is_text: the body was that of a TextMessage, and `raw` is its characters in UTF-8.
+        fields: the header fields, by name in lower case, unfolded; the first of repeated ones.
+        raw: the content in the body: a read-only view, still in its transfer encoding.
+        is_text: True for a part of a TextMessage, whose characters `raw` has in UTF-8.
     """
 
     __slots__ = ("_content", "fields", "is_text", "raw")
@@ -59,37 +59,37 @@ class Part:
 
     @property
     def content_type(self) -> ContentType | None:
-        """The Content-Type, None if it has none."""
+        """The Content-Type, or None."""
         text = self.fields.get("content-type")
         return None if text is None else parse_content_type(text)
 
     @property
     def charset(self) -> str | None:
-        """The charset parameter of the Content-Type, None if it has none."""
+        """The charset parameter of the Content-Type, or None."""
         kind = self.content_type
         return None if kind is None else kind.charset
 
     @property
     def content_id(self) -> str | None:
-        """The Content-ID without its angle brackets, None if it has none."""
+        """The Content-ID without its angle brackets, or None."""
         return _unbracketed(self.fields.get("content-id"))
 
     @property
     def content_location(self) -> str | None:
-        """The Content-Location, None if it has none."""
+        """The Content-Location, or None."""
         return self.fields.get("content-location")
 
     @property
     def transfer_encoding(self) -> str:
-        """The Content-Transfer-Encoding in lower case; `binary` if it has none."""
+        """The Content-Transfer-Encoding in lower case; `binary` if absent."""
         return self.fields.get("content-transfer-encoding", "binary").lower()
 
     @property
     def content(self) -> Octets:
-        """The octets: a view of the body where they lie there as they are, else decoded, once.
+        """The octets: a view of the body if they need no decoding, else decoded, once.
 
         Raises:
-            InvalidAttachmentError: a transfer encoding that is unknown, or content that is not in it.
+            InvalidAttachmentError: the transfer encoding is unknown, or the content is not valid in it.
 
         Spec: RFC 2045 6.
         """
@@ -114,7 +114,7 @@ class Part:
 
     @property
     def document(self) -> bytes | str:
-        """The content as an XML parser takes it: characters, where they were those of a TextMessage.
+        """The content for an XML parser: characters in a TextMessage, unless transfer-encoded; else octets.
 
         Raises:
             ValueError: see `content`.
@@ -124,7 +124,7 @@ class Part:
         return bytes(self.content)
 
     def _in_charset(self) -> Octets:
-        """Put the characters of a TextMessage into the charset that the part names, if it is one that has them."""
+        """Encode the characters of a TextMessage in the charset that the part names; in UTF-8 if that fails."""
         charset = self.charset
         if charset is None or not is_known(charset):
             return self.raw
@@ -148,12 +148,12 @@ def _unbracketed(text: str | None) -> str | None:
 
 
 class Attachments(Sequence[Part]):
-    """The parts of a message beside its SOAP part, in their order; a message of one part has none.
+    """The parts of a message beside its SOAP part, in order; empty for a message that is not multipart.
 
     Args:
-        parts: they.
+        parts: the parts.
         root: the SOAP part.
-        limits: what may be expanded.
+        limits: the limits for `expand`.
     """
 
     def __init__(self, parts: Sequence[Part] = (), root: Part | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -172,11 +172,11 @@ class Attachments(Sequence[Part]):
         return len(self._parts)
 
     def find(self, reference: str) -> Part | None:
-        """Find the part that a reference names, None if there is none; of several the first.
+        """Return the first part that a reference names, or None.
 
         Args:
-            reference: `cid:` with a Content-ID, or a URI that is a part's Content-Location, which may be relative to
-                that of the SOAP part.
+            reference: `cid:` with a Content-ID, or the URI of a part's Content-Location, which may be relative to that
+                of the SOAP part.
 
         Spec: RFC 2392 2; SOAP Messages with Attachments 3.
         """
@@ -194,7 +194,7 @@ class Attachments(Sequence[Part]):
 
     @cached_property
     def _names(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The first part of each Content-ID and Content-Location: a message may have as many references as elements."""
+        """The first part of each Content-ID and Content-Location, indexed, as a message may have many references."""
         ids: dict[str, int] = {}
         locations: dict[str, int] = {}
         for position, part in enumerate(self._candidates):
@@ -208,18 +208,18 @@ class Attachments(Sequence[Part]):
         base = "" if self._root is None else self._root.content_location or ""
         try:
             return urljoin(base if len(base) <= MAX_BASE_CHARACTERS else "", reference)
-        except ValueError:  # what is no URI is compared as it stands
+        except ValueError:  # not a URI: compared as it is
             return reference
 
     def octets_of(self, element: etree._Element) -> Octets:
-        """Return the octets that an element of type xs:base64Binary stands for: included, or its own text decoded.
+        """Return the octets of an element of type xs:base64Binary: of the included part, or its own text decoded.
 
         Args:
-            element: with an `xop:Include` as its only child, or with base64 text; or the `xop:Include` itself.
+            element: an element with an `xop:Include` as its only child, or with base64 text; or the `xop:Include`.
 
         Raises:
-            InvalidAttachmentError: a reference that leads nowhere or back to the SOAP part, something beside the
-                `xop:Include`, or text that is no base64.
+            InvalidAttachmentError: a reference leads to no part or back to the SOAP part, there is other content beside
+                the `xop:Include`, or the text is not base64.
 
         Spec: XOP 1.0 3.2.
         """
@@ -246,11 +246,11 @@ class Attachments(Sequence[Part]):
         return part.content
 
     def expand(self, element: etree._Element) -> etree._Element:
-        """Put base64 text in the place of every `xop:Include` below an element, and return the element.
+        """Replace every `xop:Include` below an element with base64 text, and return the element.
 
         Raises:
-            InvalidAttachmentError: see `octets_of`; or all together would be more octets than the limits `unpacked` and
-                `ratio` allow for a message of this size.
+            InvalidAttachmentError: see `octets_of`; or the included content has more octets than the limits `unpacked`
+                and `ratio` allow for a message of this size.
 
         Spec: XOP 1.0 3.2.
         """
@@ -271,10 +271,10 @@ class Attachments(Sequence[Part]):
 
 @dataclass(frozen=True, slots=True)
 class Multipart:
-    """A multipart body, taken apart.
+    """A multipart body that was read.
 
     Attributes:
-        first: its first part, which SOAP/JMS says is the SOAP part.
+        first: the first part, which must be the SOAP part by SOAP/JMS.
         root: the SOAP part: the one that `start` names, else the first.
         attachments: the other parts.
     """
@@ -292,16 +292,17 @@ def _patterns(boundary: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def read_multipart(body: Octets | str, kind: ContentType, limits: Limits = DEFAULT_LIMITS) -> Multipart:
-    """Take a multipart body apart. What comes after the closing delimiter is dropped.
+    """Read a multipart body. Content after the closing delimiter is dropped.
 
     Args:
         body: octets, of which the parts become views, or characters.
-        kind: its content type, with the parameter `boundary`, and `start` if it has one.
-        limits: on parts and their headers.
+        kind: the content type, with the parameter `boundary` and possibly `start`.
+        limits: the limits on parts and their headers.
 
     Raises:
-        LimitExceededError: too many parts, or too many or too long header fields of one.
-        ValueError: no boundary; the body does not begin with its delimiter; the closing delimiter is missing.
+        LimitExceededError: there are too many parts, or a part has too many or too long header fields.
+        ValueError: there is no boundary, the body does not begin with its delimiter, or the closing delimiter is
+            missing.
 
     Spec: RFC 2046 5.1; RFC 2387 3; SOAP/JMS 2.4; Protocol-2029.
     """
@@ -320,7 +321,7 @@ def read_multipart(body: Octets | str, kind: ContentType, limits: Limits = DEFAU
 
 
 def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
-    """Return what is between the delimiters: header fields, blank line, content."""
+    """Return the pieces between the delimiters: header fields, blank line, content."""
     first, following = _patterns(boundary)
     begin = first.match(body)
     if begin is None:
@@ -342,7 +343,7 @@ def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
 
 
 def _without_line_breaks(piece: memoryview) -> memoryview:
-    """Take off the line break after the delimiter before, and that before the delimiter after; they may be one."""
+    """Remove the line breaks after the preceding and before the following delimiter; they may be the same one."""
     begin = 2 if piece[0] == CR else 1
     end = len(piece) - (2 if len(piece) > 1 and piece[-2] == CR else 1)
     return piece[begin : max(begin, end)]

@@ -1,12 +1,12 @@
 """From captured records to exchanges: merging the copies of one message, pairing responses with requests.
 
-The same functions serve every engine. An engine gives each record its `keys`, sends a record that may answer where
-an alias says, brings the records of one key together in order of time, and streams them through `pair`;
-`exchanges_of` does all of it in memory. Nothing here knows a profile: that a response matched by the wrong id is for
-the assertions to say.
+The same functions serve every engine. An engine computes the `keys` of each record, replaces the key of a possible
+response by its alias, groups the records by key in order of time, and streams each group through `pair`; `exchanges_of`
+does all of this in memory. Nothing here depends on a profile: the assertions judge whether a response matched by the
+right id.
 
-`model.py` has the keys that engines sort by and the exchanges that come out, `copies.py` finds whose copy a record
-is and merges the two, `pairing.py` finds the nearest pairs in a stream.
+`model.py` has the keys for grouping and the resulting exchanges, `copies.py` finds and merges copies of one message,
+`pairs.py` finds the nearest pairs in a stream.
 
 Spec: capture record, "Copies and pairing".
 """

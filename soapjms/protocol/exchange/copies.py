@@ -1,6 +1,6 @@
-"""Copies of one message: finding them within a stretch of time, and making one record of them as they come in.
+"""Copies of one message: finding them within a stretch of time, and merging them into one record as they come in.
 
-The look-ups keep what many messages share, such as a correlation id that never changes, from taking quadratic time.
+The look-ups prevent quadratic time if many messages share a value, such as a correlation id that never changes.
 
 Spec: capture record, "Copies and pairing".
 """
@@ -22,9 +22,9 @@ Mark: TypeAlias = tuple[str, bool, str]
 
 
 def copy_mark(record: Record) -> Mark | None:
-    """Return what the copies of a message share where one lacks the message id, None if it cannot be told.
+    """Return what copies of a message share if one lacks the message id; None if it cannot be determined.
 
-    Being a request is part of it: that keeps an echo's response apart from its request.
+    Being a request is part of it, to keep an echo's response apart from its request.
     """
     if not record.message.correlation_id:
         return None
@@ -41,9 +41,9 @@ def _digest(record: Record) -> str | None:
 
 
 def merge(one: Record, other: Record) -> Record:
-    """Merge two copies of one message: the earlier one, completed by what the other knows better.
+    """Merge two copies of one message: the earlier one, completed by the better information of the other.
 
-    Typed properties win over untyped ones, a whole body over a cut one, a known message type over `unknown`, a
+    Typed properties win over untyped ones, a whole body over a cut one, a known message type over `unknown`, and a
     destination with a name over one without.
     """
     base, rest = (one, other) if one.time <= other.time else (other, one)
@@ -62,7 +62,7 @@ def merge(one: Record, other: Record) -> Record:
 
 
 def _lack(record: Record) -> tuple[bool, bool, bool]:
-    """Rank a copy by what it lacks: the rest of a body that was cut, a body, the type that says how to read it."""
+    """Rank a copy by what it lacks: the rest of a cut body, the body, the type that says how to read the body."""
     message = record.message
     return record.truncated, message.body is None, message.message_type is MessageType.UNKNOWN
 
@@ -88,7 +88,7 @@ def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message
 
 
 def _read_as(kind: MessageType, body: Body) -> tuple[MessageType, Body]:
-    """Read a body whose capture did not know the type as the type that another copy knew; unknown if it is none."""
+    """Read a body of unknown type as the type that another copy knew; unknown if the body does not fit that type."""
     if kind is MessageType.TEXT and isinstance(body, bytes):
         try:
             return kind, body.decode("utf-8")
@@ -118,7 +118,7 @@ def _better(one: Destination | None, other: Destination | None) -> Destination |
 
 
 Kin: TypeAlias = tuple[Mark, Direction | None, bool]
-"""What copies share, as a look-up: their mark, the direction and whether there is a message id."""
+"""The look-up key of copies: their mark, their direction, and whether there is a message id."""
 DIRECTIONS: Final = (None, *Direction)
 
 
@@ -127,13 +127,15 @@ class Sighting:
     """One message under construction.
 
     Attributes:
-        record: merged from the copies seen so far.
-        number: counts the messages of a stretch.
-        records: how many copies there are.
-        times: when it was seen: the first time, and again wherever a copy came more than a window later.
-        partner: its request or response.
-        is_answer: True where it is the response of `partner`.
+        record: the record, merged from the copies seen so far.
+        number: the number of the message within its stretch.
+        records: the number of copies.
+        times: the time of its first copy, and of each copy that came more than a window after the last of these.
+        partner: its request or response, or None.
+        is_answer: True if it is the response to `partner`.
         misdirected: see `Exchange`.
+        mark: see `copy_mark`.
+        kin: the look-up key under which it is listed.
     """
 
     record: Record
@@ -148,20 +150,20 @@ class Sighting:
 
     @property
     def message_id(self) -> str | None:
-        """The message id, None where no copy knows it."""
+        """The message id; None if no copy has it."""
         return self.record.message.message_id or None
 
     @property
     def rank(self) -> tuple[str, int]:
-        """What decides between messages that are equally near."""
+        """The order of messages that are equally near."""
         return exchange_id(self.record), self.number
 
 
 class Sightings:
     """The messages of one stretch, in the order in which they were first seen.
 
-    Copies are found by message id, however far apart they are; where one lacks it by direction, correlation id and
-    body, the latest within the window.
+    Copies are found by message id, at any distance in time; if one lacks the message id, by direction, correlation id
+    and body, and the latest within the window is taken.
     """
 
     def __init__(self, window: timedelta) -> None:
@@ -174,7 +176,7 @@ class Sightings:
         return message_id in self._named
 
     def add(self, record: Record) -> None:
-        """Merge a record, in order of time, into the message that it is a copy of, or begin a new one."""
+        """Merge a record into the message that it is a copy of, or begin a new message; call in order of time."""
         mark = copy_mark(record)
         found = self._named.get(record.message.message_id or "") or self._kin_of(record, mark)
         if found is None:
@@ -188,13 +190,13 @@ class Sightings:
         self._index(found)
 
     def begin(self, sighting: Sighting) -> None:
-        """Take in a message that this stretch has not seen."""
+        """Add a message that is new to this stretch."""
         sighting.number = len(self.messages)
         self.messages.append(sighting)
         self._index(sighting)
 
     def _kin_of(self, record: Record, mark: Mark | None) -> Sighting | None:
-        """Find the latest message of which a record may be a copy, one of them or both lacking the message id."""
+        """Find the latest message of which a record may be a copy, if either of them lacks the message id."""
         if mark is None:
             return None
         directions = DIRECTIONS if record.direction is None else (None, record.direction)
@@ -203,7 +205,7 @@ class Sightings:
         return max(filter(None, found), key=lambda each: each.number, default=None)
 
     def _latest(self, kin: Kin, time: datetime) -> Sighting | None:
-        """Find the latest message with these marks; what has others by now, or is out of the window, never returns."""
+        """Find the latest message under a look-up key; remove entries that have another key now or left the window."""
         known = self._kin.get(kin, [])
         while known:
             sighting = known[0][1]

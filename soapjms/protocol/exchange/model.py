@@ -1,6 +1,6 @@
-"""What an exchange is, and the keys that engines partition records by.
+"""`Exchange`, and the keys by which engines partition records.
 
-By its keys a record meets its copies and its partner. A key is never the queue.
+Records with the same key include all copies of a message and its partner. The queue is never a key.
 
 Spec: capture record, "Copies and pairing".
 """
@@ -19,13 +19,13 @@ from soapjms.protocol.record import Direction, Record, to_octets
 
 
 class Keys(NamedTuple):
-    """What an engine sorts and joins by.
+    """The keys by which an engine groups a record.
 
     Attributes:
-        key: where the record meets its copies and its partner, unless an alias sends it elsewhere.
-        by_alias: True for a record that may answer: `key` may be a message id of a request that has another key.
-        announces: the message id that is an alias of `key`, on a request that has both ids: it may be answered by
-            either. Of several requests that announce one id the smallest key counts.
+        key: the key that the record shares with its copies and its partner, unless it has an alias.
+        by_alias: True for a possible response: `key` may be the message id of a request that has another key.
+        announces: the message id as an alias of `key`, for a request that has both ids and may be answered by either.
+            If several requests announce the same id, the smallest key counts.
     """
 
     key: str
@@ -41,11 +41,11 @@ def keys(record: Record) -> Keys:
 
 
 def keys_of(message_id: str | None, correlation_id: str | None, asks: bool) -> Keys | None:
-    """Return the keys of a record with these ids, None if there is none: then its hash is the key.
+    """Return the keys of a record with these ids; None if it has no id, so that its hash is the key.
 
     Args:
         message_id, correlation_id: the ids.
-        asks: it is a request, as `is_request` says.
+        asks: True for a request, as by `is_request`.
     """
     if not correlation_id:
         return Keys(message_id) if message_id else None
@@ -55,7 +55,7 @@ def keys_of(message_id: str | None, correlation_id: str | None, asks: bool) -> K
 
 
 def record_hash(record: Record) -> str:
-    """Return a hash of the whole record: the key and id of one that has no id of its own."""
+    """Return a hash of the whole record: the key and id of a record without ids."""
     return sha256(to_octets(record)).hexdigest()
 
 
@@ -67,11 +67,11 @@ def is_request(record: Record) -> bool:
 
 
 DEFAULT_WINDOW: Final = timedelta(minutes=10)
-"""How far apart in time the copies of a message that lack its id, or a request and its response, may be."""
+"""Longest time between copies of a message that lack its id, or between a request and its response."""
 
 
 class Pattern(StrEnum):
-    """What an exchange turned out to be."""
+    """The kind of an exchange."""
 
     REQUEST_RESPONSE = "request-response"
     ONE_WAY = "one-way"
@@ -85,13 +85,13 @@ class Exchange:
 
     Attributes:
         id: the request's message id, else its correlation id, else a hash of the record.
-        pattern: what it is; a request-response exchange without `response` is one whose response is missing, and a
-            late copy has no messages: its message was given out before, in the exchange that it belongs to.
+        pattern: the kind of exchange. In a request-response exchange without `response` the response is missing; a late
+            copy has no messages, as its message was yielded before, in its own exchange.
         request: the request or the one-way message, merged from its copies.
         response: the response, merged from its copies.
-        records: how many records went into it.
-        misdirected: a request and a response that are alone correlate, but the response came to another destination
-            than the request's reply_to; this is one of the two.
+        records: the number of records of the exchange.
+        misdirected: True for a request or response without a partner that correlates with another one, where the
+            response went to another destination than the request's reply_to.
     """
 
     id: str
@@ -108,12 +108,12 @@ class Exchange:
 
     @property
     def unpaired(self) -> bool:
-        """True where one half of a request-response exchange is missing."""
+        """True if one half of a request-response exchange is missing."""
         return self.pattern is not Pattern.ONE_WAY and len(self.messages) == 1
 
 
 def pattern_alone(record: Record) -> Pattern:
-    """Say what a message without a partner is: by its direction, else by what its headers suggest."""
+    """Return the kind of exchange of a message without a partner, by its direction, else by its headers."""
     if record.direction is not None:
         return PATTERN_OF[record.direction]
     if record.message.reply_to is not None:

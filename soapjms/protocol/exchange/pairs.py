@@ -1,13 +1,13 @@
-"""Pairing: a stream of the records of one key in, exchanges out.
+"""Pairing: turns a stream of the records of one key into exchanges.
 
-Which response belongs to which request is decided by time, the nearest first, in n log n steps. A response may
-belong to a request whose correlation id or message id its correlation id equals; where both are known, its
-destination has to be the request's reply destination. The nearest two that are both free become a pair, and so on.
+Responses are matched to requests by time, the nearest first, in n log n steps. A response may belong to a request if
+its correlation id equals the request's correlation id or message id and, if both are known, its destination equals the
+request's reply destination. The nearest request and response that are both free become a pair, and so on.
 
-Requests and responses of which every one may belong to every other stand in a lane, in order of time. There the
-nearest two are neighbours; when they are gone, those left and right of them become neighbours. So a heap of
-neighbours is enough, and it need not be told what was paired in another lane: an entry that is out of date is
-replaced when it comes up, as neighbours only move apart.
+Requests and responses that may all belong to each other form a lane, in order of time. In a lane the nearest two are
+neighbours; once they are paired, the messages left and right of them become neighbours. So a heap of neighbours is
+enough. Pairs made in other lanes need not be removed from it: an outdated entry is replaced when it comes up, as
+neighbours only move apart.
 
 Spec: capture record, "Copies and pairing".
 """
@@ -43,12 +43,12 @@ Lane: TypeAlias = tuple[list[Sighting], list[Sighting]]
 def nearest_pairs(
     messages: Iterable[Sighting], window: timedelta, *, any_place: bool = False
 ) -> Iterator[tuple[Sighting, Sighting]]:
-    """Yield requests with their responses, the nearest first; of several that are equally near the earliest.
+    """Yield requests with their responses, the nearest first; of several equally near pairs the earliest.
 
     Args:
-        messages: those to pair. One without direction may be either, if its headers allow.
-        window: how far apart they may be.
-        any_place: let the response have come to whatever destination.
+        messages: the messages to pair. One without direction may be either, if its headers allow it.
+        window: the longest time between a request and its response.
+        any_place: True to ignore the destination of the response.
     """
     free = list(messages)
     asking = [each for each in free if is_request(each.record)]
@@ -60,7 +60,7 @@ def nearest_pairs(
 
 
 def may_answer(sighting: Sighting) -> bool:
-    """Say whether a message may be a response to something."""
+    """Say whether a message may be a response."""
     record = sighting.record
     return record.direction in (None, Direction.RESPONSE) and bool(record.message.correlation_id)
 
@@ -69,10 +69,11 @@ def may_answer(sighting: Sighting) -> bool:
 
 
 def _lanes(asking: list[Sighting], answering: list[Sighting], any_place: bool) -> Iterator[Lane]:
-    """Sort messages into lanes: each request and response that may belong together meet in one of them at least.
+    """Sort messages into lanes: a request and a response that may belong together share at least one lane.
 
-    A lane has an id, and a place in a tuple, which is empty for everywhere: there a response whose destination is
-    unknown meets all requests. One whose destination is known meets those that want it there or do not say where.
+    The key of a lane is an id and a place in a tuple. An empty tuple stands for every place: there a response with an
+    unknown destination meets all requests. A response with a known destination meets the requests that name it as their
+    reply destination or name none.
     """
     lanes: dict[tuple[str, tuple[str | None, ...]], Lane] = {}
     for answer in answering:
@@ -94,10 +95,10 @@ def _name(destination: Destination | None) -> str | None:
 
 
 def _told_apart(requests: list[Sighting], answers: list[Sighting]) -> Iterator[Lane]:
-    """Split a lane in which a message may be the same request, sent again: one without direction and with its reply_to.
+    """Split a lane in which a response may be a repeated request: a message without direction, with the same reply_to.
 
-    Two different reply destinations have numbers that differ in some bit, so a lane for each bit and each value of it
-    brings together what differs, and nothing else.
+    The numbers of two different reply destinations differ in some bit, so one lane for each bit and each of its values
+    brings together all messages with different reply destinations, and no others.
     """
     unlike = [each for each in answers if _may_repeat(each)]
     yield requests, [each for each in answers if not _may_repeat(each)] if unlike else answers
@@ -122,7 +123,7 @@ def _may_repeat(answer: Sighting) -> bool:
 
 
 class _Spot:
-    """The messages of a lane that were seen at one time, the best of each side last."""
+    """The messages of a lane with the same time, the best of each side last."""
 
     __slots__ = ("after", "answers", "before", "closed", "requests", "time")
 
@@ -136,11 +137,11 @@ class _Spot:
 
 
 Order: TypeAlias = tuple[timedelta, datetime, datetime, tuple[str, int], tuple[str, int]]
-"""How far apart, when the request and the response were seen, and their ranks."""
+"""The distance in time, the times of the request and the response, and their ranks."""
 
 
 class _Matching:
-    """Pairs the messages of any number of lanes. A message that is paired in one is gone from all."""
+    """Pairs the messages of any number of lanes. A message that is paired in one lane is removed from all."""
 
     def __init__(self, window: timedelta) -> None:
         self._window = window
@@ -149,7 +150,7 @@ class _Matching:
         self._entries = count()
 
     def add(self, requests: list[Sighting], answers: list[Sighting]) -> None:
-        """Take in a lane, in which every request may belong to every answer."""
+        """Add a lane, in which every request may belong to every answer."""
         if not requests or not answers:
             return
         spots: dict[datetime, _Spot] = {}
@@ -180,7 +181,7 @@ class _Matching:
                     self._close(spot)
 
     def _push(self, wants: _Spot, has: _Spot) -> None:
-        """Remember the best request of one spot with the best answer of another, if both have one."""
+        """Push the best request of one spot with the best answer of another, if both exist within the window."""
         request, answer = self._best(wants.requests), self._best(has.answers)
         apart = abs(has.time - wants.time)
         if request is not None and answer is not None and apart <= self._window:
@@ -196,7 +197,7 @@ class _Matching:
         return self._best(spot.requests) is None and self._best(spot.answers) is None
 
     def _join(self, left: _Spot | None, right: _Spot | None) -> None:
-        """Make two spots neighbours; None is the end of the lane."""
+        """Make two spots neighbours; None stands for the end of the lane."""
         if left is not None:
             left.after = right
         if right is not None:
@@ -206,9 +207,9 @@ class _Matching:
             self._push(right, left)
 
     def _close(self, spot: _Spot) -> None:
-        """Take an empty spot out of its lane, and those beside it that are empty: new neighbours meet.
+        """Remove an empty spot and the empty spots beside it from their lane, and join the new neighbours.
 
-        Each spot is passed over once: nothing that stays points to one that is closed.
+        Each spot is passed over once, as no remaining spot points to a closed one.
         """
         spot.closed = True
         left, right = spot.before, spot.after
@@ -220,16 +221,16 @@ class _Matching:
 
 
 MAX_KNOWN_MESSAGES: Final = 100_000
-"""Messages of one key of which the id is remembered after they were given out, to know their late copies."""
+"""Most message ids of one key that are remembered after their messages were yielded, to recognize late copies."""
 MAX_KEPT_REQUESTS: Final = 100
-"""Requests of one key that are kept back without their response, in case they are delivered again and answered."""
+"""Most requests of one key that are kept back without a response, in case they are delivered again and answered."""
 
 
 def exchanges_of(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Iterator[Exchange]:
-    """Merge and pair records in memory, in whatever order they are: what an engine does with those of a log.
+    """Merge and pair records in memory, in any order, as an engine does with the records of a log.
 
     Args:
-        records: what was captured, all of it.
+        records: all captured records.
         window: see `pair`.
 
     Yields:
@@ -250,15 +251,16 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
     """Merge and pair the records of one key.
 
     Args:
-        records: in order of time. A silence longer than the window ends a stretch, whose exchanges are given out,
-            so that a key that recurs for weeks needs the memory of one stretch. Of what was given out the message
-            ids are remembered, and a few requests without response are kept back: a message that is captured again
-            after a silence is no new one.
-        window: how far apart a request and its response may be, and copies of which one lacks the message id.
+        records: the records, in order of time. A silence longer than the window ends a stretch, and its exchanges are
+            yielded, so that a key that recurs for weeks needs the memory of one stretch only. The ids of yielded
+            messages are remembered, and a few requests without response are kept back, so that a message that is
+            captured again after a silence does not count as a new one.
+        window: the longest time between a request and its response, and between copies of which one lacks the message
+            id.
 
     Yields:
-        every message once, in an exchange, and late copies of what was given out before, one by one. Nothing is
-        dropped: the `records` of all add up to those that came in.
+        every message once, in an exchange, and each late copy of a message that was yielded before. No record is
+        dropped: the `records` of all exchanges add up to the number of records.
     """
     coming = iter(records)
     first = list(islice(coming, 3))
@@ -279,9 +281,9 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
 
 
 def is_plain_call(request: Record, response: Record, window: timedelta) -> bool:
-    """Say whether two messages that are alone with their key are, beyond doubt, a request and its response.
+    """Say whether two messages that are alone with their key are certainly a request and its response.
 
-    Nearly all are. `nearest_pairs` says the same of them, and takes its time for it.
+    Nearly all are. `nearest_pairs` has the same result, but takes longer.
     """
     asked, answered = request.message, response.message
     if not is_request(request) or is_request(response) or response.direction is Direction.ONE_WAY:
@@ -298,7 +300,7 @@ def is_plain_call(request: Record, response: Record, window: timedelta) -> bool:
 
 
 class _Group:
-    """The records of one key: a stretch under construction, and what is remembered of those before."""
+    """The records of one key: the present stretch, and what is remembered of earlier ones."""
 
     def __init__(self, window: timedelta) -> None:
         self._window = window
@@ -308,7 +310,7 @@ class _Group:
         self._given_out: OrderedDict[bytes, None] = OrderedDict()
 
     def add(self, record: Record) -> Iterator[Exchange]:
-        """Take in a record and give out what it ends."""
+        """Add a record, and yield the exchanges of a stretch that it ends."""
         if self._newest is not None and record.time - self._newest > self._window:
             yield from self._settle()
         self._newest = record.time if self._newest is None else max(record.time, self._newest)
@@ -322,12 +324,12 @@ class _Group:
         self._stretch.add(record)
 
     def end(self) -> Iterator[Exchange]:
-        """Give out everything."""
+        """Return all remaining exchanges."""
         messages = [*self._kept_back.values(), *self._paired()]
         return (_exchange(each) for each in messages if not each.is_answer)
 
     def _settle(self) -> Iterator[Exchange]:
-        """End the stretch: give out its exchanges in the order of their first messages, remember their ids."""
+        """End the stretch: yield its exchanges in the order of their first messages, and remember their ids."""
         for each in self._paired():
             if each.message_id and each.partner is None and pattern_alone(each.record) is Pattern.REQUEST_RESPONSE:
                 self._kept_back[each.message_id] = each
@@ -341,7 +343,7 @@ class _Group:
             yield _exchange(oldest)
 
     def _paired(self) -> list[Sighting]:
-        """Pair the messages of the stretch and begin the next one."""
+        """Pair the messages of the stretch, return them, and begin the next stretch."""
         messages, self._stretch = self._stretch.messages, Sightings(self._window)
         if len(messages) == 2 and self._are_plain_call(*messages):
             request, answer = messages
@@ -369,7 +371,7 @@ HALVES: Final = frozenset({Pattern.REQUEST_RESPONSE, Pattern.RESPONSE_ONLY})
 
 
 def _short(message_id: str) -> bytes:
-    """Shorten an id, which may be of any length."""
+    """Return a digest of an id, which may be of any length."""
     return sha256(message_id.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,8 +1,8 @@
 """`jms:` URIs: parse, judge, compare and write, in the modes strict (RFC 6167), draft-03 and lenient.
 
-Read in this order: `redact.py` says what of a URI may be shown, `findings.py` holds every kind of finding once,
-`model.py` is a URI as it was read and has the parameters that the specifications name, `parse.py` reads, `write.py`
-builds and compares, `iri.py` converts from and to IRIs. Nothing here looks a name up or connects.
+Read in this order: `redact.py` hides secrets of a URI that is shown, `findings.py` has every kind of finding once,
+`model.py` has a parsed URI and the parameters that the specifications name, `parser.py` reads, `write.py` builds and
+compares, `iri.py` converts from and to IRIs. Nothing here looks names up or connects.
 
 Spec: RFC 6167; draft-merrick-jms-uri-03; RFC 3986; RFC 3987.
 """

@@ -1,4 +1,4 @@
-"""Every kind of finding about a URI, once: what it says, and what each mode makes of it.
+"""Every kind of finding about a URI, once: its text, and its severity in each mode.
 
 Spec: RFC 6167 3 to 5, 8; draft-03 3 to 5.
 """
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Mode(StrEnum):
-    """Which grammar a URI is held to."""
+    """The grammar that a URI is checked against."""
 
     STRICT = "strict"
     DRAFT_03 = "draft-03"
@@ -22,22 +22,22 @@ class Mode(StrEnum):
 
 
 class Severity(StrEnum):
-    """What a finding does to the URI it is about."""
+    """The effect of a finding on its URI."""
 
     SYNTAX = "syntax"  # not well-formed
     VALUE = "value"  # well-formed, not valid
-    NOTE = "note"  # worth saying
+    NOTE = "note"  # valid, but worth knowing
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing worth saying about a URI.
+    """One finding about a URI.
 
     Attributes:
-        code: the row of `FINDINGS`.
-        text: what was seen, and the rule.
-        position: index of the first character it is about.
-        severity: what it does in the mode of the parse.
+        code: the key of its row in `FINDINGS`.
+        text: what was found, and the rule.
+        position: index of the first character concerned.
+        severity: its effect in the mode of the parse.
     """
 
     code: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 class FindingRow(NamedTuple):
-    """A kind of finding: its text, and its severity in each mode, None where the mode has nothing against it."""
+    """A kind of finding: its text, and its severity in each mode; None if the mode allows it."""
 
     text: str
     strict: Severity | None
@@ -65,7 +65,7 @@ FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
             "{seen} is no escape; % is followed by two hexadecimal digits, a plain % is %25", _S, _S, _S
         ),
         "badCharacter": FindingRow("{seen} may not stand in a URI; write its UTF-8 octets, each escaped", _S, _S, _S),
-        # draft-03 asks for UTF-8 only of IRIs
+        # draft-03 requires UTF-8 only for IRIs
         "escapeNotUtf8": FindingRow("the octet {seen} is not UTF-8; the part is left undecoded", _S, _N, _S),
         # scheme and variant
         "wrongScheme": FindingRow("it begins with {seen}; a JMS URI begins with jms:", _S, _S, _S),
@@ -76,7 +76,7 @@ FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
             "{seen} holds a slash and is no variant; a JMS URI is jms:variant:destination", _S, _S, _S
         ),
         "escapedVariant": FindingRow("the variant {seen} holds escapes that are not needed", _N, _N, _N),
-        "unknownVariant": FindingRow("the variant {seen} is none of jndi, queue, topic (case counts)", _N, _N, _N),
+        "unknownVariant": FindingRow("the variant {seen} is not jndi, queue or topic (case counts)", _N, _N, _N),
         "vendorVariant": FindingRow("the variant {seen} is a vendor's; only the vendor says what it means", _N, _N, _N),
         "vendorPattern": FindingRow(
             "the variant {seen} begins with vnd.; that is reserved for vnd.vendor.label", _N, _N, _N
@@ -98,7 +98,7 @@ FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
         "emptyParameter": FindingRow("an empty parameter beside an &", _S, _S, _N),
         "noValue": FindingRow("the parameter {seen} has no =; an empty value is written {seen}=", _S, _S, _N),
         "emptyName": FindingRow("a parameter has no name before its =", _S, _S, _S),
-        "parameterCharacter": FindingRow("{seen} stands plain in a parameter; it must be escaped there", _S, _S, _N),
+        "parameterCharacter": FindingRow("{seen} is not escaped in a parameter; it must be escaped there", _S, _S, _N),
         "repeated": FindingRow("the parameter {seen} is repeated; the last one counts", _N, _N, _N),
         "nameCase": FindingRow("the parameter {seen} is not the known one of that name: case counts", _N, _N, _N),
         "secret": FindingRow("the parameter {seen} looks like a secret; a URI must not carry one", _V, _V, _N),
@@ -117,9 +117,9 @@ FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
             "topicReplyToName means nothing with the variant jndi and is ignored", _N, _N, _N
         ),
         "emptyJndiName": FindingRow("jndi- is followed by no name; the parameter is ignored", _N, _N, _N),
-        "jndiTwice": FindingRow("{seen} says again what a parameter of its own says; that one counts", _N, _N, _N),
-        # the rest of what there was
-        "moreFindings": FindingRow("of each kind of finding only the first are kept; left out are {seen}", _N, _N, _N),
+        "jndiTwice": FindingRow("{seen} has a parameter of its own, which is set too; that one counts", _N, _N, _N),
+        # about other findings
+        "moreFindings": FindingRow("only the first findings of each kind are kept; left out are {seen}", _N, _N, _N),
     }
 )
 
@@ -134,4 +134,4 @@ SEVERITIES: Final[Mapping[Mode, Mapping[str, Severity]]] = MappingProxyType(
         for mode, pick in _COLUMNS.items()
     }
 )
-"""What each mode makes of each kind of finding; a kind that it has nothing against is left out."""
+"""The severity of each kind of finding in each mode; kinds that the mode allows are left out."""

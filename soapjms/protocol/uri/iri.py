@@ -1,7 +1,7 @@
-"""IRIs, which are URIs with characters beyond ASCII, to and from URIs.
+"""Conversion of IRIs, which are URIs with characters beyond ASCII, to and from URIs.
 
-The grammar of `jms:` is ASCII only: what people type is converted first. What ASCII does not allow in a URI (a space)
-is left for the parser to find.
+The grammar of `jms:` is ASCII only, so text that people type is converted first. ASCII characters that a URI must not
+have, such as a space, are left for the parser to find.
 
 Spec: RFC 3987 2.2, 3.1, 3.2, 4.1; RFC 6167 5.
 """
@@ -23,16 +23,16 @@ _NOT_IN_BASE: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}]|[{_BIDI}]")
 _NOT_IN_QUERY: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}{_IPRIVATE}]|[{_BIDI}]")
 _NOT_UCSCHAR: Final = re.compile(rf"[^{_UCSCHAR}]")
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9\-._~]")
-# Not behind a broken escape: `%%4141` must not become the escape `%A4`.
+# Not after a broken escape: `%%4141` must not become the escape `%A4`.
 _ESCAPES: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(?:%[0-9A-Fa-f]{2})+")
 
 
 def from_iri(text: str) -> str:
-    """Convert an IRI to a URI: the UTF-8 octets of each character beyond ASCII, escaped. A URI stays as it is.
+    """Convert an IRI to a URI: each character beyond ASCII becomes its escaped UTF-8 octets. A URI stays as it is.
 
     Raises:
-        InvalidUriError: a character that no IRI may hold: half of a surrogate pair, a control character, one that turns
-            the direction of writing, or, outside the query, one of private use.
+        InvalidUriError: the text has a character that no IRI may have: half of a surrogate pair, a control character,
+            one that changes the direction of writing, or, outside the query, one of private use.
 
     Spec: RFC 3987 3.1.
     """
@@ -40,17 +40,17 @@ def from_iri(text: str) -> str:
     refused = _NOT_IN_BASE.search(text, 0, len(query)) or _NOT_IN_QUERY.search(text, len(query))
     if refused:
         raise InvalidUriError(
-            f"{refused.group()!r} at {refused.start()} may not stand in an IRI (RFC 3987 2.2, 4.1); a name that holds "
-            f"it has it as escaped UTF-8"
+            f"{refused.group()!r} at {refused.start()} may not stand in an IRI (RFC 3987 2.2, 4.1); in a name it must "
+            f"be written as escaped UTF-8"
         )
     return quote(text, safe=_ASCII)
 
 
 def to_iri(uri: str) -> str:
-    """Convert a URI to an IRI that is safe to show: decode what may stand in one, keep every other escape.
+    """Convert a URI to an IRI that is safe to show: escapes of characters that an IRI may have are decoded.
 
-    Kept are escapes of reserved characters and `%`, of octets that are not UTF-8, and of what nobody would see or what
-    turns the direction of writing. `from_iri` of the result is the same URI, but for needless escapes.
+    Other escapes are kept: of reserved characters and `%`, of octets that are not UTF-8, and of characters that are
+    invisible or change the direction of writing. `from_iri` of the result is the same URI without needless escapes.
 
     Spec: RFC 3987 3.2, 4.1.
     """

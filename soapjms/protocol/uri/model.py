@@ -1,7 +1,7 @@
-"""A `jms:` URI as it was read, and the variants and parameters that the specifications name.
+"""A parsed `jms:` URI, and the variants and parameters that the specifications name.
 
-Each parameter says what its values look like. Types and defaults of binding properties are in
-`soapjms.protocol.properties`; here is only what a reader of a URI can see.
+The form of each parameter's value is here, as a reader of a URI can check it; types and defaults of binding properties
+are in `soapjms.protocol.properties`.
 
 Spec: RFC 6167 3, 4; SOAP/JMS 2.2.
 """
@@ -21,7 +21,7 @@ from soapjms.protocol.uri.redact import REDACTED, holds_secret, is_secret_name, 
 
 
 class Parameter(NamedTuple):
-    """One parameter: decoded name and value (None without `=`), its text in the URI, and where that begins."""
+    """One parameter: decoded name and value (None without `=`), its text in the URI, and the position of that text."""
 
     name: str
     value: str | None
@@ -30,7 +30,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_secret(self) -> bool:
-        """True if its value must not be shown."""
+        """True if the value looks like a secret and must not be shown."""
         return self.value is not None and (is_secret_name(self.name) or holds_secret(self.value))
 
     @property
@@ -44,17 +44,17 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JmsUri:
-    """A URI as it was read. Parts are decoded; they are None where the URI is too broken to have them.
+    """A parsed URI. Its parts are decoded; they are None if the URI is too broken to have them.
 
     A part that cannot be decoded (a bad escape, a bad character, octets that are not UTF-8) stays as it is written.
 
     Attributes:
         text: the URI as given.
-        mode: the grammar it was held to.
+        mode: the grammar that it was checked against.
         variant: the lookup variant (`jndi`, `queue`, `topic`, ...), case-sensitive.
         destination: the destination's name.
-        parameters: all of them, in order, repeats included.
-        findings: everything worth saying, in order of position; at most `KEPT` of a kind.
+        parameters: all parameters in order, including repeats.
+        findings: all findings, in order of position; at most `KEPT` of a kind.
         base: the URI without its query, as given.
     """
 
@@ -68,17 +68,17 @@ class JmsUri:
 
     @property
     def well_formed(self) -> bool:
-        """True if the grammar of the mode holds."""
+        """True if the URI follows the grammar of the mode."""
         return all(finding.severity is not Severity.SYNTAX for finding in self.findings)
 
     @property
     def valid(self) -> bool:
-        """True if it is well-formed and no MUST on values or combinations is broken."""
+        """True if the URI is well-formed and breaks no MUST on values or combinations."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
     def redacted(self) -> str:
-        """The URI as given, with `***` for what looks like a secret."""
+        """The URI as given, with `***` in place of apparent secrets."""
         pieces, end = [], 0
         for each in self.parameters:
             if each.is_secret:
@@ -86,27 +86,27 @@ class JmsUri:
                 end = each.position + len(each.raw)
         redacted = "".join([*pieces, self.text[end:]])
         is_ours = redacted[:4].lower() == "jms:"
-        return without_user_info(redacted) if is_ours else without_login(redacted)  # perhaps a broker's
+        return without_user_info(redacted) if is_ours else without_login(redacted)  # perhaps the URL of a broker
 
     def __repr__(self) -> str:
         return f"JmsUri({self.redacted!r}, {self.mode.value!r})"
 
     def value(self, name: str) -> str | None:
-        """Return the value of a parameter, of its last occurrence if it is repeated (Protocol-2002), else None."""
+        """Return the value of a parameter, or None; if it is repeated, the last one counts (Protocol-2002)."""
         for parameter in reversed(self.parameters):
             if parameter.name == name:
                 return parameter.value
         return None
 
     def effective(self) -> Mapping[str, str]:
-        """Return the parameters that count: the last of each name, those without a value left out."""
+        """Return the effective parameters: the last of each name, without those that have no value."""
         last = {each.name: each.value for each in self.parameters}
         return {name: value for name, value in last.items() if value is not None}
 
     def without(self, excluded: Iterable[str]) -> str:
-        """Return the URI without the parameters named (`jndi-` stands for the whole family), the rest undecoded.
+        """Return the URI without the named parameters (`jndi-` stands for the whole family); the rest is not decoded.
 
-        No parameter left means no `?`.
+        If no parameter is left, there is no `?` either.
         """
         names = frozenset(excluded)
         family = "jndi-" if "jndi-" in names else None
@@ -118,7 +118,7 @@ KNOWN_VARIANTS: Final = frozenset({"jndi", "queue", "topic"})
 VENDOR_PREFIX: Final = "vnd."
 VENDOR_VARIANT: Final = re.compile(r"vnd\.[^.]+\.[^.].*", re.DOTALL)
 MAX_VARIANT_CHARACTERS: Final = 40
-"""Characters that the registry of variants allows."""
+"""Longest name that the registry of variants allows, in characters."""
 
 JNDI_PREFIX: Final = "jndi-"
 SAME_IN_JNDI: Final[Mapping[str, str]] = MappingProxyType(
@@ -127,16 +127,16 @@ SAME_IN_JNDI: Final[Mapping[str, str]] = MappingProxyType(
         "jndi-java.naming.factory.initial": "jndiInitialContextFactory",
     }
 )
-"""Entries of the JNDI environment that have a parameter of their own."""
+"""Entries of the JNDI environment that also have their own parameter."""
 
 
 class KnownParameter(NamedTuple):
-    """A parameter: what its value looks like, and the finding where it does not.
+    """A parameter: the form of its value, and the finding for any other value.
 
     Attributes:
-        accepted: the value's form.
-        code: the finding for another value.
-        is_destination: the value names a destination.
+        accepted: the form of the value.
+        code: the code of the finding for any other value.
+        is_destination: True if the value names a destination.
     """
 
     accepted: re.Pattern[str]
@@ -145,7 +145,7 @@ class KnownParameter(NamedTuple):
 
 
 _NAME: Final = re.compile(r".+", re.DOTALL)
-# No repeated group, which remembers each word of a long value; possessive ones match wrongly before Python 3.11.5.
+# No repeated group, which stores each word of a long value; possessive ones match wrongly before Python 3.11.5.
 _CLASS: Final = re.compile(r"(?![\d.$])(?!.*\.(?:[\d.$]|\Z))[\w$.]+")
 
 PARAMETERS: Final[Mapping[str, KnownParameter]] = MappingProxyType(
@@ -178,15 +178,15 @@ _ONE_SYSTEM: Final = (
     frozenset({"LATIN", "CJK", "HANGUL"}),
     frozenset({"LATIN", "CJK", "BOPOMOFO"}),
 )
-"""Scripts that one writing system mixes: of Japan, Korea and China, with Latin words among them."""
+"""Scripts that one writing system mixes: those of Japan, Korea and China, with Latin words."""
 _NO_SCRIPT: Final = frozenset({"", "MODIFIER", "FEMININE", "MASCULINE"})
 
 
 def mixes_scripts(text: str) -> bool:
     """Say whether the letters of a text are of scripts that no writing system mixes.
 
-    A letter's script is the first word of its Unicode name, so full-width and mathematical letters are scripts of
-    their own: they too look like others.
+    A letter's script is the first word of its Unicode name, so full-width and mathematical letters count as separate
+    scripts: they too look like other letters.
 
     Spec: RFC 6167 8.4.
     """

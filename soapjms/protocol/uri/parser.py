@@ -1,8 +1,8 @@
 """Reading a `jms:` URI: one pass over its parts, in time proportional to its length.
 
-What is wrong is a list of findings, never an exception and never a guess. Each part is tried with one expression for
-what needs no second look; only where that does not match its characters are looked at. Of each kind of finding so many
-are kept and the rest counted, so that a hostile URI costs no more than its length.
+Problems become a list of findings, never an exception and never a guess. Each part is first matched with an expression
+for plain text; its characters are examined only if that fails. A limited number of findings of each kind is kept and
+the rest counted, so that the cost of a hostile URI stays proportional to its length.
 
 Spec: RFC 6167 3 to 5; draft-03 3 to 5.
 """
@@ -36,11 +36,11 @@ from soapjms.protocol.uri.model import (
 from soapjms.protocol.uri.redact import REDACTED, holds_secret, is_secret_name, quoted, without_user_info
 
 KEPT: Final = 20
-"""Findings of one kind that are kept."""
+"""Most findings of one kind that are kept."""
 MAX_CACHED_CHARACTERS: Final = 1024
-"""Characters of a URI that is worth remembering, so that what is remembered stays small."""
+"""Longest URI that is cached, in characters, so that the cache stays small."""
 DECODE_CHARACTERS: Final = 1 << 16
-"""Characters that are decoded in one go, and those up to the next escape."""
+"""Characters that are decoded at a time, extended to the next escape."""
 
 _UNRESERVED: Final = r"A-Za-z0-9\-._~"
 _RESERVED_HERE: Final = r"!$&'()*+,;=:@/?"
@@ -54,9 +54,9 @@ _RESERVED: Final = re.compile(rf"[{_RESERVED_HERE}]")
 
 
 def octets_of(raw: str) -> bytes:
-    """Return the octets of a part whose escapes are decoded: in stretches, as each piece between escapes is an object.
+    """Return the octets of a part with its escapes decoded, piece by piece, as each text between escapes is an object.
 
-    A megabyte of such pieces at once does not fit into the caches, and costs more than its length.
+    A megabyte of such objects at once does not fit into the processor's caches, and would take disproportionate time.
     """
     octets, start = [], 0
     while start < len(raw):
@@ -68,7 +68,7 @@ def octets_of(raw: str) -> bytes:
 
 
 def parse(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
-    """Read a JMS URI. Never raises: what is wrong is in `findings`. Remembers URIs of usual length.
+    """Read a JMS URI. Never raises: problems are in `findings`. URIs of usual length are cached.
 
     Spec: RFC 6167 3; draft-03 3.
     """
@@ -76,7 +76,7 @@ def parse(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
 
 
 def read(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
-    """Read a JMS URI as `parse` does, and remember nothing."""
+    """Read a JMS URI as `parse` does, without the cache."""
     reader = _Reader(mode)
     base, question, query = text.partition("?")
     variant, destination = _read_base(reader, base)
@@ -111,7 +111,7 @@ class _Reader:
             self.findings.append(Finding(code, FINDINGS[code].text.format(seen=quoted(seen)), position, severity))
 
     def result(self, end: int) -> tuple[Finding, ...]:
-        """Return the findings in order of position; the last says how many of which kind were left out."""
+        """Return the findings in order of position; the last one counts those that were left out, by kind."""
         if not self.findings:
             return ()
         self.findings.sort(key=attrgetter("position"))
@@ -122,7 +122,7 @@ class _Reader:
         return tuple(self.findings)
 
     def part(self, raw: str, position: int, plain: re.Pattern[str], *, secret: bool = False) -> str:
-        """Return a part decoded, or as it is written if it cannot be decoded."""
+        """Return a part decoded; as it is written if it cannot be decoded."""
         if plain.fullmatch(raw):
             return raw
         if not plain.fullmatch(_ESCAPE.sub("", raw)) and not self._is_decodable(raw, position, plain, secret):
@@ -205,7 +205,7 @@ _RAW_IN_DESTINATION: Final = (("/", "slashInDestination"), ("&", "rawAmpersand")
 
 
 def _check_name(reader: _Reader, name: str, position: int) -> None:
-    """Check a destination's name for what a reader of it would overlook."""
+    """Check a destination's name for characters that a person would overlook."""
     if name.isprintable() and name.isascii():
         return
     seen = without_user_info(name)
@@ -244,7 +244,7 @@ def _read_parameter(reader: _Reader, raw: str, position: int) -> Parameter:
 
 
 def _check_parameters(reader: _Reader, variant: str | None, parameters: tuple[Parameter, ...]) -> None:
-    """Check what counts: of each name the last parameter. What does not count is not judged."""
+    """Check the last parameter of each name, the one that counts; the others are not judged."""
     last = {each[0]: each for each in parameters}
     if len(last) < len(parameters):
         _note_repeats(reader, parameters)

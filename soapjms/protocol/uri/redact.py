@@ -1,6 +1,6 @@
-"""What of a URI may be shown: no secrets, nothing that a terminal acts on, nothing endless.
+"""Redaction of a URI that is shown: no secrets, no control characters for a terminal, no endless texts.
 
-The names that look like secrets are our own list; the rule behind it is the specification's.
+The list of names that look like secrets is our own; the rule behind it is the specification's.
 
 Spec: RFC 6167 4.4, 8.4.
 """
@@ -14,9 +14,9 @@ from brokers.redaction import HIDDEN, without_logins_of_words
 
 REDACTED: Final = HIDDEN
 MAX_SHOWN_CHARACTERS: Final = 80
-"""Characters of what was seen that a text repeats."""
+"""Longest quotation of a URI's text in a finding, in characters."""
 
-# A word is over where no small letter follows: `accessToken` and `token.1` hold a secret, `tokenizer` does not.
+# A word ends where no small letter follows: `accessToken` and `token.1` name a secret, `tokenizer` does not.
 _SECRET_WORD: Final = re.compile(
     r"(?:(?i:pass[-_.]?(?:word|wd|phrase|code)|pwd|secret|credential|token|(?:api|access|private)[-_.]?key"
     r"|authori[sz]ation|user[-_.]?name))s?(?![a-z])|(?i:(?:^|[-_.])(?:user|login|principal)$)"
@@ -29,15 +29,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def holds_secret(value: str) -> bool:
-    """Say whether a value looks as if a secret stood in it: `tcp://user:password@host`, `a;password=b`."""
+    """Say whether a value appears to contain a secret, such as `tcp://user:password@host` or `a;password=b`."""
     return without_user_info(value) != value or ("=" in value and _SECRET_WORD.search(value) is not None)
 
 
 def without_user_info(text: str) -> str:
-    """Redact what stands between `://` and `@`, and what should have an `@` behind it."""
+    """Redact the text between `://` and `@`, and text that appears to lack its `@`."""
     return without_logins_of_words(text)
 
 
 def quoted(text: str) -> str:
-    """Quote what was seen for a finding's text: cut if long, control and invisible characters as escapes."""
+    """Quote a text for a finding: cut if it is long, control and invisible characters as escapes."""
     return repr(text) if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]!r}…"

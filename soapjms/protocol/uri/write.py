@@ -21,10 +21,10 @@ _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def escape(text: str) -> str:
-    """Escape all but unreserved characters, as UTF-8 with upper-case digits: fits both grammars, in every part.
+    """Escape all but unreserved characters, as UTF-8 with upper-case digits; valid in both grammars, in every part.
 
     Raises:
-        InvalidUriError: half of a surrogate pair, which has no UTF-8.
+        InvalidUriError: the text has half of a surrogate pair, which has no UTF-8.
     """
     return _escaped("a part of a JMS URI", text)
 
@@ -34,18 +34,18 @@ def _escaped(what: str, text: str) -> str:
         return quote(text, safe="")
     except UnicodeEncodeError as error:
         raise InvalidUriError(
-            f"{what} holds half of a surrogate pair, {text[error.start]!r}, at {error.start}: that has no UTF-8; "
-            f"what can be written is Unicode text"
+            f"{what} must be Unicode text, got half of a surrogate pair, {text[error.start]!r}, at {error.start}, "
+            f"which has no UTF-8"
         ) from None
 
 
 def build(variant: str, destination: str, parameters: Iterable[tuple[str, str]] = ()) -> str:
     """Write a URI from decoded parts; every part is escaped so that strict and draft-03 read it alike.
 
-    Repeats of a parameter are kept, in order. A priority is written without leading zeros.
+    Repeated parameters are kept, in order. A priority is written without leading zeros.
 
     Raises:
-        InvalidUriError: a part that may not be empty is, or is not Unicode, or the result breaks a MUST.
+        InvalidUriError: a part is empty and must not be, or is not Unicode, or the result breaks a MUST.
     """
     base = f"jms:{_escaped('the variant', variant)}:{_escaped('the destination', destination)}"
     query = "&".join(
@@ -58,14 +58,14 @@ def build(variant: str, destination: str, parameters: Iterable[tuple[str, str]] 
 
 
 def _written(name: str, value: str) -> str:
-    """Return a priority as its one digit: a strict reader might not take more. Other values stay as they are."""
+    """Return a priority as one digit, as a strict reader might not accept more; other values stay as they are."""
     return value[-1] if name == "priority" and PARAMETERS[name].accepted.fullmatch(value) else value
 
 
 def rewrite(uri: JmsUri) -> str:
-    """Write what was read, in whatever mode, in the strict form: parts escaped, all parameters kept and in order.
+    """Write a URI that was read in any mode in the strict form: parts escaped, all parameters kept in order.
 
-    A parameter without `=` gets an empty value, as the grammar knows no other form.
+    A parameter without `=` gets an empty value, as the grammar allows no other form.
 
     Raises:
         InvalidUriError: the URI is not well-formed, its octets are not UTF-8, or it breaks a MUST.
@@ -80,7 +80,7 @@ def checked(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
     """Read a URI that the caller wants to use.
 
     Raises:
-        InvalidUriError: it is not valid in this mode; the message says what and where.
+        InvalidUriError: the URI is not valid in this mode; the message says what is wrong and where.
     """
     uri = parse(text, mode)
     for finding in uri.findings:
@@ -93,9 +93,9 @@ def checked(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
 
 
 def canonical(uri: JmsUri) -> str:
-    """Return the form to compare by: no needless escapes, last of each name only, sorted by name.
+    """Return the form to compare by: no needless escapes, only the last parameter of each name, sorted by name.
 
-    What it keeps apart: `/` and `%2F`, which are different URIs, and a default that is written from one that is not.
+    `/` and `%2F` stay different, as in the specification, and so do an explicit default and an absent parameter.
 
     Spec: RFC 6167 4; RFC 3986 6.2.2.
     """
@@ -107,22 +107,22 @@ def canonical(uri: JmsUri) -> str:
 
 
 def equivalent_destination(one: JmsUri, other: JmsUri) -> bool:
-    """Say whether two URIs name the same destination in the same way: variant and name are the same when decoded.
+    """Say whether two URIs name the same destination in the same way: their decoded variants and names are equal.
 
-    Weaker than `canonical`: `%2F` is `/`, and parameters do not count. It says nothing across brokers or JNDI contexts,
-    and a URI that is not well-formed names nothing.
+    Weaker than `canonical`: `%2F` equals `/`, and parameters are ignored. The result has no meaning across brokers or
+    JNDI contexts; a URI that is not well-formed is equivalent to none.
     """
     return one.well_formed and other.well_formed and _named(one) == _named(other)
 
 
 def _named(uri: JmsUri) -> tuple[bytes, bytes]:
-    """Return the octets of variant and destination: decoded before they are UTF-8, so that any can be compared."""
+    """Return the octets of variant and destination, with escapes decoded; they need not be valid UTF-8."""
     _, variant, destination = uri.base.split(":", 2)
     return octets_of(variant), octets_of(destination)
 
 
 def _normal(raw: str) -> str:
-    """Write escapes in upper case, and those of unreserved characters as the characters."""
+    """Write escapes in upper case, and escapes of unreserved characters as the characters."""
     return _ESCAPE.sub(lambda found: _plain(found.group()), raw)
 
 

@@ -1,10 +1,9 @@
 """WSDL 1.1 and 2.0 for SOAP over JMS: reading, judging, writing. Nothing here opens a file or a connection.
 
-Read in this order: `findings.py` has every kind of finding once, `documents.py` parses and follows imports,
-`elements.py` is about the soapjms elements, `schemas.py` about schemas that nobody fetches, `model.py` is what a
-WSDL says and what a program may name a service by, `lint.py` judges and sees what is referred to and not there,
-`wsdl11.py`, `wsdl20.py` and `read.py` read it, `as_json.py` says a WSDL as JSON would, `markup.py` and `write.py`
-add a port.
+Read in this order: `findings.py` has every kind of finding once, `documents.py` parses documents and follows imports,
+`elements.py` has the soapjms elements, `schemas.py` schemas that are not fetched, `model.py` the content of a WSDL and
+the ways for a program to name a service, `lint.py` judges a WSDL and finds missing components, `wsdl11.py`, `wsdl20.py`
+and `reader.py` read it, `as_json.py` shows it in JSON, `markup.py` and `write.py` add a port.
 
 Spec: SOAP/JMS 3; WSDLUsage-3001 to 3004.
 """

@@ -1,4 +1,4 @@
-"""What a WSDL says, as JSON would have it. What looks like a secret is redacted."""
+"""The content of a WSDL in the form of JSON, with apparent secrets redacted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MEP_WORDS: Final[Mapping[Mep | None, str]] = {
 
 
 def members(description: Description, environment: Mapping[str, Value] = MappingProxyType({})) -> dict[str, Any]:
-    """Say what there is: services, ports, effective properties with origin, operations.
+    """Return the ports, each with its service, its effective properties with origin, and its operations.
 
-    A port of another transport has no properties; of one that is known in the field `not_soap_jms` says what it is.
+    A port of another transport has no properties; if the transport is a known one, `not_soap_jms` describes it.
 
     Raises:
         InvalidWsdlError: a SOAP/JMS port has an error.
@@ -49,12 +49,12 @@ def _port_members(port: Port, environment: Mapping[str, Value]) -> dict[str, Any
 
 
 def property_members(effective: Effective) -> dict[str, dict[str, Any]]:
-    """Say each effective property: its value as people write it, and its origin in lower case."""
+    """Return each effective property: its value as people write it, and its origin in lower case."""
     return {name: _value_members(name, each) for name, each in effective.items()}
 
 
 def overridden_members(effective: Effective, name: str) -> list[dict[str, Any]]:
-    """Say each value of a property that was set and does not count."""
+    """Return each value of a property that was set but is overridden."""
     return [_value_members(name, each) for each in effective.overridden.get(name, ())]
 
 
@@ -63,13 +63,13 @@ def _value_members(name: str, value: EffectiveValue) -> dict[str, Any]:
 
 
 def shown_safely(name: str, value: Value) -> Value:
-    """Return a property's value as people write it, redacted where it looks like a secret."""
+    """Return a property's value as people write it, redacted if it looks like a secret."""
     secret = is_secret_name(name) or (isinstance(value, str) and holds_secret(value))
     return REDACTED if secret else shown(name, value)
 
 
 def finding_members(found: Finding) -> dict[str, Any]:
-    """Say what a finding is."""
+    """Return the members of a finding."""
     return {
         "file": found.place.file,
         "line": found.place.line,

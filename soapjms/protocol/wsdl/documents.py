@@ -1,7 +1,7 @@
-"""The documents of a WSDL: the first, and those it imports or includes, each parsed once.
+"""The documents of a WSDL: the first one, and those it imports or includes, each parsed once.
 
-What is loaded from where is decided by the caller's `load`; here the number, depth and loops of imports are bounded,
-and so is what one element may hold, as work on a port grows with it.
+The caller's `load` decides what is loaded from where; this file limits the number and depth of imports, refuses loops,
+and limits the content of one element, as the work on a port grows with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOTS: Final = (f"{{{WSDL11}}}definitions", f"{{{WSDL20}}}description")
 SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema}schema"
 
 MAX_DEPTH: Final = 100
-"""Documents on the way to one that is imported, itself and the first among them."""
+"""Longest chain of imports, in documents, including the first and the last."""
 MAX_DOCUMENTS: Final = 100
 MAX_IMPORTS: Final = 1000
 MAX_DOCUMENTS_OCTETS: Final = 16 << 20
@@ -34,14 +34,14 @@ SHOWN_OF_A_LOOP: Final = 5
 
 
 class Loaded(NamedTuple):
-    """An imported document: its name, the same for the same document however it is reached, and its octets."""
+    """An imported document: its name, the same for the same document by any path, and its octets."""
 
     name: str
     octets: bytes
 
 
 Load: TypeAlias = Callable[[str, str], Loaded]
-"""Gets what is imported: called with the location as it is written, and the name of the importing document."""
+"""Loads an imported document; called with the location as written, and the name of the importing document."""
 
 
 def load_nothing(location: str, base: str) -> Loaded:
@@ -57,7 +57,7 @@ class Document:
 
     Attributes:
         file: its name.
-        root: its root element: that of a WSDL, or of a schema.
+        root: its root element, that of a WSDL or of a schema.
     """
 
     file: str
@@ -65,11 +65,11 @@ class Document:
 
     @property
     def namespace(self) -> str:
-        """The namespace that its components are in, empty if there is none."""
+        """The target namespace of its components; empty if there is none."""
         return self.root.get("targetNamespace", "")
 
     def place(self, element: etree._Element) -> Place:
-        """Say where an element stands."""
+        """Return the place of an element."""
         return Place(self.file, element.sourceline or 0)
 
     def name_of(self, element: etree._Element) -> str:
@@ -80,7 +80,7 @@ class Document:
         """Return the child elements with these tags.
 
         Raises:
-            InvalidWsdlError: there are more than any real WSDL has.
+            InvalidWsdlError: there are more than `MAX_CHILDREN`.
         """
         found = list(element.iterchildren(*tags))
         if len(found) > MAX_CHILDREN:
@@ -91,10 +91,10 @@ class Document:
         return found
 
     def qname(self, element: etree._Element, attribute: str) -> str:
-        """Return the QName in an attribute in Clark notation, by the prefixes in scope; as it stands if it has none.
+        """Return the QName in an attribute in Clark notation; as it is written if its prefix is not declared.
 
         Raises:
-            InvalidWsdlError: more prefixes are in scope than any real WSDL has.
+            InvalidWsdlError: more than `MAX_PREFIXES` prefixes are in scope.
         """
         return self._resolve(element, element.get(attribute, "").strip())
 
@@ -120,7 +120,7 @@ class _Loader:
     imports: int = 0
 
     def read(self, octets: bytes, chain: tuple[str, ...]) -> Iterator[Document]:
-        """Read one document and what it imports; `chain` names how it was reached, itself last."""
+        """Read a document and those it imports; `chain` names the documents that lead to it, itself last."""
         root = self._parse(octets, chain)
         if root is None:
             return
@@ -176,7 +176,7 @@ class _Loader:
 
 
 def _shown(loop: tuple[str, ...]) -> str:
-    """Write which document imports which; of a long loop its beginning and its end."""
+    """Describe which document imports which; of a long loop only its beginning and its end."""
     if len(loop) > 2 * SHOWN_OF_A_LOOP:
         left_out = f"({len(loop) - 2 * SHOWN_OF_A_LOOP} more)"
         loop = (*loop[:SHOWN_OF_A_LOOP], left_out, *loop[-SHOWN_OF_A_LOOP:])
@@ -184,16 +184,16 @@ def _shown(loop: tuple[str, ...]) -> str:
 
 
 def load_documents(octets: bytes, file: str, load: Load = load_nothing) -> list[Document]:
-    """Read a WSDL with all that it imports or includes; schemas that it imports itself come last.
+    """Read a WSDL with all documents that it imports or includes; directly imported schemas come last.
 
     Args:
         octets: the first document.
-        file: its name.
-        load: gets the others.
+        file: the name of the first document.
+        load: loads the other documents.
 
     Raises:
-        InvalidWsdlError: a document that is no WSDL of the version of the first, or has a document type; an import that
-            is refused; imports in a loop, too deep, too many or too large.
+        InvalidWsdlError: a document is not a WSDL of the version of the first, or has a document type; an import is
+            refused; or imports form a loop, are too deep, too many or too large.
     """
     loader = _Loader(load, {}, {})
     return [*loader.read(octets, (file,)), *loader.schemas.values()]

@@ -1,4 +1,4 @@
-"""The soapjms extension elements: where they stand, which property they set, and what is wrong with them.
+"""The soapjms extension elements: their places, the properties that they set, and findings about them.
 
 Spec: SOAP/JMS 2.2, 3.4.4, 3.6; WSDLUsage-3001, WSDLUsage-3004.
 """
@@ -37,7 +37,7 @@ ELEMENTS: Final = (
 """The extension elements. jndiContextParameter and topicReplyToName are not in the table of 3.6; 2.2 allows them."""
 
 _SILENT: Final = frozenset({"documentation", "types", "schema"})
-"""Elements in which anything may stand and means nothing to us."""
+"""Elements whose content is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Extension:
 
     Attributes:
         element: its local name.
-        namespace: its namespace, which tells the edition of the specification.
+        namespace: its namespace, which shows the edition of the specification.
         name: the property that it sets: its local name, or `jndi-` and the name of a jndiContextParameter.
-        value: without white space around it; None for a jndiContextParameter that has none.
-        inside: what it stands in, as people call it.
-        nested: it holds elements.
-        place: where.
+        value: its value, without white space around it; None for a jndiContextParameter without value.
+        inside: the local name of its parent.
+        nested: True if it holds elements.
+        place: its place.
     """
 
     element: str
@@ -64,11 +64,11 @@ class Extension:
 
     @property
     def called(self) -> str:
-        """What tells it from others: its local name, and that of the parameter if it is a jndiContextParameter."""
+        """Its display name: its local name, and the name of the parameter for a jndiContextParameter."""
         return f"{self.element} {self.name[5:]!r}" if self.element == CONTEXT_PARAMETER else self.element
 
     def problem(self, origin: Origin) -> Finding | None:
-        """Say why it cannot count at a level, None if it can.
+        """Return the finding for an element that is not valid at a level, or None.
 
         Spec: SOAP/JMS 2.2.1 jndiContextParameter, 3.6; WSDLUsage-3004.
         """
@@ -94,7 +94,7 @@ class Extension:
 
 
 def _elsewhere(name: str) -> str:
-    """Say where a property goes that is not declared by an element."""
+    """Return the remedy for a property that must not be declared by an element."""
     row = BINDING_PROPERTIES[name]
     if row.treatment is Treatment.AS_IS:
         return "take it out: it is part of the address, jms:VARIANT:DESTINATION"
@@ -109,7 +109,7 @@ def read_extensions(document: Document, parent: etree._Element) -> tuple[Extensi
     """Read the soapjms elements of a binding, service or port.
 
     Raises:
-        InvalidWsdlError: there are more than any real WSDL has.
+        InvalidWsdlError: there are more than `MAX_EXTENSIONS`.
     """
     found = tuple(_read(document, each) for each in parent.iterchildren(*ANY))
     if len(found) > MAX_EXTENSIONS:
@@ -119,7 +119,7 @@ def read_extensions(document: Document, parent: etree._Element) -> tuple[Extensi
 
 
 def read_misplaced(document: Document, homes: frozenset[str]) -> Iterator[Extension]:
-    """Yield the soapjms elements that stand elsewhere than in one of the elements called `homes`."""
+    """Yield the soapjms elements whose parent is not one of the elements called `homes`."""
     for each in document.root.iter(*ANY):
         parent = each.getparent()
         outside = parent is not None and parent.tag not in homes and etree.QName(parent).namespace not in NAMESPACES

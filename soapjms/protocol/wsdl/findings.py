@@ -1,4 +1,4 @@
-"""What is worth saying about a WSDL: ONE table of the kinds of finding, each with its rule and the remedy.
+"""Findings about a WSDL: ONE table of all kinds of finding, each with its rule and the remedy.
 
 Spec: SOAP/JMS 3.4 to 3.6; WSDLUsage-3001 to 3004.
 """
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class Place(NamedTuple):
-    """Where something stands: the file as it was named, and the line, from 1."""
+    """A place in a WSDL: the file as it was named, and the line, from 1."""
 
     file: str
     line: int
@@ -23,22 +23,22 @@ class Place(NamedTuple):
 
 
 class Severity(StrEnum):
-    """What a finding means for those who use the WSDL."""
+    """The meaning of a finding for users of the WSDL."""
 
-    ERROR = "error"  # what it is about cannot be used, or counts for nothing
-    WARNING = "warning"  # it can be used, and is perhaps not what the author meant
+    ERROR = "error"  # the part concerned cannot be used, or has no effect
+    WARNING = "warning"  # the part can be used, but is perhaps not what the author meant
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a WSDL, or contradicts something else in it.
+    """A mistake or a contradiction in a WSDL.
 
     Attributes:
-        place: the line it is about.
-        code: the row of `RULES`.
-        text: what was seen.
+        place: the file and line concerned.
+        code: the key of its row in `RULES`.
+        text: what was found.
         write: what to write instead.
-        rule: the rule that it breaks.
+        rule: the rule that is broken.
     """
 
     place: Place
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """What it means."""
+        """The severity of its kind."""
         return RULES[self.code].severity
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "looseUri": Rule(_W, "RFC 6167 3", "the address of port {port!r} at {at}: {seen} ({code})",
                          "write a URI that is also right in the strict grammar"),
         "uriNote": Rule(_W, "RFC 6167 4", "the address of port {port!r} at {at}: {seen} ({code})",
-                        "see whether that is meant"),
+                        "check whether that is intended"),
         "jmsAddressElsewhere": Rule(_E, "SOAP/JMS 3.4.2", "port {port!r} has the jms: address {seen!r}, and the "
                                     "transport of its binding is {transport!r}",
                                     "write {attribute}=\"{namespace}\" in the binding"),
@@ -146,6 +146,6 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 def finding(code: str, place: Place, /, **seen: object) -> Finding:
-    """Make a finding of a kind; `seen` fills its texts."""
+    """Make a finding of a kind; `seen` fills in its texts."""
     row = RULES[code]
     return Finding(place, code, row.text.format(**seen), row.write.format(**seen), row.rule.format(**seen))

@@ -1,10 +1,11 @@
-"""Judging a WSDL: what breaks a rule, contradicts something else, is missing, or is probably a mistake.
+"""Judging a WSDL: broken rules, contradictions, missing components, and probable mistakes.
 
-What makes a port unusable is found by the port itself (`Port.problems`), and is listed here with the rest. Missing
-is what a WSDL refers to and does not have: a binding its port type, an operation its message, a part its type.
+Problems that make a port unusable are found by the port itself (`Port.problems`), and are listed here with the rest.
+Missing components are those that a WSDL refers to and does not have, such as the port type of a binding, the message of
+an operation or the type of a part.
 
-Of what is missing only what is certain is found. A name that an import without a location may bring, or a schema
-that nobody reads here, is left alone; what schemas refer to among themselves is not looked at.
+Only components that are certainly missing are reported. Names that an import without a location, or a schema that is
+not read here, may define are not; references among schemas are not checked.
 
 Spec: SOAP/JMS 3.4 to 3.6; WSDLUsage-3001 to 3004; WSDL 1.1 2.1 to 2.5, 3.7; WSDL 2.0 2.2 to 2.12; XML Schema 1.0
 4.2.
@@ -34,7 +35,7 @@ from soapjms.protocol.wsdl.wsdl11 import SOAP_BINDINGS
 
 
 def lint(description: Description) -> tuple[Finding, ...]:
-    """Return all that is wrong with a WSDL, each thing once, by file and line."""
+    """Return all findings about a WSDL, each once, by file and line."""
     found = [each for check in CHECKS for each in check(description)]
     return tuple(sorted(dict.fromkeys(found), key=lambda each: (each.place, each.code, each.text)))
 
@@ -48,7 +49,7 @@ def _problems(description: Description) -> Iterator[Finding]:
 
 
 class _Holder:
-    """What holds soapjms elements: a binding, service or port, with the SOAP/JMS ports that its elements reach."""
+    """A binding, service or port that holds soapjms elements, with the SOAP/JMS ports that they apply to."""
 
     def __init__(self, what: str, name: str, extensions: Sequence[Extension], ports: Sequence[Port]) -> None:
         self.what = f"{what} {name!r}"
@@ -83,7 +84,7 @@ def _elements(description: Description) -> Iterator[Finding]:
 
 
 def _reach(extension: Extension, holder: _Holder) -> Iterator[Finding]:
-    """Find an element that counts for no port, or is of another edition than the transport that it counts for."""
+    """Report an element that applies to no port, or is of another edition than the transport of its ports."""
     namespaces = {port.profile.namespace for port in holder.reached if port.profile is not None}
     if not namespaces:
         why = "it has no SOAP/JMS transport, or no port has it"
@@ -125,7 +126,7 @@ def _contradictions(description: Description) -> Iterator[Finding]:
 
 
 _OTHER_NAME: Final = {**SAME_IN_JNDI, **{own: alias for alias, own in SAME_IN_JNDI.items()}}
-"""The two names of each setting that has two, each with the other."""
+"""For each setting with two names, each name with the other."""
 
 
 def _contradiction(port: Port, effective: Effective, extension: Extension, origin: Origin) -> Iterator[Finding]:
@@ -178,7 +179,7 @@ CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
 
 MAX_REFERENCES: Final = 20_000
 MAX_SUGGESTED_NAMES: Final = 5
-"""How many names are offered in the place of one that is not there."""
+"""Most names that are suggested in place of a missing one."""
 
 XSD: Final = "http://www.w3.org/2001/XMLSchema"
 BUILT_IN: Final = (
@@ -193,19 +194,19 @@ SCHEMA_COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
     "missingType": (f"{{{XSD}}}complexType", f"{{{XSD}}}simpleType"),
 }
 ENCODINGS: Final = ("http://schemas.xmlsoap.org/soap/encoding/", "http://www.w3.org/2003/05/soap-encoding")
-"""Namespaces whose types stacks have of their own, imported or not."""
+"""Namespaces whose types stacks have built in, without an import."""
 
 
 class Reference(NamedTuple):
     """One row: an attribute that names other components.
 
     Attributes:
-        path: the elements that have it, as local names below the root.
-        attribute: its name.
-        code: the row of `RULES` for a name that is not there.
-        section: of WSDL 1.1 or 2.0.
-        required: to have none is as bad as a wrong one.
-        of: the attribute of the parent that names what has the components; without it their names are qualified.
+        path: the elements with the attribute, as local names below the root.
+        attribute: the name of the attribute.
+        code: the row of `RULES` for a missing name.
+        section: the section of WSDL 1.1 or 2.0.
+        required: True if a missing attribute is reported like a wrong one.
+        of: the attribute of the parent that names the owner of the components; if empty, their names are qualified.
     """
 
     path: str
@@ -217,19 +218,19 @@ class Reference(NamedTuple):
 
 
 class WsdlKind(NamedTuple):
-    """One version of WSDL: its namespace, its references, and where the components stand that they name."""
+    """One version of WSDL: its namespace, its references, and the paths of the components that they name."""
 
     namespace: str
     references: Sequence[Reference]
     declared: Mapping[str, str]
 
     def path(self, steps: str) -> str:
-        """Return the path to elements, for lxml; a step that has a namespace keeps it."""
+        """Return the path to elements, for lxml; a step with a namespace keeps it."""
         return "/".join(each if each[0] == "{" else f"{{{self.namespace}}}{each}" for each in _steps(steps))
 
 
 def _steps(path: str) -> list[str]:
-    """Cut a path; a last step may have a namespace, which has slashes itself."""
+    """Split a path; the last step may have a namespace, which has slashes itself."""
     plain, brace, last = path.partition("/{")
     return plain.split("/") + ([f"{{{last}"] if brace else [])
 
@@ -281,8 +282,8 @@ class ComponentNames:
     """The names of one kind of component, by namespace.
 
     Args:
-        unread: namespaces of which something was not read.
-        elsewhere: what was not read may have other namespaces too, of which nothing was read.
+        unread: namespaces that were not read completely.
+        elsewhere: True if documents that were not read may define names of namespaces other than the known ones.
     """
 
     def __init__(self, unread: Iterable[str] = (), *, elsewhere: bool = False) -> None:
@@ -291,11 +292,11 @@ class ComponentNames:
         self._elsewhere = elsewhere
 
     def add(self, namespace: str, names: Iterable[str]) -> None:
-        """Add names of a namespace, of which something was read then, be it without names."""
+        """Add names of a namespace, which counts as read then, even without names."""
         self._found.setdefault(namespace, {}).update(dict.fromkeys(names))
 
     def lacks(self, namespace: str | None, local: str) -> bool:
-        """Say whether a name is certainly not there; one whose prefix is not declared has no namespace at all."""
+        """Say whether a name is certainly missing; `namespace` is None for an undeclared prefix."""
         if namespace is None:
             return True
         if local in self._found.get(namespace, ()) or namespace in self._unread:
@@ -303,7 +304,7 @@ class ComponentNames:
         return namespace in self._found or not self._elsewhere
 
     def instead(self, namespace: str | None) -> str:
-        """Say what to write: names of a namespace, or where it has none, all that there are but built-in types."""
+        """Return the remedy: names of the namespace, or if there are none, all names except built-in types."""
         near: Iterable[str] = self._found.get(namespace or "", ())
         others = ((space, each) for space, found in self._found.items() if space != XSD for each in found)
         everywhere = (f"{{{space}}}{each}" for space, each in others)
@@ -314,11 +315,11 @@ class ComponentNames:
         return f"name one that is there ({', '.join(some[:MAX_SUGGESTED_NAMES])}{more}), or import the file that has it"
 
 
-# What is there
+# Known names
 
 
 def _names_of(documents: Sequence[Document], kind: WsdlKind) -> dict[str, ComponentNames]:
-    """Return the names that there are, by the code of what is said where one is not."""
+    """Return the known names, by the code of the finding for a missing one."""
     unread = {
         each.get("namespace", "")
         for document in documents
@@ -337,7 +338,7 @@ def _own_names(elements: Iterable[etree._Element]) -> Iterator[str]:
 
 
 def _of_port_types(documents: Sequence[Document]) -> ComponentNames:
-    """Return the operations of WSDL 1.1 by their port types; nothing is known of those that are not there."""
+    """Return the operations of WSDL 1.1 by their port types; those of a missing port type are unknown."""
     found = ComponentNames(elsewhere=True)
     for document in documents:
         for each in document.root.iterchildren(f"{{{WSDL11}}}portType"):
@@ -361,7 +362,7 @@ def _schema_names(documents: Sequence[Document], unread: Iterable[str]) -> dict[
 
 
 def _outside(holder: etree._Element, here: Container[str]) -> Iterator[str]:
-    """Yield the namespaces of what a schema has from schemas that are not read; `here` are those of the others."""
+    """Yield the namespaces that a schema takes from schemas that are not read; `here` are the namespaces read."""
     for each in holder.iterchildren(*REFERRING):
         if etree.QName(each).localname != "import":
             yield holder.get("targetNamespace", "")
@@ -369,18 +370,18 @@ def _outside(holder: etree._Element, here: Container[str]) -> Iterator[str]:
             yield each.get("namespace", "")
 
 
-# What is not
+# Missing names
 
 
 def read_missing(documents: Sequence[Document], version: WsdlVersion) -> Iterator[Finding]:
-    """Yield what a WSDL refers to and does not have, each where it is referred to.
+    """Yield the findings for missing components, at the places that refer to them.
 
     Args:
-        documents: the WSDL, with all that was read of its imports.
-        version: of all of them.
+        documents: the WSDL, with all of its imports that were read.
+        version: the version of all documents.
 
     Raises:
-        InvalidWsdlError: there is more to look up than in any real WSDL.
+        InvalidWsdlError: there are more than `MAX_REFERENCES` references.
     """
     kind = KINDS[version]
     names = _names_of(documents, kind)
@@ -400,7 +401,7 @@ def read_missing(documents: Sequence[Document], version: WsdlVersion) -> Iterato
 def _references(
     documents: Sequence[Document], kind: WsdlKind
 ) -> Iterator[tuple[Reference, Document, etree._Element, str]]:
-    """Yield each name that is referred to, in Clark notation, with its row and where it stands."""
+    """Yield each referenced name in Clark notation, with its row, its document and its element."""
     for document in documents:
         for row in kind.references:
             for element in document.root.iterfind(kind.path(row.path)):
@@ -411,7 +412,7 @@ def _references(
 
 
 def _cut(name: str) -> tuple[str | None, str]:
-    """Return namespace and local name; no namespace at all for nothing, and for a prefix that is not declared."""
+    """Return namespace and local name; the namespace is None for an empty name and an undeclared prefix."""
     if name.startswith("{"):
         namespace, _, local = name[1:].partition("}")
         return namespace, local
@@ -425,7 +426,7 @@ def _above(element: etree._Element) -> etree._Element:
 
 
 def _called(element: etree._Element) -> str:
-    """Say which element, and within which: part 'p' of message 'm'."""
+    """Describe an element and its ancestors, such as: part 'p' of message 'm'."""
     above = list(element.iterancestors())[:-1]
     return " of ".join(_alone(each) for each in (element, *above))
 

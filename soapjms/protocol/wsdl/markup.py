@@ -1,7 +1,7 @@
-"""The text of an XML document: where each element stands in it, and writing new elements into it.
+"""The text of an XML document: finding the position of each element in it, and inserting new elements.
 
-What is not touched stays as it is to the last character: comments, line breaks inside of tags, quotes, encoding. Works
-on documents that were parsed, so that they are known to be well-formed and to have no document type.
+The rest of the text stays as it is, to the last character: comments, line breaks inside tags, quotes, encoding. Works
+on parsed documents only, which are known to be well-formed and to have no document type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 class ElementSpan(NamedTuple):
-    """Where an element stands: its start tag, and its end tag, which is empty at the end of an empty-element tag."""
+    """The positions of an element's start tag and end tag; after an empty-element tag the end tag is empty."""
 
     start: int
     inside: int
@@ -38,7 +38,7 @@ class ElementSpan(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Replace what stands from `start` to `end`."""
+    """Replaces the text from `start` to `end`."""
 
     start: int
     end: int
@@ -46,11 +46,11 @@ class Edit(NamedTuple):
 
 
 class Text:
-    """A document as text, beside the tree that was parsed from it.
+    """A document as text, along with the tree that was parsed from it.
 
     Args:
-        octets: the document, which was parsed: so it is in the encoding that it tells.
-        root: its root element.
+        octets: the document; as it was parsed, it is in the encoding that it declares.
+        root: the root element.
     """
 
     def __init__(self, octets: bytes, root: etree._Element) -> None:
@@ -60,17 +60,17 @@ class Text:
         self._spans = dict(zip(root.iter("*"), _spans(self.text), strict=True))
 
     def span(self, element: etree._Element) -> ElementSpan:
-        """Return where an element stands."""
+        """Return the position of an element."""
         return self._spans[element]
 
     def indent(self, element: etree._Element) -> str:
-        """Return the white space before an element on its line, empty if something else is there too."""
+        """Return the white space before an element on its line; empty if there is anything else."""
         start = self.span(element).start
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
         return before if before.isspace() else ""
 
     def edited(self, edits: Iterable[Edit]) -> bytes:
-        """Return the document with edits, in its encoding; a character that it lacks is written as a reference."""
+        """Return the document with edits; characters that its encoding lacks are written as references."""
         text = self.text
         for edit in sorted(edits, reverse=True):
             lines = edit.text.replace("\n", self.line_break)
@@ -101,18 +101,18 @@ def _spans(text: str) -> list[ElementSpan]:
 
 @dataclass(slots=True)
 class Scope:
-    """The namespaces that new elements can use: those in scope where they go, and those that they declare.
+    """The namespaces that new elements can use: those in scope at their position, and those that they declare.
 
     Attributes:
         inherited: prefix to namespace; the default namespace has the prefix None.
-        declared: what the outermost new element declares.
+        declared: prefix to namespace, for the declarations of the outermost new element.
     """
 
     inherited: Mapping[str | None, str]
     declared: dict[str, str] = field(default_factory=dict)
 
     def prefix(self, space: str, wanted: str) -> str:
-        """Return a prefix for a namespace, declared if need be by the name wanted or one like it."""
+        """Return a prefix for a namespace; if it has none, declare `wanted`, or a similar one if that is taken."""
         if space == _XML:
             return "xml"
         for known in (self.inherited, self.declared):
@@ -127,13 +127,13 @@ class Scope:
         return prefix
 
     def element(self, space: str, local: str, wanted: str) -> str:
-        """Return the tag of an element; one of the default namespace has no prefix."""
+        """Return the tag of an element, without a prefix in the default namespace."""
         if self.inherited.get(None) == space:
             return local
         return f"{self.prefix(space, wanted)}:{local}"
 
     def complete(self, node: NewElement) -> NewElement:
-        """Return the outermost new element with the declarations that it and those in it need."""
+        """Return the outermost new element with the declarations that it and its descendants need."""
         return node._replace(
             attributes=[*node.attributes, *((f"xmlns:{prefix}", space) for prefix, space in self.declared.items())]
         )

@@ -1,10 +1,10 @@
-"""What a WSDL says about SOAP over JMS: services, ports (endpoints), bindings, operations, extension elements.
+"""The content of a WSDL about SOAP over JMS: services, ports (endpoints), bindings, operations, extension elements.
 
-The same for WSDL 1.1 and 2.0. Reading is tolerant, so that all mistakes can be shown; a port is usable when
+The model is the same for WSDL 1.1 and 2.0. Reading is tolerant, so that all mistakes can be shown; a port is usable if
 `problems` finds no error, and `uri` and `effective` refuse it otherwise.
 
-A program may say which service it means by a `jms:` URI, as text or parsed, or by the port of a WSDL; `read_uri`
-takes all of these.
+A program may name a service by a `jms:` URI, as text or parsed, or by the port of a WSDL; `read_uri` takes all of
+these.
 
 Spec: SOAP/JMS 2.2.1, 3.4, 3.4.4, 3.4.5, 3.5, 3.6.
 """
@@ -46,7 +46,7 @@ FOREIGN_TRANSPORTS: Final[Mapping[str, str]] = MappingProxyType(
         REC_NAMESPACE.rstrip("/"): "that of the Recommendation of 2012 without its last slash",
     }
 )
-"""Transports for JMS that are met in the field, without a last slash, and what they are."""
+"""Other transports for JMS that occur in practice, without a last slash, with their descriptions."""
 
 _REFUSED_IN_URI: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ _REFUSED_IN_URI: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
     | {"bothReplyNames": ("SOAP/JMS 2.2.2, RFC 6167 4.3.1", "replyToName or topicReplyToName, not both")}
 )
-"""What reading leniently only notes, and using the URI does not allow: the rule, and what to write."""
+"""Findings that are notes in lenient reading, but prevent the use of the URI: the rule, and the remedy."""
 _GRAMMAR: Final = ("RFC 6167 3", "a URI as RFC 6167 has it")
 
 
@@ -69,14 +69,14 @@ def _both_reply_names(extensions: tuple[Extension, ...]) -> Iterator[Finding]:
 
 
 class WsdlVersion(StrEnum):
-    """WSDL 1.1 and 2.0, which call some things by other names."""
+    """WSDL 1.1 and 2.0, which have different names for some things."""
 
     WSDL_11 = "1.1"
     WSDL_20 = "2.0"
 
     @property
     def port(self) -> str:
-        """What a port is called."""
+        """The name for a port."""
         return "port" if self is WsdlVersion.WSDL_11 else "endpoint"
 
     @property
@@ -86,7 +86,7 @@ class WsdlVersion(StrEnum):
 
     @property
     def address(self) -> str:
-        """How an address is written."""
+        """The remedy for a missing address."""
         return '<soap:address location="jms:…"/> into it' if self is WsdlVersion.WSDL_11 else 'address="jms:…" into it'
 
 
@@ -96,9 +96,9 @@ class Operation:
 
     Attributes:
         name: its name.
-        soap_action: the action of its SOAP binding, None if there is none.
-        mep: request-response or one-way; None for another pattern, which SOAP over JMS does not have.
-        place: where its binding stands, or its interface.
+        soap_action: the action of its SOAP binding, or None.
+        mep: request-response or one-way; None for any other pattern, which SOAP over JMS does not have.
+        place: the place of the operation in its binding, or in its interface.
     """
 
     name: str
@@ -112,13 +112,13 @@ class Binding:
     """A binding.
 
     Attributes:
-        name: in Clark notation.
-        transport: the transport or protocol URI, None if it is no SOAP binding.
-        soap_version: None if it is no SOAP binding, or of another version.
-        interface: the port type or interface in Clark notation, empty if it names none.
+        name: its name, in Clark notation.
+        transport: the transport or protocol URI; None if it is not a SOAP binding.
+        soap_version: the SOAP version; None if it is not a SOAP binding, or of an unknown version.
+        interface: the port type or interface in Clark notation; empty if it names none.
         extensions: its soapjms elements.
-        place, transport_place: where it and its transport stand.
-        problems: what is wrong with its own attributes.
+        place, transport_place: the places of the binding and of its transport.
+        problems: findings about its own attributes.
     """
 
     name: str
@@ -132,13 +132,13 @@ class Binding:
 
     @property
     def profile(self) -> Profile | None:
-        """The edition of SOAP over JMS that its transport names, None for another transport."""
+        """The edition of SOAP over JMS that its transport names; None for any other transport."""
         return None if self.transport is None else EDITION_OF_NAMESPACE.get(self.transport)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service; its name is local."""
+    """A service, with its local name, its soapjms elements and its place."""
 
     name: str
     extensions: tuple[Extension, ...]
@@ -151,15 +151,15 @@ class Port:
 
     Attributes:
         name: its local name.
-        service: the service that it belongs to.
-        binding_name: the binding that it names, in Clark notation.
-        binding: that binding, None if it is not there.
-        address: as it is written, without white space around it; None if there is none.
-        address_version: the SOAP version that its address element is for; None in WSDL 2.0.
+        service: its service.
+        binding_name: the name of its binding, in Clark notation.
+        binding: its binding; None if the WSDL does not have it.
+        address: the address as written, without white space around it; None if there is none.
+        address_version: the SOAP version of its address element; None in WSDL 2.0.
         extensions: its soapjms elements.
-        operations: what can be called.
+        operations: its operations.
         wsdl: the version of its document.
-        place, address_place: where it and its address stand.
+        place, address_place: the places of the port and of its address.
     """
 
     name: str
@@ -176,22 +176,22 @@ class Port:
 
     @property
     def profile(self) -> Profile | None:
-        """The edition of SOAP over JMS that it follows, None if it is not SOAP over JMS."""
+        """The edition of SOAP over JMS that the port follows; None if it is not SOAP over JMS."""
         return None if self.binding is None else self.binding.profile
 
     @property
     def soap_version(self) -> SoapVersion | None:
-        """The SOAP version, None if it is no SOAP port."""
+        """The SOAP version; None if it is not a SOAP port."""
         return None if self.binding is None else self.binding.soap_version
 
     def levels(self) -> Iterator[tuple[Origin, tuple[Extension, ...]]]:
-        """Yield the elements that reach this port, level by level (WSDLUsage-3001)."""
+        """Yield the soapjms elements that apply to this port, level by level (WSDLUsage-3001)."""
         yield Origin.PORT, self.extensions
         yield Origin.SERVICE, self.service.extensions
         yield Origin.BINDING, () if self.binding is None else self.binding.extensions
 
     def problems(self) -> Iterator[Finding]:
-        """Yield what is wrong with this port: with its binding, its address, the elements that reach it."""
+        """Yield the findings about this port: about its binding, its address, and the elements that apply to it."""
         if self.binding is None:
             yield finding("missingBinding", self.place, port=self.name, seen=self.binding_name)
             return
@@ -205,7 +205,7 @@ class Port:
             yield from _both_reply_names(extensions)
 
     def foreign_transport(self) -> Finding | None:
-        """Return the finding that its transport is one known in the field and not SOAP over JMS, None if it is not."""
+        """Return the finding that the transport is a known one other than SOAP over JMS, or None."""
         return next((each for each in self.problems() if each.code == "foreignTransport"), None)
 
     def _other_transport(self, binding: Binding) -> Iterator[Finding]:
@@ -251,7 +251,7 @@ class Port:
         """Return the address, read leniently.
 
         Raises:
-            InvalidWsdlError: the port has an error, or is not SOAP over JMS; the message says line, rule and remedy.
+            InvalidWsdlError: the port has an error, or is not SOAP over JMS; the message has line, rule and remedy.
         """
         self._usable()
         return parse(str(self.address))
@@ -260,11 +260,11 @@ class Port:
         """Work out the effective properties, each with its origin.
 
         Args:
-            environment: what the program sets, by property name; it wins over all that the WSDL says.
+            environment: the properties that the program sets, by name; they take precedence over the WSDL.
 
         Raises:
             InvalidWsdlError: see `uri`.
-            InvalidPropertyError: a bad value in the environment.
+            InvalidPropertyError: a value in the environment is not valid.
 
         Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; Protocol-2001, WSDLUsage-3001 to 3003.
         """
@@ -279,7 +279,7 @@ class Port:
         """Return the operation called `name`.
 
         Raises:
-            UsageError: there is none, or there are several; the message lists those there are.
+            UsageError: there is no such operation, or more than one; the message lists the operations.
         """
         found = [each for each in self.operations if each.name == name]
         if len(found) != 1:
@@ -291,16 +291,16 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A WSDL with all that it imports.
+    """A WSDL with all documents that it imports.
 
     Attributes:
-        version: of WSDL.
-        services: all of them, those without ports too.
-        bindings: by name in Clark notation.
-        ports: of all services, in order, those of other transports too.
-        misplaced: soapjms elements where they count for nothing.
-        remote_schemas: schemas that would have to be fetched, which nobody does.
-        missing: what is referred to and is not there, but for the bindings of ports, which these know.
+        version: the version of WSDL.
+        services: all services, including those without ports.
+        bindings: the bindings by name in Clark notation.
+        ports: the ports of all services, in order, including those of other transports.
+        misplaced: soapjms elements in places where they have no effect.
+        remote_schemas: schemas that are on a network, and are not fetched.
+        missing: findings for references to missing components; ports themselves report their missing bindings.
     """
 
     version: WsdlVersion
@@ -312,10 +312,10 @@ class Description:
     missing: tuple[Finding, ...]
 
     def port(self, name: str | None = None) -> Port:
-        """Return a port by its name, or by SERVICE/PORT; without a name the only one that is SOAP over JMS.
+        """Return a port by its name, or by SERVICE/PORT; without a name the only SOAP/JMS port.
 
         Raises:
-            UsageError: there is no such port, or more than one; the message lists those there are.
+            UsageError: there is no such port, or more than one; the message lists the ports.
         """
         word = self.version.port
         if name is None:
@@ -331,7 +331,7 @@ class Description:
         )
 
     def _choice(self, ports: Iterable[Port]) -> str:
-        """Name those of some ports that can be chosen, which ones of other transports cannot; or why there are none."""
+        """List the ports that can be chosen, without those of other transports; or say why there are none."""
         offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
         reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
         return offered or next(reasons, "none; `soapjms wsdl add-port` adds one")
@@ -341,14 +341,14 @@ def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tupl
     """Read a URI that the caller wants to use, or the port of a WSDL, and work out the effective properties.
 
     Raises:
-        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidUriError, InvalidPropertyError: the URI or a property is not valid.
         InvalidWsdlError: the port cannot be used.
     """
     if isinstance(uri, Port):
         return uri.uri(), uri.effective(environment)
     if not isinstance(uri, str | JmsUri):
         raise InvalidUriError(  # without its value, which may hold a secret
-            f"uri is of type {type(uri).__name__}; it is a jms: URI as text or parsed, or the port of a WSDL"
+            f"uri must be a jms: URI as text or parsed, or the port of a WSDL, got {type(uri).__name__}"
         )
     parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
     return parsed, resolve(parsed, environment)

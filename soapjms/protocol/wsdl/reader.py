@@ -17,16 +17,16 @@ from soapjms.protocol.wsdl.schemas import read_remote_schemas
 
 
 def read(octets: bytes, file: str = "WSDL", load: Load = load_nothing) -> Description:
-    """Read a WSDL 1.1 or 2.0 with all that it imports. Mistakes in its ports are kept for `lint`.
+    """Read a WSDL 1.1 or 2.0 with all documents that it imports. Mistakes in its ports are left for `lint`.
 
     Args:
         octets: the document.
-        file: its name, for places.
-        load: gets what it imports; by default an import is refused.
+        file: the name of the document, for places.
+        load: loads imported documents; by default imports are refused.
 
     Raises:
-        InvalidWsdlError: not XML, no WSDL, with a document type; an import that is refused; more of anything than any
-            real WSDL has.
+        InvalidWsdlError: a document is not XML, is not a WSDL, or has a document type; an import is refused; or a limit
+            is exceeded that no real WSDL reaches.
 
     Spec: SOAP/JMS 3.4 to 3.6.
     """

@@ -1,4 +1,4 @@
-"""The schemas that a WSDL refers to: no schema is read here, so what is to be had over a network only is named.
+"""The schemas that a WSDL refers to. No schema is read here; those on a network are only listed.
 
 Spec: XML Schema 1.0 4.2.1, 4.2.3; WSDL 1.1 2.2; WSDL 2.0 3.1.
 """
@@ -20,20 +20,20 @@ _TYPES: Final = (f"{{{WSDL11}}}types", f"{{{WSDL20}}}types")
 REFERRING: Final = tuple(
     SCHEMA.replace("}schema", f"}}{each}") for each in ("import", "include", "redefine", "override")
 )
-"""What a schema has from other schemas by."""
+"""The elements by which a schema refers to other schemas."""
 _LOCAL: Final = re.compile(r"file:(?!//(?!/|localhost/))|(?![a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
-"""A path, or a file: URI of this machine. One letter and a colon are a drive, no scheme."""
+"""A path, or a file: URI of this machine. One letter and a colon are a drive, not a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSchema:
-    """A schema that is to be had over a network.
+    """A schema on a network.
 
     Attributes:
-        element: what refers to it: import, include or redefine.
-        namespace: of the schema, as far as that is said.
-        location: where it is to be had.
-        place: where the reference stands.
+        element: the element that refers to it: import, include, redefine or override.
+        namespace: the namespace of the schema; empty if it is not stated.
+        location: the location of the schema.
+        place: the place of the reference.
     """
 
     element: str
@@ -42,16 +42,16 @@ class RemoteSchema:
     place: Place
 
     def finding(self) -> Finding:
-        """Say that it is passed over."""
+        """Return the finding that the schema is not fetched."""
         what = f"the {self.element} of a schema" + (f" for {self.namespace!r}" if self.namespace else "")
         return finding("remoteSchema", self.place, what=what, seen=without_user_info(self.location))
 
 
 def schemas_in(document: Document) -> Iterator[etree._Element]:
-    """Yield the schemas in a document, which may be one itself, and its types: in WSDL 2.0 these import schemas too.
+    """Yield the schemas in a document, which may be one itself, and its types, which in WSDL 2.0 import schemas too.
 
     Raises:
-        InvalidWsdlError: more in one element than any real WSDL has.
+        InvalidWsdlError: one element has more than `MAX_CHILDREN` schemas.
     """
     if document.root.tag == SCHEMA:
         yield document.root
@@ -60,10 +60,10 @@ def schemas_in(document: Document) -> Iterator[etree._Element]:
 
 
 def read_remote_schemas(document: Document) -> Iterator[RemoteSchema]:
-    """Yield what the schemas in a document, and in WSDL 2.0 its types themselves, have from elsewhere.
+    """Yield the schemas on a network that the schemas in a document, or in WSDL 2.0 its types, refer to.
 
     Raises:
-        InvalidWsdlError: more references in one element than any real WSDL has.
+        InvalidWsdlError: one element has more than `MAX_CHILDREN` references.
     """
     for holder in schemas_in(document):
         for each in document.children(holder, *REFERRING):

@@ -1,8 +1,8 @@
 """Adding a SOAP/JMS port to a WSDL: a binding, unless there is one, and a port with any properties on any level.
 
 The rest of the document stays as it is, to the last character. The new elements (binding, operations, port, soapjms
-elements) are made for both WSDL versions. Properties for a service are added only beside those that it and its ports
-have already.
+elements) are made for both WSDL versions. Properties of a service are added only if they do not change those that it
+and its ports already have.
 
 Spec: SOAP/JMS 3.4, 3.4.4, 3.5, 3.6; WSDL 1.1 3; WSDL 2.0 Adjuncts 5; WSDLUsage-3001, WSDLUsage-3002.
 """
@@ -74,7 +74,7 @@ def binding11_node(
     extensions: Sequence[NewElement],
     documents: Sequence[Document],
 ) -> NewElement:
-    """Make a binding: its operations are those of another SOAP binding of the port type, else document and literal."""
+    """Make a binding with the operations of another SOAP binding of the port type, else in document/literal style."""
     source = _source(documents, interface, version)
     soap = None if source is None else soap_element(source, "binding")[0]
     style = "document" if soap is None else soap.get("style", "document")
@@ -89,7 +89,7 @@ def binding11_node(
 
 
 def _source(documents: Sequence[Document], interface: str, version: SoapVersion) -> etree._Element | None:
-    """Return a SOAP binding of the port type, rather one of the same SOAP version, None if there is none."""
+    """Return a SOAP binding of the port type, preferably of the same SOAP version; None if there is none."""
     found = [
         element
         for document in documents
@@ -121,7 +121,7 @@ def _plain_operation(scope: Scope, operation: etree._Element, version: SoapVersi
 
 
 def _copy(scope: Scope, element: etree._Element, version: SoapVersion) -> NewElement:
-    """Copy an element of a binding, with its SOAP elements for a SOAP version; documentation and ours are left out."""
+    """Copy an element of a binding for a SOAP version, without documentation and soapjms elements."""
     space = _moved(element, version)
     children = [
         _copy(scope, each, version)
@@ -148,7 +148,7 @@ def _attributes(scope: Scope, element: etree._Element, version: SoapVersion) -> 
         name = etree.QName(key)
         if is_soap and name.localname == "soapActionRequired" and version is SoapVersion.SOAP_11:
             continue  # SOAP 1.1 has no such attribute
-        if is_soap and name.localname == "message":  # of a header: the prefix may mean something else over there
+        if is_soap and name.localname == "message":  # of a header: the prefix may mean something else at the new place
             prefix, colon, local = str(value).rpartition(":")
             space = element.nsmap.get(prefix if colon else None, "")
             yield str(key), scope.qname(f"{{{space}}}{local}", "tns")
@@ -175,7 +175,7 @@ def binding20_node(
     extensions: Sequence[NewElement],
     documents: Sequence[Document],
 ) -> NewElement:
-    """Make a binding; what other bindings of the interface say of actions is repeated."""
+    """Make a binding, with the actions that other bindings of the interface state."""
     soap = scope.prefix(WSOAP, "wsoap")
     actions: dict[str, str] = {}
     for document in documents:
@@ -203,15 +203,15 @@ REPLY_NAMES = ("replyToName", "topicReplyToName")
 
 
 def without_repeats(new: Mapping[str, str], service: Service, ports: Iterable[Port]) -> dict[str, str]:
-    """Return those of some properties that a service does not have already.
+    """Return the new properties that a service does not have already.
 
     Args:
-        new: by name, checked.
+        new: the checked properties, by name.
         service: the service.
-        ports: its ports. What becomes of one that cannot be used, nobody can tell.
+        ports: its ports; effects on ports that cannot be used are not checked.
 
     Raises:
-        InvalidPropertyError: both reply names, one of them new.
+        InvalidPropertyError: there would be both reply names, one of them new.
         UsageError: the service has the property with another value, or one of its ports has another value that the new
             one would override.
     """
@@ -232,7 +232,7 @@ def _is_error(found: Finding) -> bool:
 
 
 def _is_there(name: str, text: str, there: Mapping[str, str], service: Service) -> bool:
-    """Say whether a service has a property already; another value of it is refused."""
+    """Say whether a service has a property already; refuse another value."""
     seen = next((each for each in _names_of(name) if each in there), None)
     if seen is None:
         return False
@@ -240,19 +240,19 @@ def _is_there(name: str, text: str, there: Mapping[str, str], service: Service) 
     if old == new:
         return True
     raise UsageError(
-        f"{name} of the service {service.name!r} is to be {shown_safely(name, new)!r}, and {seen} is "
-        f"{shown_safely(seen, old)!r} there already ({service.place}); leave it out, or set it on the port"
+        f"{name} of the service {service.name!r} cannot be set to {shown_safely(name, new)!r}, as {seen} is "
+        f"{shown_safely(seen, old)!r} there already ({service.place}); omit it, or set it on the port"
     )
 
 
 def _names_of(name: str) -> Iterator[str]:
-    """Yield the names of a setting: some of JNDI have two."""
+    """Yield the names of a setting; some JNDI settings have two."""
     yield name
     yield from (other for pair in SAME_IN_JNDI.items() if name in pair for other in pair if other != name)
 
 
 def _element(name: str, text: str, service: Service) -> Extension:
-    """Make the element of a property as if it were read."""
+    """Make the element of a property as if it had been read."""
     element = CONTEXT_PARAMETER if name.startswith("jndi-") else name
     return Extension(element, "", name, text, "service", nested=False, place=service.place)
 
@@ -263,7 +263,7 @@ def _refuse_to_change(new: str, text: str, before: Port, after: Port) -> None:
     for name, found in now.items():
         if now.stated(name) is not None and then.value(name) != found.value:
             raise UsageError(
-                f"{new} {value!r} of the service would win over {name} "
+                f"{new} {value!r} of the service would override {name} "
                 f"{shown_safely(name, found.value)!r} of the {found.origin} for the {before.wsdl.port} "
                 f"{before.name!r}, which is there already (WSDLUsage-3002); set it on the new port only"
             )
@@ -275,21 +275,21 @@ LEVELS: Final = (Origin.PORT, Origin.SERVICE, Origin.BINDING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPort:
-    """What to add.
+    """A port to add.
 
     Attributes:
-        address: the jms: URI, right in the strict grammar.
-        service: the service that it goes into; may be left out where there is only one.
-        name: of the port; by default the service's name and `Jms`.
-        binding: the name of its binding: a SOAP/JMS binding so called is used, else a new one is made. By default a
-            new one, with the name of the port type or interface and `Jms`.
+        address: the jms: URI, valid in the strict grammar.
+        service: the service to add the port to; None for the only one.
+        name: the name of the port; by default the service's name and `Jms`.
+        binding: the name of its binding: an existing SOAP/JMS binding of that name is used, else a new one is made. By
+            default a new one, with the name of the port type or interface and `Jms`.
         interface: the local name of the port type or interface; by default that of the service's other ports, or the
-            only one there is.
-        soap_version: of a new binding; by default that of the service's first SOAP port, else SOAP 1.1 in WSDL 1.1 and
-            SOAP 1.2 in WSDL 2.0.
-        profile: whose namespace the transport and the elements have.
+            only one.
+        soap_version: the SOAP version of a new binding; by default that of the service's first SOAP port, else SOAP 1.1
+            in WSDL 1.1 and SOAP 1.2 in WSDL 2.0.
+        profile: the profile whose namespace the transport and the elements have.
         properties: values by property name (`jndi-NAME` for a jndiContextParameter), for the levels port, service and
-            binding. Those of the service count for its other ports too, and must not change what those have already.
+            binding. Those of the service apply to its other ports too, and must not change their properties.
     """
 
     address: str
@@ -306,16 +306,16 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
     """Add a SOAP/JMS port to a WSDL, and return the WSDL.
 
     Args:
-        octets: the document; the service has to be in this one, not in what it imports.
-        new: what to add.
+        octets: the document; the service must be in this one, not in an imported one.
+        new: the port to add.
         file: the document's name, for errors.
-        load: gets what it imports.
+        load: loads imported documents.
 
     Raises:
         InvalidWsdlError: the document cannot be read.
-        InvalidUriError, InvalidPropertyError: the address or a property is not as it must be.
-        UsageError: a name that is taken, or is not there, or cannot be chosen without being told; a property of the
-            service that contradicts what is there.
+        InvalidUriError, InvalidPropertyError: the address or a property is not valid.
+        UsageError: a name is taken, does not exist, or must be given; or a property of the service contradicts an
+            existing one.
     """
     checked(new.address, Mode.STRICT)
     values = {level: _written(level, new.properties.get(level, {})) for level in LEVELS}
@@ -323,7 +323,7 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
     text = Text(octets, documents[0].root)
     result = _Addition(text, documents, read(octets, file, load), new, values).octets()
     try:
-        xml.parse(result)  # a targetNamespace that is no URI, as one, makes a document that cannot be read
+        xml.parse(result)  # a targetNamespace that is not a URI makes the document unreadable
     except ValueError as error:
         raise InvalidWsdlError(f"{file}: with the port it would be {error}") from None
     return result
@@ -333,14 +333,14 @@ def with_address(octets: bytes, port: Port, address: str, file: str = "WSDL") ->
     """Write another address for a port into a WSDL 1.1, and return the WSDL.
 
     Args:
-        octets: the document that the port stands in.
-        port: as it was read.
-        address: the jms: URI, right in the strict grammar.
+        octets: the document that has the port.
+        port: the port, as it was read.
+        address: the jms: URI, valid in the strict grammar.
         file: the document's name, for errors.
 
     Raises:
-        InvalidWsdlError: the port does not stand in the document, or has no address there.
-        InvalidUriError: the address is not as it must be.
+        InvalidWsdlError: the document does not have the port, or the port has no address there.
+        InvalidUriError: the address is not valid.
     """
     checked(address, Mode.STRICT)
     root = xml.parse(octets)
@@ -376,7 +376,7 @@ def _written(level: Origin, properties: Mapping[str, Value]) -> dict[str, str]:
                 "and no jndiContextParameter without a name"
             )
         written[name] = text
-    resolve(wsdl={level: written})  # what may not stand together on one level is refused
+    resolve(wsdl={level: written})  # refuses properties that exclude each other on one level
     return written
 
 
@@ -397,7 +397,7 @@ class _Addition:
         self.document = documents[0]
         self.root = self.document.root
         if not self.document.namespace:
-            raise InvalidWsdlError(f"{self.document.file}: no targetNamespace, so that no port can name a binding")
+            raise InvalidWsdlError(f"{self.document.file}: no targetNamespace, so ports cannot refer to a binding")
         self.service = self._choose_service()
         place = self.document.place(self.service)
         name = self.service.get("name", "")
@@ -413,7 +413,7 @@ class _Addition:
         if len(chosen) == 1:
             return chosen[0]
         known = ", ".join(each.get("name", "") for each in found) or "none"
-        raise UsageError(f"service is {self.new.service!r}; say which one of those in {self.document.file}: {known}")
+        raise UsageError(f"service must be one of those in {self.document.file} ({known}), got {self.new.service!r}")
 
     def _port_name(self) -> str:
         name = self.new.name or f"{self.service.get('name', '')}Jms"
@@ -435,7 +435,7 @@ class _Addition:
         if len(found) == 1:
             return found[0]
         listed = ", ".join(each.rpartition("}")[2] for each in known) or "none"
-        raise UsageError(f"interface is {self.new.interface!r}; say which one of: {listed}")
+        raise UsageError(f"interface must be one of {listed}, got {self.new.interface!r}")
 
     def _version(self) -> SoapVersion:
         found = [each.soap_version for each in self.ports if each.soap_version is not None]
@@ -443,7 +443,7 @@ class _Addition:
         return self.new.soap_version or (found[0] if found else default)
 
     def _existing(self) -> Binding | None:
-        """Return the binding that was named, if there is one."""
+        """Return the existing binding of the given name, or None."""
         for name, binding in self.description.bindings.items():
             if name.rpartition("}")[2] == self.new.binding:
                 if binding.profile is not self.new.profile or binding.soap_version is None:
@@ -453,8 +453,8 @@ class _Addition:
                     )
                 if self.values[Origin.BINDING] or self.new.soap_version not in (None, binding.soap_version):
                     raise UsageError(
-                        f"the binding {self.new.binding!r} is there already, and other ports have it: choose another "
-                        "name for one of another SOAP version or with properties"
+                        f"the binding {self.new.binding!r} exists already, and other ports may use it: choose another "
+                        "name for a binding of another SOAP version or with properties"
                     )
                 return binding
         return None
@@ -472,14 +472,14 @@ class _Addition:
             local = _checked_name(self.new.binding or f"{interface.rpartition('}')[2]}Jms")
             binding = f"{{{self.document.namespace}}}{local}"
             if binding in self.description.bindings:
-                raise UsageError(f"there is a binding {local!r} already: name it as the binding to use it, or another")
+                raise UsageError(f"there is a binding {local!r} already: set binding to use it, or to another name")
             edits.append(self._binding_edit(local, interface, version))
         else:
             binding = existing.name
         return self.text.edited([*edits, *self._service_edits(binding, version)])
 
     def _binding_edit(self, name: str, interface: str, version: SoapVersion) -> Edit:
-        """Put the binding behind the last one, or before the service."""
+        """Insert the binding after the last one, or before the service."""
         scope = Scope(self.root.nsmap)
         extensions = extension_nodes(scope, self.new.profile, self.values[Origin.BINDING])
         make = binding11_node if self.is_11 else binding20_node
@@ -494,7 +494,7 @@ class _Addition:
         return Edit(at, at, f"{lines.lstrip()}\n{indent}")
 
     def _service_edits(self, binding: str, version: SoapVersion) -> list[Edit]:
-        """Put the service's elements first, behind its documentation, and the port behind all that is in it."""
+        """Insert the service's elements after its documentation, and the port at its end."""
         elements = []
         for name, value in self.of_service.items():
             scope = Scope(self.service.nsmap)
@@ -528,11 +528,11 @@ class _Addition:
         return "".join(f"\n{line}" for node in nodes for line in node.lines(indent, step))
 
     def _step(self) -> str:
-        """Return by how much the document indents: its service's indent, else two spaces."""
+        """Return the indentation step of the document: its service's indent, else two spaces."""
         return self.text.indent(self.service) or "  "
 
 
 def _checked_name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise UsageError(f"{name!r} is no name for a WSDL; accepted are letters, digits, - . _, a letter or _ first")
+        raise UsageError(f"a name must have letters, digits, - . _ only, with a letter or _ first, got {name!r}")
     return name

@@ -22,18 +22,18 @@ SOAP_BINDINGS: Final[Mapping[SoapVersion, str]] = {
 _VERSIONS: Final = {space: version for version, space in SOAP_BINDINGS.items()}
 _WSDL: Final = f"{{{WSDL11}}}"
 HOMES: Final = frozenset({f"{_WSDL}binding", f"{_WSDL}service", f"{_WSDL}port"})
-"""Where soapjms elements count."""
+"""The elements in which soapjms elements have an effect."""
 
 _PATTERNS: Final[Mapping[tuple[str, ...], Mep]] = {
     ("input", "output"): Mep.REQUEST_RESPONSE,
     ("input",): Mep.ONE_WAY,
 }
 _Key = tuple[str | None, str | None, str | None]
-"""What tells overloaded operations apart: the names of operation, input and output."""
+"""Tells overloaded operations apart: the names of operation, input and output."""
 
 
 def soap_element(parent: etree._Element, local: str) -> tuple[etree._Element | None, SoapVersion | None]:
-    """Return the SOAP extension element called `local`, and which SOAP version it is for."""
+    """Return the SOAP extension element called `local`, and its SOAP version."""
     for child in parent.iterchildren(*(f"{{{space}}}{local}" for space in _VERSIONS)):
         return child, _VERSIONS[str(etree.QName(child).namespace)]
     return None, None
@@ -68,14 +68,14 @@ def _read_operations(
     for element in document.children(binding, f"{_WSDL}operation"):
         soap, _ = soap_element(element, "operation")
         name, _, _ = key = _key(element)
-        # names of input and output are needed only where the operation is overloaded
+        # names of input and output are needed only if the operation is overloaded
         mep = interface.get(key, interface.get((name, None, None), _pattern(element)))
         action = None if soap is None else soap.get("soapAction")
         yield Operation(str(name), action, mep, document.place(element))
 
 
 def _read_patterns(documents: Sequence[Document]) -> dict[str, dict[_Key, Mep | None]]:
-    """Return the patterns of the operations of each port type, also by the plain name of the first so called."""
+    """Return the patterns of the operations of each port type; the first of each name also by its name alone."""
     found: dict[str, dict[_Key, Mep | None]] = {}
     for document in documents:
         for element in document.children(document.root, f"{_WSDL}portType"):

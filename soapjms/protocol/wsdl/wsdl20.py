@@ -22,7 +22,7 @@ WSOAP: Final = "http://www.w3.org/ns/wsdl/soap"
 _WSDL: Final = f"{{{WSDL20}}}"
 _SOAP: Final = f"{{{WSOAP}}}"
 HOMES: Final = frozenset({f"{_WSDL}binding", f"{_WSDL}service", f"{_WSDL}endpoint"})
-"""Where soapjms elements count."""
+"""The elements in which soapjms elements have an effect."""
 
 _VERSIONS: Final[Mapping[str, SoapVersion]] = {str(each): each for each in SoapVersion}
 _PATTERNS: Final[Mapping[str, Mep]] = {
@@ -43,7 +43,7 @@ class _Interface:
 
 @dataclass(frozen=True, slots=True)
 class SoapBinding:
-    """A binding with what its operations say: the SOAP action and SOAP MEP of each, by the operation's name."""
+    """A binding with the SOAP action and the SOAP MEP of its operations, by the operation's name."""
 
     binding: Binding
     actions: Mapping[str, str]
@@ -52,7 +52,7 @@ class SoapBinding:
 
 
 class Interfaces:
-    """The interfaces of a WSDL, each with all operations that it has of its own or inherits."""
+    """The interfaces of a WSDL, each with all its own and inherited operations."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._found = {
@@ -63,10 +63,10 @@ class Interfaces:
         self._all: dict[str, Mapping[str, tuple[Mep | None, Place]]] = {}
 
     def operations(self, name: str) -> Mapping[str, tuple[Mep | None, Place]]:
-        """Return the operations of an interface, its own first; none for one that is not there.
+        """Return the operations of an interface, its own first; empty for a missing interface.
 
         Raises:
-            InvalidWsdlError: there are more than any real WSDL has.
+            InvalidWsdlError: the interface has too many operations, or inherits too many interfaces.
         """
         if name not in self._all:
             gathered: dict[str, tuple[Mep | None, Place]] = {}
@@ -149,7 +149,7 @@ def read_endpoints(
     bindings: Mapping[str, SoapBinding],
     interfaces: Interfaces,
 ) -> Iterator[Port]:
-    """Yield the endpoints of a service. A binding without interface takes that of the service."""
+    """Yield the endpoints of a service. A binding without interface has the interface of the service."""
     for endpoint in document.children(element, f"{_WSDL}endpoint"):
         name = document.qname(endpoint, "binding")
         found = bindings.get(name)

@@ -1,7 +1,7 @@
-"""The memory of a service: which requests were worked on and with which answer, so that none is run twice.
+"""The store of a service: it remembers requests and their answers, so that no request is run twice.
 
-What a store has to offer is in `base.py`; the store to use is in `sqlite.py`, with its tables, its time and what
-services write through it. Nothing here connects to a broker.
+The interface is in `base.py`; the store to use is in `sqlite.py`, with its tables, its clock and the transactions of
+services in the files beside it. Nothing here connects to a broker.
 """
 
 from soapjms.service.store.base import Store

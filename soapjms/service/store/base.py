@@ -1,7 +1,7 @@
-"""Remembering what became of each request, so that one that is delivered again is answered and not run again.
+"""The interface of a store, which remembers finished requests: one that is delivered again is answered, not run again.
 
-Here is what a store has to offer, what names a request in it, and the store that remembers nothing. The store to use
-is in `sqlite.py`.
+This file has the interface, the keys of requests, and the store that remembers nothing. The store to use is in
+`sqlite.py`.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ from soapjms.protocol import names
 from soapjms.protocol.errors import StoreError, UsageError
 
 KEY_OCTETS: Final = 20
-"""Those of the first part of a key, the name of the message; the second, the place, has as many or is not there."""
+"""Octets of the first part of a key, the name of the message; the second part, the place, has as many or is absent."""
 
 ASKING: Final = (names.SOAP_ACTION, names.TARGET_SERVICE, "JMSXUserID")
-"""Properties that say who asks whom for what, as far as the body does not: the same at each delivery."""
+"""Properties that complete the body in saying who asks whom for what; they are the same at each delivery."""
 
 OWN_PLACE: Final = bytes(KEY_OCTETS)
-"""The place of a request from the service's own connection, whose temporary queue has another name on the next one."""
+"""The place of a request from the dispatcher's own connection: its temporary queue is renamed on each connection."""
 
 ENCODE_CHARACTERS: Final = 1 << 20
 """Characters of a text that are encoded at a time."""
 
 UNCOUNTED_DELIVERIES: Final = -1
-"""What is told of the deliveries of a request that may be delivered any number of times."""
+"""The number of deliveries returned for a request that may be delivered any number of times."""
 
 NO_STORE: Final = "the dispatcher has no store; give it one, as in Dispatcher(..., store='requests.db')"
 FINISHED: Final = "the request was finished before, and its transaction with it"
 NO_KEY: Final = (
-    "nothing tells this request from its redelivery: the broker keeps no JMSMessageID, and the request has no "
-    "JMSCorrelationID; a sender that sets a unique one is accepted"
+    "this request cannot be told from its redelivery: the broker keeps no JMSMessageID, and the request has no "
+    "JMSCorrelationID; the sender must set a unique one"
 )
 
 
 def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
-    """Name a request so that each delivery of it has the same key, and no other request has it. None if nothing does.
+    """Return a key that all deliveries of a request share and no other request has; None if it cannot be identified.
 
-    A key is the name of the message and, behind it, the place: where and as what its answer goes, and who asks for it.
-    So somebody who sends a copy of a message, to be answered elsewhere, has made another request, with the same name.
+    A key is the name of the message followed by the place: the destination and correlation id of its answer, and who
+    asks for it. So a copy of a message with another reply destination is another request, with the same name.
 
-    Our own clients say what tells it from every other, also when they send it again, from another place: a retry has
-    the name alone, which stands for the request of that name; see `soapjms.client.retry`. Of another
-    sender's, the name is the JMSMessageID where the broker keeps that when it delivers again, elsewhere the reply
-    destination with the JMSCorrelationID. The destination belongs to all of them, as a broker may copy a message to
-    several queues, and so does the body: whoever makes up an id of somebody else's gets nobody's answer. To the last
-    belongs the JMSTimestamp, as a sender may use one JMSCorrelationID again once its call is over.
+    A soapjms client identifies its request itself, also in a retry with another reply destination: a retry has the
+    name alone, which stands for the request of that name; see `soapjms.client.retry`. The name of another sender's
+    request is made of the JMSMessageID, if the broker keeps it at redelivery, else of the reply destination, the
+    JMSCorrelationID and the JMSTimestamp, as a sender may use one JMSCorrelationID again once its call is over. Every
+    name includes the destination, as a broker may copy a message to several queues, and the body, so that a sender
+    that guesses the id of another's request does not get its answer.
 
-    A temporary queue is named as this connection sees it. Only a client on the dispatcher's own connection has another
-    name on another connection, and that client is gone then. Its place is `OWN_PLACE`, which fits any other.
+    The name of a temporary queue is the one that this connection sees. Only a client on the dispatcher's own connection
+    would have another name on another connection, and that client is gone then. Its place is `OWN_PLACE`, which matches
+    any other.
 
     Args:
         message: the request as it was delivered; its body is bytes or text.
-        stable_message_id: the capability of that name.
+        stable_message_id: the broker's capability of that name.
     """
     identity: list[object]
     told = identity_in(message)
@@ -75,7 +76,7 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
     digest = blake2b(json.dumps([str(message.destination), *identity]).encode(), digest_size=KEY_OCTETS)
     body = message.body
     if isinstance(body, str):
-        for start in range(0, len(body), ENCODE_CHARACTERS):  # a copy of all of it may be what there is no memory for
+        for start in range(0, len(body), ENCODE_CHARACTERS):  # in parts: memory may not suffice for a whole copy
             digest.update(body[start : start + ENCODE_CHARACTERS].encode("utf-8", "surrogatepass"))
     else:
         digest.update(bytes_of(body))
@@ -83,7 +84,7 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
 
 
 def _place_of(message: Message) -> bytes:
-    """Digest where the answer to a request goes, as what, and who asks for it."""
+    """Digest the reply destination and correlation id of a request, and who asks for what."""
     if message.reply_to is not None and not message.reply_to.name:
         return OWN_PLACE
     asking = [message.properties.text(each) for each in ASKING]
@@ -92,19 +93,19 @@ def _place_of(message: Message) -> bytes:
 
 
 def bytes_of(body: object) -> bytes | memoryview:
-    """Return the octets of a body; of one that is neither octets nor text none, as no such request is accepted."""
+    """Return the octets of a body; none for a body that is neither octets nor text, as such a request is refused."""
     return body if isinstance(body, bytes | memoryview) else b""
 
 
 class Claim(ABC):
-    """The right to work on a request, until `finish`, `abandon` or `forget`. For one thread at a time.
+    """The right to run a request, until `finish`, `abandon` or `forget`. For one thread at a time.
 
     Attributes:
-        copied: there was another request of the same name, to be answered elsewhere: one of them is a copy.
-        deaths: how often whoever had begun it died at work: whether its effects happened is not known. Who lets go of
-            it without knowing may count one more.
-        failures: how often it was abandoned as failed.
-        name: what the request is called where its claim is told of, such as its JMSMessageID; set by who works on it.
+        copied: True if another request of the same name came before, with another place: one of them is a copy.
+        deaths: how often a process died running the request, so that its effects are not known. A worker that abandons
+            it without knowing its effects may add one.
+        failures: how often the request was abandoned as failed.
+        name: a display name for messages about the claim, such as the JMSMessageID; set by the worker.
     """
 
     copied: bool = False
@@ -115,33 +116,33 @@ class Claim(ABC):
     @property
     @abstractmethod
     def transaction(self) -> Any:
-        """A transaction of the store's own database, begun when first asked for; `finish` commits what is written."""
+        """A transaction of the store's own database, begun at the first access; `finish` commits its writes."""
 
     def problem(self) -> StoreError | UsageError | None:
-        """Say, as the function has ended, why what it wrote in the transaction cannot be kept; None if it can.
+        """Return why the writes in the transaction cannot be kept, once the function has ended; None if they can.
 
-        Whatever the function made of that, the request is not finished: with a StoreError it waits for the store, with
-        a UsageError the function failed, as it had the transaction for too long.
+        The request is not finished then, even if the function caught the error: after a StoreError it waits for the
+        store; a UsageError means that the function failed, as it held the transaction for too long.
         """
         return None
 
     @abstractmethod
     def roll_back(self) -> None:
-        """Undo what was written in the transaction."""
+        """Undo the writes in the transaction."""
 
     @abstractmethod
     def finish(self, response: Message | None) -> None:
-        """Commit what was written in the transaction, and that the request is finished, with its response.
+        """Commit the writes in the transaction, together with the fact that the request is finished and its response.
 
         Raises:
-            StoreError: nothing of it happened; as `abandon` then.
+            StoreError: nothing was committed; the claim is as after `roll_back`.
             UsageError: likewise, by a mistake of the function; see `problem`.
-            OvertakenError: nothing of it happened, as somebody else took the request over.
+            OvertakenError: nothing was committed, as another process took the request over.
         """
 
     @abstractmethod
     def abandon(self, *, failed: bool = False) -> None:
-        """Let go of the request, which was not finished; what was written is undone, `deaths` are kept. Never raises.
+        """Give up the unfinished request; its writes are undone, its `deaths` are kept. Never raises.
 
         Args:
             failed: count this among its `failures`.
@@ -149,16 +150,16 @@ class Claim(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Do as `abandon`, and forget that the request was ever begun. Never raises."""
+        """Do the same as `abandon`, and forget that the request was ever begun. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedBefore:
-    """The request was finished before, with this response; None for a one-way message.
+    """The request was finished before.
 
     Attributes:
-        response: as it was stored.
-        claim: has a transaction for middleware that wants one, which is only ever undone.
+        response: the response as it was stored; None for a one-way message.
+        claim: provides a transaction for middleware that wants one; it is always undone.
     """
 
     response: Message | None
@@ -166,34 +167,34 @@ class FinishedBefore:
 
 
 class Store(ABC):
-    """What is known of requests, by key. Thread-safe; what is finished survives the process."""
+    """Remembers requests by key. Thread-safe; finished requests survive the process."""
 
     @property
     def problem(self) -> str:
-        """Why requests wait for one another in the store; empty if none does for long."""
+        """Why requests wait for the store; empty if none waits for long."""
         return ""
 
     @abstractmethod
     def begin(self, key: bytes) -> Claim | FinishedBefore | None:
-        """Begin a request: the right to work on it, what it was answered with, or None while somebody works on it.
+        """Begin a request: return the claim on it, its earlier end, or None while another worker runs it.
 
         Args:
-            key: see `key_of`. A name without a place stands for the request of that name, wherever its answer goes.
+            key: see `key_of`. A name without a place stands for the request of that name, with any place.
 
         Raises:
             StoreError: the store cannot be read or written now; nothing is begun.
         """
 
     def arrive(self, key: bytes, deliveries: int) -> int:
-        """Note that a request was delivered, before its body is read: reading it may be what kills the process.
+        """Note that a request was delivered, before its body is read, as reading it may kill the process.
 
         Args:
-            key: names the request.
-            deliveries: how many there were, this one included, as far as the broker tells.
+            key: the key of the request.
+            deliveries: the number of deliveries, including this one, as far as the broker reports it.
 
         Returns:
-            How many there were before this one since the last `depart`; `UNCOUNTED_DELIVERIES` for a request that is
-            finished, and where nobody counts.
+            The number of deliveries before this one since the last `depart`; `UNCOUNTED_DELIVERIES` for a request that
+            is finished, and for a store that does not count.
 
         Raises:
             StoreError: the store cannot be written now; nothing was noted.
@@ -201,7 +202,7 @@ class Store(ABC):
         return UNCOUNTED_DELIVERIES
 
     def depart(self, key: bytes) -> None:  # noqa: B027 - a store that counts nothing forgets nothing
-        """Forget the deliveries of a request, as nobody died of the last. Never raises."""
+        """Forget the deliveries of a request, as the last one did not kill its process. Never raises."""
 
     @abstractmethod
     def close(self) -> None:
@@ -209,46 +210,46 @@ class Store(ABC):
 
 
 class NoStore(Store):
-    """Remembers nothing: every delivery is worked on.
+    """Remembers nothing: every delivery is run.
 
     Args:
-        why: why, for who asks for a transaction.
+        why: why there is no store, for the error about a missing transaction.
     """
 
     def __init__(self, why: str) -> None:
         self._why = why
 
     def begin(self, key: bytes = b"") -> Claim:
-        """Begin, always."""
+        """Return a claim, always."""
         return NoStoreClaim(self._why)
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class NoStoreClaim(Claim):
-    """Any request, any number of times."""
+    """A claim on any request, any number of times."""
 
     def __init__(self, why: str) -> None:
         self._why = why
 
     @property
     def transaction(self) -> Any:
-        """Refuse: writes would happen again with each delivery.
+        """Refuse, as its writes would be repeated with each delivery.
 
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"request.transaction is not there: {self._why}")
+        raise UsageError(f"request.transaction is not available: {self._why}")
 
     def roll_back(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finish(self, response: Message | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def abandon(self, *, failed: bool = False) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def forget(self) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,8 +1,8 @@
-"""What a store goes by, instead of a clock that somebody may set: signs of life of others, and the age of its entries.
+"""The time of a store, without trusting the machine's clock: signs of life of other processes, and age of entries.
 
-No process sees the clock of another, and the clock of the machine may step by hours or years, in both directions. So
-who has died is told by counting: a process is dead that gave no sign of life while this one gave several. Nor does a
-process count as dead because nobody could write for a while, or because all of them were stopped together.
+The clock of the machine may step by hours or years, in both directions. So dead processes are found by counting: a
+process is dead if it gave no sign of life while this one gave several. A process does not count as dead because nobody
+could write for a while, or because all processes were stopped together.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ BEATS_PER_LEASE: Final = 4
 """Signs of life within a lease."""
 
 MAX_LEAP_SHARE: Final = 0.5
-"""Of the time that entries are kept, how much may have gone by at most while nobody had the file open."""
+"""Most of the time that entries are kept that may pass at once while no process has the file open, as a share."""
 
 
 class Liveness:
-    """Whether the others that share a file are alive, by the signs that they give. For one thread at a time.
+    """Tells which processes that share a file are alive, by their signs of life. For one thread at a time.
 
     Attributes:
-        signs: how many this process gave.
+        signs: the number of signs that this process gave.
     """
 
     def __init__(self) -> None:
         self.signs = 0
-        self._seen: dict[str, tuple[float, int]] = {}  # by owner its last sign, and how many we had given then
+        self._seen: dict[str, tuple[float, int]] = {}  # by owner: its last sign, and the number of our signs then
 
     def look(self, found: Mapping[str, float]) -> None:
-        """Note the last sign of each, once this process gave one more."""
+        """Note the last sign of each owner, after this process gave one more."""
         self.signs += 1
         self._seen = {owner: self._noted(owner, sign) for owner, sign in found.items()}
 
     def is_alive(self, owner: str, sign: float | None) -> bool:
-        """Say whether another is alive whose last sign is this; None if it left."""
+        """Say whether another owner is alive, by its last sign; `sign` is None if it left."""
         if sign is None:
             return False
         self._seen[owner] = self._noted(owner, sign)
         return self.signs - self._seen[owner][1] < BEATS_PER_LEASE
 
     def dead(self) -> list[tuple[str, float]]:
-        """List who is dead, with the last sign of each."""
+        """List the dead owners, with the last sign of each."""
         return [(owner, sign) for owner, (sign, at) in self._seen.items() if self.signs - at >= BEATS_PER_LEASE]
 
     def _noted(self, owner: str, sign: float) -> tuple[float, int]:
@@ -50,22 +50,22 @@ class Liveness:
 
 
 class FileTime:
-    """The time of a file, in seconds: it never steps, whatever becomes of the clock of the machine.
+    """The time of a file, in seconds; it never steps, even if the clock of the machine does.
 
-    It goes on from the newest entry, so that it is about the same for all who share the file. The clock of the machine
-    counts when the file is opened, for what went by since it was opened before, and up to half the time that entries
-    are kept: a clock that is wrong by years counts once, and no entry vanishes that is not old.
+    It continues from the newest entry, so that it is about the same for all processes that share the file. The clock of
+    the machine is only used when the file is opened, to measure the time since the last opening, up to half the time
+    that entries are kept: a clock that is wrong by years counts once, and entries that are not old do not vanish.
 
     Args:
-        clock: seconds since 1970, which may step.
-        steady: seconds that go by, without steps.
+        clock: returns seconds since 1970; may step.
+        steady: returns seconds of a clock without steps.
         keep: seconds that entries are kept.
-        newest: when the newest entry was made; 0 if there is none.
-        opened: this time when the file was opened before, and the latest that the clock ever said then; None if that is
-            not known.
+        newest: time of the newest entry; 0 if there is none.
+        opened: the file's time at its last opening, and the latest reading of `clock` at any opening until then; None
+            if the file was not opened before.
 
     Attributes:
-        clock: the latest that the clock ever said when the file was opened, for the next time.
+        clock: the latest reading of `clock` at any opening, to be stored for the next one.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class FileTime:
         ) - steady()
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the file's time."""
         return self._steady() + self._offset
 
     def catch_up(self, newest: float) -> None:
-        """Be no earlier than the newest entry, which another may have made."""
+        """Advance to the time of the newest entry, which another process may have made."""
         self._offset = max(self._offset, newest - self._steady())

@@ -1,7 +1,7 @@
-"""What a service writes through `request.transaction`: the connection that it gets, and how long it may hold it.
+"""The connection behind `request.transaction`: what a service may do with it, and how long it may hold it.
 
-A function's statements run one at a time with whoever ends its transaction from outside, as its time is over. Who gets
-a transaction, and what it commits, is `soapjms.service.store.sqlite`'s.
+A lock keeps a function's statement and the end of its transaction from outside, when its time is over, apart. Which
+request gets a transaction, and what is committed, is decided in `soapjms.service.store.sqlite`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NOT_THE_FUNCTIONS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}
 )
-"""Codes of what the file could not do. Not SQLITE_LOCKED, as nobody but the function itself is in its way then, and not
-SQLITE_INTERRUPT, as it interrupts itself: who is broken off hears that its time is over."""
+"""Codes of errors of the file, not of the function. SQLITE_LOCKED is not among them, as only the function itself can
+cause it, and neither is SQLITE_INTERRUPT: a transaction that is broken off raises a UsageError instead."""
 
 NOT_YOURS: Final = (
-    "{} on request.transaction: it is committed together with the request once the function returned, and rolled back "
-    "if the function raises"
+    "{} must not be called on request.transaction: it is committed together with the request once the function "
+    "returned, and rolled back if the function raises"
 )
 ENDED: Final = "request.transaction has ended: with its function, or by an error of the database"
 TOO_LONG: Final = (
@@ -47,9 +47,9 @@ class ServiceTransaction:
 
     Attributes:
         until: when its time is over, by the monotonic clock; infinity once its function has ended.
-        ended: what is said to the function that goes on after that; empty before.
-        is_over: it was rolled back, and its connection closed.
-        failure: the last error of its statements.
+        ended: the error text for a function that uses it after that; empty before.
+        is_over: True once it was rolled back and its connection closed.
+        failure: the first error of the file among the errors of its statements, else the last error.
     """
 
     def __init__(self, until: float) -> None:
@@ -60,7 +60,7 @@ class ServiceTransaction:
 
 
 class ServiceCursor(sqlite3.Cursor):
-    """A cursor of such a connection."""
+    """A cursor of a `ServiceConnection`."""
 
     connection: ServiceConnection
 
@@ -93,7 +93,7 @@ class ServiceCursor(sqlite3.Cursor):
 
 
 class ServiceConnection(sqlite3.Connection):
-    """What a service gets: it reads and writes, but when that is committed is not its own to say.
+    """The connection that a service gets: it can read and write, but not commit or roll back.
 
     Attributes:
         turn: held while a statement runs, or while the transaction is ended from outside.
@@ -122,7 +122,7 @@ class ServiceConnection(sqlite3.Connection):
         raise UsageError(NOT_YOURS.format("executescript"))
 
     def cursor(self, factory: type[sqlite3.Cursor] | None = None) -> Any:  # type: ignore[override]
-        """Make a cursor; one of another class keeps our rules too."""
+        """Make a cursor; a cursor of another class gets the same restrictions."""
         if factory is None or issubclass(ServiceCursor, factory):
             kind: type[sqlite3.Cursor] = ServiceCursor
         else:
@@ -145,10 +145,10 @@ class ServiceConnection(sqlite3.Connection):
         """Do nothing: the transaction ends with the request."""
 
     def carry_out(self, statement: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Have a statement executed, if the transaction has not ended.
+        """Execute a statement.
 
         Raises:
-            UsageError: it has.
+            UsageError: the transaction has ended.
         """
         with self.turn:
             self._require_time()
@@ -157,7 +157,7 @@ class ServiceConnection(sqlite3.Connection):
             return self._noted(statement, *arguments, **options)
 
     def read(self, rows: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Have rows of a statement read.
+        """Read rows of a statement.
 
         Raises:
             UsageError: the time of the transaction is over.
@@ -171,7 +171,7 @@ class ServiceConnection(sqlite3.Connection):
             raise UsageError(self.span.ended)
 
     def _noted(self, operation: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Keep in mind what the file could not do, whatever the function makes of the error."""
+        """Run an operation, and remember its error even if the function catches it."""
         try:
             return operation(*arguments, **options)
         except sqlite3.Error as error:
@@ -183,21 +183,22 @@ class ServiceConnection(sqlite3.Connection):
 
 
 def code_of(error: sqlite3.Error | None) -> int:
-    """Return the primary code of an error, 0 if it is not SQLite's."""
+    """Return the primary code of an error; 0 if SQLite did not raise it."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def is_of_the_file(error: sqlite3.Error | None) -> bool:
-    """Say whether an error is what the file could not do, and not a mistake of whoever used it."""
+    """Say whether an error is one of the file, and not a mistake in its use."""
     return code_of(error) in NOT_THE_FUNCTIONS
 
 
 class Effects:
-    """The connection for what services write, for one of them at a time.
+    """The connection for the writes of services, used by one of them at a time.
 
     Args:
+        connection: the connection.
         path: the file.
-        timeout: seconds that a service may have a transaction.
+        timeout: seconds that a service may hold a transaction.
     """
 
     def __init__(self, connection: ServiceConnection, path: Path, timeout: float) -> None:
@@ -208,15 +209,15 @@ class Effects:
 
     @classmethod
     def open(cls, path: Path, patience: float, timeout: float) -> Self:
-        """Open the file; `patience` is how many seconds to wait for others who write.
+        """Open the file; wait up to `patience` seconds for other writers.
 
         Raises:
-            StoreError: it cannot be opened.
+            StoreError: the file cannot be opened.
         """
         return cls(connected(path, patience, ServiceConnection, "FULL"), path, timeout)
 
     def begin(self, patience: float) -> bool:
-        """Begin a transaction for ourselves; False if others have one for longer than `patience`, in seconds."""
+        """Begin a transaction; return False if others hold one for longer than `patience`, in seconds."""
         execute = sqlite3.Connection.execute
         if patience != self._patience:
             execute(self.connection, f"PRAGMA busy_timeout = {round(patience * 1000)}")
@@ -230,25 +231,25 @@ class Effects:
         return True
 
     def lend(self, now: float) -> None:
-        """Let a service have it; statements that would end the transaction, or touch our tables, are refused."""
+        """Lend the transaction to a service; statements that would end it, or write to our tables, are refused."""
         self.connection.set_authorizer(_authorize)
         self.connection.span = ServiceTransaction(now + self._timeout)
 
-    # While a service has it
+    # While a service has the transaction
 
     def late(self, now: float) -> ServiceTransaction | None:
-        """Return the transaction, if a service has had it for too long."""
+        """Return the transaction if a service has held it for too long, else None."""
         span = self.connection.span
         return span if now > span.until else None
 
     def break_off(self, span: ServiceTransaction) -> bool:
-        """Undo what a service wrote, though its function goes on, and close; False if it ended just now.
+        """Undo the writes of a service whose function is still running, and close; False if it has just ended.
 
-        A statement of it is interrupted. Its next one raises UsageError. On a thread of its own: a statement that
-        cannot be interrupted, as it waits for a function of Python, is waited for.
+        A running statement of the function is interrupted, and its next one raises UsageError. Call this on a separate
+        thread: it waits for a statement that cannot be interrupted, as it is in a Python function.
 
         Args:
-            span: the transaction that is meant; by now there may be another.
+            span: the transaction to break off; there may be another one by now.
         """
         connection = self.connection
         span.ended = TOO_LONG.format(self._timeout)
@@ -258,7 +259,7 @@ class Effects:
         try:
             if connection.span is not span or span.until == math.inf:
                 return False
-            with suppress(sqlite3.Error):  # such as of the file; closing undoes it as well
+            with suppress(sqlite3.Error):  # such as an error of the file; closing undoes the writes too
                 self.undo()
             sqlite3.Connection.close(connection)
             span.is_over = True
@@ -267,7 +268,7 @@ class Effects:
             connection.turn.release()
 
     def stop(self) -> StoreError | UsageError | None:
-        """Take it back as the function has ended, and say why what it wrote cannot be kept; None if it can."""
+        """Take the transaction back once the function has ended; return why its writes cannot be kept, or None."""
         connection, span = self.connection, self.connection.span
         with connection.turn:
             span.until = math.inf
@@ -277,25 +278,25 @@ class Effects:
                 return StoreError(f"{self._path}: {span.failure}")
             if not _is_in_transaction(connection):
                 return UsageError(ROLLED_BACK.format(f": {span.failure}" if span.failure else ""))
-            connection.span = ServiceTransaction(math.inf)  # whoever is about to break it off finds out by that
+            connection.span = ServiceTransaction(math.inf)  # `break_off` sees by this that the old one has ended
         return None
 
     @property
     def is_over(self) -> bool:
-        """Whether it was broken off."""
+        """True if the transaction was broken off."""
         return self.connection.span.is_over
 
-    # Once no service has it
+    # Once no service has the transaction
 
     @contextmanager
     def results(self) -> Iterator[Results]:
-        """Lend the transaction for writing to our tables, and commit all of it."""
+        """Yield our tables for writing within the transaction, then commit all of it."""
         self.connection.set_authorizer(None)
         yield Results(self.connection)
         sqlite3.Connection.execute(self.connection, "COMMIT")
 
     def undo(self) -> None:
-        """Roll back what was not committed."""
+        """Roll back everything that was not committed."""
         self.connection.set_authorizer(None)
         if self.connection.in_transaction:
             sqlite3.Connection.execute(self.connection, "ROLLBACK")
@@ -308,7 +309,7 @@ class Effects:
 def _is_in_transaction(connection: sqlite3.Connection) -> bool:
     try:
         return connection.in_transaction
-    except sqlite3.ProgrammingError:  # somebody closed it
+    except sqlite3.ProgrammingError:  # the connection was closed
         return False
 
 
@@ -320,6 +321,6 @@ WRITING: Final = frozenset(
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Deny what would end the transaction, and writing to our tables."""
+    """Deny statements that would end the transaction or write to our tables."""
     ours = action in WRITING and any(each is not None and each.lower().startswith(PREFIX) for each in (first, second))
     return sqlite3.SQLITE_DENY if ours or action in FORBIDDEN else sqlite3.SQLITE_OK

@@ -1,6 +1,6 @@
-"""What the system tells of a file of SQLite: whether other machines may have it open, and which process writes to it.
+"""Facts about a SQLite file from the operating system: is it on a network file system, and which process writes to it.
 
-Both are known on Linux only; nothing here opens a file of SQLite, as closing it again would end our own locks.
+Both are known on Linux only. Nothing here opens a SQLite file, as closing it again would release our own locks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NETWORK: Final = frozenset(
     | {"ocfs2", "coda", "ncpfs", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "fuse.sshfs", "fuse.glusterfs"}
     | {"fuse.ceph-fuse", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.vmhgfs-fuse", "fuse.grpcfuse"}
 )
-"""Types of file systems that several machines share, those of a virtual machine and its host among them."""
+"""Types of file systems that several machines share, including a virtual machine and its host."""
 
 WRITE_LOCK: Final = 120
-"""The octet of the index of a write-ahead log (`-shm`) that is locked by who writes."""
+"""The octet of the index of a write-ahead log (`-shm`) that a writer locks."""
 
 
 def network_of(folder: Path) -> str | None:
-    """Return the type of the file system that a folder is on, if other machines may have that too; None else."""
+    """Return the type of a folder's file system if other machines may share it, else None."""
     try:
         device = folder.stat().st_dev
         mounts = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # no such folder, which is told when it is opened; another system
+    except OSError:  # not Linux, or no such folder, which opening the file will report
         return None
     meant = f"{os.major(device)}:{os.minor(device)}"
     for line in mounts:

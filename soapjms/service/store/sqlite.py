@@ -1,31 +1,31 @@
 """The store of requests in a SQLite file and a second file beside it, shared by processes of one machine.
 
-SQLite lets one connection at a time write to a file, and a service may take long over it, or hang. So a file of its
-own, the claims, says who works on what, and holds what was finished without a transaction of its service; its
-transactions are ours and short. The first file has what services wrote through `request.transaction` and, in the
-same transaction, that their request is finished, with its response. A request is finished if either file says so; no
-commit needs both. Why nothing is done twice:
+SQLite lets one connection at a time write to a file, and a service may take long to write, or hang. So a separate
+file, the claims, says who runs which request, and holds the requests finished without a transaction of their service;
+its transactions are ours and short. The first file has the writes of services through `request.transaction` and, in
+the same transaction, the fact that their request is finished, with its response. A request is finished if either file
+says so; no commit needs both. Why nothing is done twice:
 
-* A claim belongs to its owner as long as the claims have this owner and this number of starts for it. To finish a
-  request there, or to give it to somebody else, is one transaction of the claims: of several one succeeds.
+* A claim belongs to its owner as long as the claims have this owner and this number of starts for it. Finishing a
+  request there, or giving it to another owner, is one transaction of the claims: of several attempts one succeeds.
 * To get a transaction, an owner takes the lock of the first file and then notes `writes` in the claims, which fails
-  if the claim is no longer its own. Only then does the service write. Where both locks are held, that of the first
-  file came first.
-* A claim with `writes` is neither given to anybody else nor swept, except by a process that holds the lock of the
-  first file and saw there that the request is not finished. So the former owner has no transaction, and may get no
-  other, as the claim is gone.
-* An owner that commits in the first file has held its lock since it noted `writes`: the claim is still its own, and
-  the request is not finished in the claims, as only the owner does that, and does one of the two. `UNIQUE` says so
+  if it no longer has the claim. Only then does the service write. The lock of the first file is always taken before
+  that of the claims.
+* A claim with `writes` is neither given to another owner nor swept, except by a process that holds the lock of the
+  first file and saw there that the request is not finished. So the former owner has no transaction, and cannot get
+  another one, as the claim is gone.
+* An owner that commits in the first file has held its lock since it noted `writes`: it still has the claim, and the
+  request is not finished in the claims, as only the owner finishes it, in one of the two files. `UNIQUE` ensures this
   once more.
 
-What a service wrote is on the disk before anybody hears of it (`synchronous=FULL`); the other transactions survive
-the death of the process, and a power cut may take back the last of them (`NORMAL`). A request without a claim is
-looked for in the first file too: only one that wrote nothing runs again then.
+A service's writes are on the disk before any confirmation (`synchronous=FULL`); the other transactions survive the
+death of the process, but a power cut may undo the last of them (`NORMAL`). A request without a claim is looked up in
+the first file too: after a power cut, only a request that wrote nothing runs again.
 
-Each store gives a sign of its process's life in the claims every so often. If a process gives none for `lease`
-seconds, what it had begun may be begun again, but not while it holds the lock of the first file; should it wake up,
-it can finish nothing of that. No clock of the machine is asked for that, nor for how old an entry is: see
-`clock.py`. A function of this process that has a transaction for `transaction_timeout` seconds loses it.
+Each store regularly writes a sign of life of its process into the claims. If a process gives none for `lease` seconds,
+the requests that it had begun may be begun again, but not while it holds the lock of the first file; if it wakes up, it
+cannot finish them. Neither this nor the age of entries depends on the clock of the machine: see `clock.py`. A function
+of this process that holds a transaction for `transaction_timeout` seconds loses it.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ log = logging.getLogger("soapjms.store")
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
-"""Seconds between two clean-ups."""
+"""Seconds between two sweeps."""
 
 SWEEP_ENTRIES: Final = 200
-"""Entries listed, and removed in one transaction, so that calls wait next to nothing for it."""
+"""Entries listed and removed in one transaction; few, so that calls hardly wait for a sweep."""
 
 LOCK_WARNING_SECONDS: Final = 2.0
-"""Seconds that somebody waits for a transaction of others before it is told whose it is."""
+"""Seconds that a request waits for another's transaction before its holder is logged."""
 
 SWEEP_LOCK_SECONDS: Final = 0.2
-"""Seconds that cleaning up waits for it; then it is left to the next time."""
+"""Seconds that a sweep waits for the lock of the first file; then it is left to the next sweep."""
 
 PROBE_SECONDS: Final = 0.02
-"""Seconds that is tried whether the first file can be written, while nobody wants to."""
+"""Seconds to try whether the first file can be written, while no request needs it."""
 
 LOCKED_SECONDS: Final = 4.0
-"""Seconds after which that is a problem, where nobody has committed anything there meanwhile either."""
+"""Seconds after which a locked first file is a problem, if no other process has committed there meanwhile."""
 
 TRANSACTION_POLL_SECONDS: Final = 1.0
-"""Seconds between two looks, at most, at whether a function has its transaction for too long."""
+"""Longest interval, in seconds, between checks for functions that hold their transaction for too long."""
 
 SHARED: Final = (
     "%s is on a network file system (%s), where SQLite does not lock out other machines: with several of them the "
@@ -81,35 +81,36 @@ SHARED: Final = (
 )
 
 CLOSE_LOCK_SECONDS: Final = 1.0
-"""Seconds that closing waits for whoever writes; then it is left to them to close the file."""
+"""Seconds that `close` waits for a writer; after that the writer closes the file when it ends."""
 
 
 Doomed: TypeAlias = Sequence[tuple[int, float]]
-"""Requests that have to go: of each its number, and when it was touched last."""
+"""Requests to remove: the number and the time of the last touch of each."""
 
 
 class SqliteStore(Store):
-    """What is known of requests, in a file and `FILE-claims` beside it. Usable in a `with` statement.
+    """Remembers requests in a file and `FILE-claims` beside it. Usable in a `with` statement.
 
-    It is for the processes of one machine: of several machines with one queue each has its own, and what one finished
-    and could not tell the broker another runs again.
+    The store is for the processes of one machine: several machines with one queue each have their own store, and a
+    request that one of them finished but did not accept at the broker is run again by another.
 
     Args:
-        path: the file, made if it is not there, readable by its owner only. On a local disk: SQLite cannot lock others.
-        lease: seconds without a sign of life after which a process counts as dead, from when another looks on.
-        keep: seconds that an entry is kept after it was last touched. A redelivery after that runs again. Of the time
-            for which nobody has the file open, half of this counts at most.
-        max_entries: entries kept in each of the two files; of more, the oldest go, finished or not.
-        max_octets: octets of responses kept in each, likewise.
-        timeout: seconds to wait for others who write.
-        transaction_timeout: seconds that a function may have its `request.transaction`. Then what it wrote is undone,
-            the request counts as failed, and others go on. `math.inf` for as long as it takes.
-        clock: returns the time in seconds since 1970; asked when the store is made.
-        steady: returns the seconds that go by, without steps.
+        path: the file, created if absent, readable by its owner only. It must be on a local disk, as SQLite cannot lock
+            out other machines.
+        lease: seconds without a sign of life after which a process counts as dead, observed by another process.
+        keep: seconds that an entry is kept after it was last touched. A redelivery after that runs again. Time during
+            which no process has the file open counts up to half of this.
+        max_entries: entries kept in each of the two files; beyond that the oldest are removed, finished or not.
+        max_octets: octets of responses kept in each file; beyond that likewise.
+        timeout: seconds to wait for other writers.
+        transaction_timeout: seconds that a function may hold its `request.transaction`. After that its writes are
+            undone, the request counts as failed, and other functions go on. `math.inf` for no limit.
+        clock: returns the time in seconds since 1970; called when the store is made.
+        steady: returns seconds of a clock without steps.
 
     Raises:
-        StoreError: the file cannot be opened, is no SQLite file, or was made by another version.
-        UsageError: an argument is not as it must be.
+        StoreError: the file cannot be opened, is not a SQLite file, or was made by another version.
+        UsageError: an argument is not valid.
     """
 
     def __init__(
@@ -128,20 +129,20 @@ class SqliteStore(Store):
         limits = {"lease": lease, "keep": keep, "max_entries": max_entries, "max_octets": max_octets}
         for name, value in {**limits, "transaction_timeout": transaction_timeout}.items():
             if not value > 0:
-                raise UsageError(f"{name} is {value!r}; it is more than 0")
+                raise UsageError(f"{name} must be more than 0, got {value!r}")
         self.path = Path(path).absolute()
         self.claims = self.path.with_name(f"{self.path.name}-claims")
         self._lease, self._keep, self._timeout = lease, keep, timeout
         self._max_entries, self._max_octets = max_entries, max_octets
         self._life = Liveness()
         self._sign_at, self._sign_error = time.monotonic(), ""
-        self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # the first file, by others
+        self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # of the first file, by other processes
         self._owner = token_hex(16)
         self._transaction_timeout = transaction_timeout
         self._held: set[tuple[int, int]] = set()
-        self._lock = Lock()  # who writes in this process, as SQLite's own queue has no order and long naps
-        self._turn = Lock()  # likewise, in the first file; taken before the other one
-        self._waiting: set[int] = set()  # the threads that wait for it for long
+        self._lock = Lock()  # to write the claims in this process, as SQLite's own wait has no order and long naps
+        self._turn = Lock()  # likewise to write the first file; taken before `_lock`
+        self._waiting: set[int] = set()  # threads that have waited long for the turn
         self._holder: Holder | None = None  # of this process
         self._closing, self._is_free = Event(), Event()
         self._is_ended = False
@@ -176,7 +177,7 @@ class SqliteStore(Store):
 
     @property
     def problem(self) -> str:
-        """Why requests wait: who has a transaction for long, or why no sign of life can be written; else empty."""
+        """Why requests wait: the holder of a long transaction, or why no sign of life can be written; else empty."""
         silent = time.monotonic() - self._sign_at
         if silent > self._lease and not self._closing.is_set():
             return f"{self.claims}: nothing could be written for {silent:.0f} s{self._sign_error}"
@@ -203,13 +204,13 @@ class SqliteStore(Store):
                 self._require_file(self.path)
                 found = self._begin(ledger, key, is_sure=is_sure)
         except BaseException:
-            if isinstance(found, SqliteClaim):  # nobody works on it, should it be in the file all the same
+            if isinstance(found, SqliteClaim):  # not held by this process, even if it is in the file after all
                 self._held.discard(found.place)
             raise
         return found
 
     def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | FinishedBefore | ClaimEntry | None:
-        """Begin a request; return its entry if somebody may be about to commit it. `is_sure`: we have the turn."""
+        """Begin a request; return its entry if another owner may be about to commit it. `is_sure`: we have the turn."""
         places = self._places(ledger, key)
         key = _known_as(key, places)
         entry = ledger.entry(key)
@@ -231,7 +232,7 @@ class SqliteStore(Store):
         return self._hold(SqliteClaim(self, key, entry.number, entry.starts + 1, deaths, entry.failures, copied))
 
     def _places(self, ledger: Ledger, key: bytes) -> list[bytes]:
-        """List keys of requests of the same name; a few of them, if there are many."""
+        """List the keys of requests of the same name; only some of them if there are many."""
         name = key[:KEY_OCTETS]
         return [*ledger.places(name), *self._results.places(name)]
 
@@ -257,21 +258,21 @@ class SqliteStore(Store):
             with self._writing() as ledger:
                 ledger.depart(_known_as(key, self._places(ledger, key)))
         except StoreError as error:
-            log.warning("a delivery that went well counts as one in vain: %s", error)
+            log.warning("a delivery that went well counts as a failed one: %s", error)
 
-    # What claims need of their store
+    # Called by claims
 
     def begin_effects(self, claim: SqliteClaim) -> Effects:
-        """Begin the transaction of a service; until it ends, nobody else has one.
+        """Begin the transaction of a service; until it ends, no other request has one.
 
         Raises:
-            StoreError: somebody else has one for too long, or the file cannot be written.
-            OvertakenError: somebody else has taken the request over.
+            StoreError: another request holds a transaction for too long, or the file cannot be written.
+            OvertakenError: another process has taken the request over.
         """
         effects = self._take_turn(self._timeout)
         try:
             holder = Holder(time.time(), os.getpid(), claim.name)
-            if claim.number:  # else the request is finished, and nothing of it will be committed
+            if claim.number:  # else the request is finished, and this transaction will not be committed
                 with self._writing() as ledger:
                     if not ledger.hold(claim.number, self._owner, claim.starts, holder):
                         raise self._overtaken()
@@ -287,7 +288,7 @@ class SqliteStore(Store):
         return effects
 
     def end_effects(self, effects: Effects) -> None:
-        """Undo what was written and not committed, and let others write; nothing if that was done from outside."""
+        """Undo uncommitted writes, and let others write; do nothing if the transaction was broken off."""
         effects.stop()
         if not effects.is_over:
             self._end_turn()
@@ -308,8 +309,8 @@ class SqliteStore(Store):
 
     def _overtaken(self) -> OvertakenError:
         return OvertakenError(
-            f"{self.path}: a request was begun by another process, as this one gave no sign of life for "
-            f"{self._lease} s; nothing that it wrote was kept"
+            f"{self.path}: a request was taken over by another process, as this one gave no sign of life for "
+            f"{self._lease} s; its writes were undone"
         )
 
     def _note(self, file: Ledger | Results, claim: SqliteClaim, response: Message | None) -> None:
@@ -322,25 +323,25 @@ class SqliteStore(Store):
             raise self._overtaken()
 
     def let_go(self, claim: SqliteClaim, *, forget: bool) -> None:
-        """Note that nobody works on a request any more; if that cannot be written, others find out in a while."""
+        """Release the claim on a request; if that cannot be written, the claim ends after a while by itself."""
         try:
             with self._writing() as ledger:
                 if forget:
                     ledger.forget(claim.number, self._owner, claim.starts)
                 else:
                     ledger.let_go(claim.number, self._owner, claim.starts, claim.deaths, claim.failures)
-                self._held.discard(claim.place)  # now, as the next request may get the number of a forgotten one
+                self._held.discard(claim.place)  # within, as the next request may get the number of a forgotten one
         except StoreError as error:
             self._held.discard(claim.place)
-            log.warning("a request could not be let go of: %s", error)
+            log.warning("the claim on a request could not be released: %s", error)
 
     # Turns
 
     def _take_turn(self, patience: float) -> Effects:
-        """Begin a transaction in the first file, once nobody else has one; after a while tell who has.
+        """Begin a transaction in the first file, once no other is open there; after a while log its holder.
 
         Raises:
-            StoreError: somebody has it for longer than `patience`, in seconds; or the file cannot be written.
+            StoreError: another transaction is open for longer than `patience` seconds, or the file cannot be written.
         """
         until = time.monotonic() + patience
         self._wait_for(lambda seconds: self._turn.acquire(timeout=seconds), until)
@@ -358,7 +359,7 @@ class SqliteStore(Store):
             raise
 
     def _wait_for(self, attempt: Callable[[float], bool], until: float) -> None:
-        """Try for some seconds, and then for as long as it may take, which is told."""
+        """Attempt something for `LOCK_WARNING_SECONDS`, then log a warning and attempt it until `until`."""
         left = max(0.0, until - time.monotonic())
         if attempt(min(left, LOCK_WARNING_SECONDS)):
             return
@@ -376,16 +377,16 @@ class SqliteStore(Store):
     def _held_by(self) -> str:
         """Say who has a transaction in the first file."""
         holder, writer = self._holder, os.getpid()
-        if holder is None:  # it is not ours
+        if holder is None:  # another process has it
             writer, holder = writer_of(self.path) or 0, self._last_holder()
-        if holder is None or writer not in (0, holder.pid):  # such as a program of whoever looks after the file
+        if holder is None or writer not in (0, holder.pid):  # such as an administrator's program
             return f"{self.path}: {f'process {writer}' if writer else 'another process'} has it locked"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
         what = holder.request or "a request without a name"
         return f"{self.path}: process {holder.pid} has had a request.transaction since {since}, for {what}"
 
     def _last_holder(self) -> Holder | None:
-        """Read who it may be, on a connection of its own: others may be waiting for a turn on ours."""
+        """Read the last holder, on a separate connection, as other threads may wait for this store's own."""
         try:
             reader = Ledger.open(self.claims, SWEEP_LOCK_SECONDS)
         except StoreError:
@@ -398,7 +399,7 @@ class SqliteStore(Store):
             reader.end()
 
     def _end_turn(self) -> None:
-        """Undo what was not committed, and let others write."""
+        """Undo uncommitted writes, and let others write."""
         try:
             if self._effects is not None:
                 self._effects.undo()
@@ -409,7 +410,7 @@ class SqliteStore(Store):
             self._leave_turn()
 
     def _leave_turn(self) -> None:
-        """Let others have a transaction; who does so after `close` closes the file."""
+        """Let others have a transaction; after `close`, this closes the file."""
         self._holder = None
         try:
             if self._closing.is_set():
@@ -425,7 +426,7 @@ class SqliteStore(Store):
                 effects.end()
 
     def _break_off(self) -> None:
-        """Take its transaction from a function that has it for too long, on a thread of its own."""
+        """Break off transactions that functions hold for too long, on a separate thread."""
         while not self._is_free.wait(min(TRANSACTION_POLL_SECONDS, self._transaction_timeout / 10)):
             effects, holder = self._effects, self._holder
             late = None if effects is None or holder is None else effects.late(time.monotonic())
@@ -436,14 +437,14 @@ class SqliteStore(Store):
                 if effects.break_off(late):
                     self._effects = None
                     self._leave_turn()
-            except Exception:  # the next one that is late wants to be ended too
+            except Exception:  # this thread must go on, for the next late transaction
                 log.exception("%s: a transaction could not be ended", self.path)
 
     def _require(self, path: Path) -> None:
-        """Refuse to write to a file that nobody will find again: all of it would be lost with this process.
+        """Refuse to write to a closed store, or to a file that was removed or replaced, as its writes would be lost.
 
         Raises:
-            StoreError: it is such a file, or the store is closed.
+            StoreError: the store is closed, or the file was removed or replaced.
         """
         if self._closing.is_set():
             raise StoreError(f"{self.path}: the store is closed")
@@ -464,7 +465,7 @@ class SqliteStore(Store):
             raise
 
     def _release(self) -> None:
-        """Let others write; who does so after `close` closes the file."""
+        """Let others write; after `close`, this closes the file."""
         try:
             if self._closing.is_set():
                 self._end()
@@ -473,7 +474,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _writing(self) -> Iterator[Ledger]:
-        """Write in one transaction, one thread at a time."""
+        """Yield the claims for writing in one transaction, to one thread at a time."""
         self._take_lock()
         ledger = self._ledger
         try:
@@ -494,16 +495,16 @@ class SqliteStore(Store):
         return f"{self.claims}: {self._locked() if code_of(error) == sqlite3.SQLITE_BUSY else error}"
 
     def _locked(self) -> str:
-        """Say who has the claims locked, as far as the system tells."""
+        """Say which process has the claims locked, as far as the system tells."""
         writer = writer_of(self.claims)
         return f"database is locked{f' by process {writer}' if writer else ''}"
 
-    # Looking after the file, on a thread of its own
+    # Maintenance of the files, on a separate thread
 
     def _show_life(self) -> None:
         self._require_file(self.path)
         with self._writing() as ledger:
-            ledger.show_life(self._owner, self._clock() + (self._life.signs + 1) / 1_000_000)  # another each time
+            ledger.show_life(self._owner, self._clock() + (self._life.signs + 1) / 1_000_000)  # a new value each time
             self._life.look(ledger.signs())
             commits, self._commits = self._commits, self._results.commits()
         self._sign_at, self._sign_error = time.monotonic(), ""
@@ -512,13 +513,13 @@ class SqliteStore(Store):
         self._is_locked = now - self._locked_since >= LOCKED_SECONDS
 
     def _is_taken(self, commits: int) -> bool:
-        """Say whether others have the first file, and nobody of them has committed anything since the last look."""
-        if commits != self._commits or self._turn.locked():  # who waits for it here tells so
+        """Say whether another process has the first file locked and nothing was committed there since the last look."""
+        if commits != self._commits or self._turn.locked():  # threads that wait for the turn report a lock themselves
             return False
         try:
             self._take_turn(PROBE_SECONDS)
         except StoreError as error:
-            log.debug("nothing can be written there now: %s", error)
+            log.debug("the first file cannot be written now: %s", error)
             return not self._closing.is_set()
         self._end_turn()
         return False
@@ -535,13 +536,13 @@ class SqliteStore(Store):
                 if not self._closing.is_set():
                     self._sign_error = f": {error}"
                     log.warning("no sign of life could be given: %s", error)
-            except Exception:  # without signs of life others would take over what is worked on
+            except Exception:  # this thread must go on: without signs of life others would take over our requests
                 log.exception("%s: looking after the file failed", self.path)
 
     def sweep(self) -> int:
-        """Remove what is too old or too much, some entries at a time; return how many there were.
+        """Remove entries that are too old or too many, a few at a time; return how many were removed.
 
-        Happens by itself every half a minute. Calls go on meanwhile.
+        The store does this by itself every 30 seconds. Calls go on meanwhile.
 
         Raises:
             StoreError: the file cannot be read or written.
@@ -561,7 +562,7 @@ class SqliteStore(Store):
         return removed
 
     def _sweep(self, kind: type[File], path: Path, remove: Callable[[Doomed], int]) -> int:
-        """Look for what has to go, on a connection that reads beside those who write; nobody waits for that."""
+        """Look for entries to remove, on a separate connection that only reads, so that no writer waits for it."""
         reader, removed, last = kind.open(path, self._timeout), 0, 0
         try:
             self._clock.catch_up(reader.newest())
@@ -594,17 +595,17 @@ class SqliteStore(Store):
             self._end_turn()
 
     def _turn_now(self) -> Effects | None:
-        """Take the turn if it is free; else what is to be removed waits for the next time."""
+        """Take the turn if it is free; else return None, and the removal waits for the next sweep."""
         try:
             return self._take_turn(SWEEP_LOCK_SECONDS)
         except StoreError as error:
-            log.info("not all that is too old or too much can be removed now: %s", error)
+            log.info("not all entries that are too old or too many can be removed now: %s", error)
             return None
 
     def close(self) -> None:
-        """Close the file; what is being worked on counts as begun by somebody who died. Idempotent.
+        """Close the file; requests that are still running count as begun by a dead process. Idempotent.
 
-        A function that is writing may still commit. It is not waited for: the file is closed when it ends.
+        A function that is writing may still commit. `close` does not wait for it: the file is closed when it ends.
         """
         if self._closing.is_set():
             return
@@ -613,11 +614,11 @@ class SqliteStore(Store):
             if lock.acquire(timeout=CLOSE_LOCK_SECONDS):
                 release()
             else:
-                log.warning("%s: closed while somebody writes, and so when that ends", self.path)
+                log.warning("%s: closed while somebody writes; the file is closed when that ends", self.path)
         self._keeper.join(CLOSE_LOCK_SECONDS)
 
     def _end(self) -> None:
-        """Take leave of the others who share the file, and close it. Idempotent; the lock is held."""
+        """Remove this owner from the claims, and close the files. Idempotent; the lock is held."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -627,7 +628,7 @@ class SqliteStore(Store):
             with self._ledger.writing():
                 self._ledger.leave(self._owner)
         except (StoreError, sqlite3.Error) as error:
-            log.warning("%s: nobody could be told that it was closed: %s", self.path, error)
+            log.warning("%s: the other processes could not be told that it was closed: %s", self.path, error)
         self._ledger.end()
         self._results.end()
 
@@ -639,7 +640,7 @@ class SqliteStore(Store):
 
 
 def identity(path: str | Path) -> tuple[int, int] | None:
-    """Tell a file from every other, whatever it is called; None if there is none."""
+    """Return the identity of a file, whatever its name; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -648,7 +649,7 @@ def identity(path: str | Path) -> tuple[int, int] | None:
 
 
 def _known_as(key: bytes, places: list[bytes]) -> bytes:
-    """Return which of the keys of its name a request has; what an older version wrote is a name without a place."""
+    """Return the key that a request has among `places`; entries of an older version are names without a place."""
     name = key[:KEY_OCTETS]
     if key == name:
         return places[0] if places else key
@@ -656,7 +657,7 @@ def _known_as(key: bytes, places: list[bytes]) -> bytes:
 
 
 class SqliteClaim(Claim):
-    """The right to work on a request; without a number only to a transaction that is undone, as it is finished."""
+    """A claim on a request; without a number it is on a finished request, and its transaction is always undone."""
 
     def __init__(
         self,
@@ -680,15 +681,15 @@ class SqliteClaim(Claim):
 
     @property
     def place(self) -> tuple[int, int]:
-        """What tells it from every other."""
+        """The number and the count of starts, which no other claim has."""
         return self.number, self.starts
 
     @property
     def transaction(self) -> sqlite3.Connection:
-        """A connection to the store's file, in a transaction. Nobody else has one until the request is finished.
+        """A connection to the store's file, in a transaction. No other request has one until this one is finished.
 
         Raises:
-            StoreError: somebody else has one for too long.
+            StoreError: another request holds a transaction for too long.
         """
         if self._effects is None:
             try:
@@ -700,13 +701,13 @@ class SqliteClaim(Claim):
         return self._effects.connection
 
     def problem(self) -> StoreError | UsageError | None:
-        """Say why it cannot be finished; see `Claim`."""
+        """Return why the request cannot be finished; see `Claim`."""
         if self._effects is not None and self._problem is None:
             self._problem = self._effects.stop()
         return self._problem
 
     def roll_back(self) -> None:
-        """Undo what was written in the transaction."""
+        """Undo the writes in the transaction."""
         if self._effects is not None:
             effects, self._effects = self._effects, None
             self._store.end_effects(effects)
@@ -718,15 +719,15 @@ class SqliteClaim(Claim):
                 raise problem
             self._store.finish(self, response, self._effects)
         finally:
-            self.roll_back()  # nothing, but where it could not be committed
+            self.roll_back()  # undoes nothing after a commit
 
     def abandon(self, *, failed: bool = False) -> None:
-        """Let go; see `Claim`."""
+        """Give up the request; see `Claim`."""
         self.roll_back()
         self.failures += failed
         self._store.let_go(self, forget=False)
 
     def forget(self) -> None:
-        """Let go, and forget; see `Claim`."""
+        """Give up the request, and forget it; see `Claim`."""
         self.roll_back()
         self._store.let_go(self, forget=True)

@@ -1,7 +1,7 @@
-"""The tables of the store of requests in its two files. Who may write when is `soapjms.service.store.sqlite`'s.
+"""The tables of the store of requests in its two files; `soapjms.service.store.sqlite` decides who writes when.
 
-The first file is the service's own too: its tables are beside ours, whose names begin with `soapjms_`, and of ours it
-has what was finished together with what a service wrote. The second has the claims, and all else that was finished.
+The first file also has the service's own tables, beside ours, whose names begin with `soapjms_`: ours hold the requests
+that were finished together with a service's writes. The second has the claims and all other finished requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATE TABLE soapjms_requests (
     number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, touched REAL NOT NULL, octets INTEGER NOT NULL);
 CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, body BLOB);
 """
-"""The first file: requests that were finished with what their service wrote. `octets` is the size of the response."""
+"""The first file: requests that were finished with their service's writes. `octets` is the size of the response."""
 
 CLAIMS: Final = """
 CREATE TABLE soapjms_version (version INTEGER NOT NULL);
@@ -40,12 +40,11 @@ CREATE TABLE soapjms_requests (
 CREATE TABLE soapjms_arrivals (key BLOB PRIMARY KEY, deliveries INTEGER NOT NULL, touched REAL NOT NULL);
 CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, body BLOB);
 """
-"""The second file. `owner` is who works on it, NULL for nobody; `starts` tells one beginning from the next; `octets` is
-the size of the response, NULL until the request is finished here; `writes` is when its owner began a transaction in the
-first file, NULL if it did not, and `pid` and `name` are its process and what it calls the request. `until` is another
-with each sign of life, and nothing else is read of it. What is said of the time when the file was opened last is
-`storetime`'s. An arrival is a delivery of a request whose body nobody has got
-through yet."""
+"""The second file. `owner` is the store that runs the request, or NULL; `starts` counts how often it was begun;
+`octets` is the size of the response, NULL until the request is finished here; `writes` is when its owner began a
+transaction in the first file, or NULL, and `pid` and `name` are the owner's process and its name for the request.
+`until` changes with each sign of life, and only that is read of it. `soapjms_opened` holds the time of the last
+opening; see `clock.py`. An arrival is a delivery of a request whose body was not read to its end yet."""
 
 FROM_VERSION_1: Final = """
 ALTER TABLE soapjms_requests RENAME TO soapjms_requests_1;
@@ -56,7 +55,7 @@ DROP TABLE soapjms_requests_1;
 DROP TABLE soapjms_owners;
 UPDATE soapjms_version SET version = 2;
 """
-"""What makes a first file of one of version 1, which had the claims too. Who still has that open can write nothing."""
+"""Converts a file of version 1, which had the claims too, into a first file; processes still using it cannot write."""
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
@@ -66,11 +65,11 @@ READABLE: Final = (1, VERSION)
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 PackedResponse: TypeAlias = tuple[str, Body] | None
-"""What a response is but for its body, as JSON; and its body, bytes or text."""
+"""A response without its body, as JSON, and its body, bytes or text."""
 
 
 def packed(response: Message | None) -> PackedResponse:
-    """Turn a response into what the file holds: all but what it is correlated with."""
+    """Turn a response into the form that the file holds, without its correlation id."""
     if response is None:
         return None
     members: dict[str, object] = {
@@ -86,12 +85,12 @@ def packed(response: Message | None) -> PackedResponse:
 
 
 def unpacked(found: PackedResponse) -> Message | None:
-    """Turn what the file holds into a response again."""
+    """Turn the form that the file holds into a response again."""
     if found is None:
         return None
     head, body = found
     members = json.loads(head)
-    to = members.get("to")  # what an older version wrote has none
+    to = members.get("to")  # absent in entries of an older version
     return Message(
         message_type=MessageType(members["type"]),
         body=body,
@@ -104,7 +103,7 @@ def unpacked(found: PackedResponse) -> Message | None:
 
 
 class ClaimEntry(NamedTuple):
-    """One request as the claims have it."""
+    """One request in the claims."""
 
     number: int
     owner: str | None
@@ -116,12 +115,12 @@ class ClaimEntry(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has its response, or needs none any more."""
+        """True if the request has its response or needs none."""
         return self.octets is not None
 
 
 class Holder(NamedTuple):
-    """Who began a transaction of a service: when (seconds since 1970), its process, for which request."""
+    """The holder of a service's transaction: since when (seconds since 1970), its process, and the request's name."""
 
     since: float
     pid: int
@@ -129,7 +128,7 @@ class Holder(NamedTuple):
 
 
 class File:
-    """A connection for our own tables in one of the files: what was finished, and which of it has to go."""
+    """A connection for our own tables in one of the files: finished requests, and their removal."""
 
     TABLES: ClassVar[str]
 
@@ -138,17 +137,17 @@ class File:
 
     @classmethod
     def open(cls, path: Path, timeout: float) -> Self:
-        """Open a file, and make our tables in it if they are not there. One that has them is not written to.
+        """Open a file, and create our tables if it does not have them; otherwise nothing is written.
 
         Raises:
-            StoreError: it cannot be opened, or is not ours.
+            StoreError: the file cannot be opened, or has tables of another version.
         """
         connection = connected(path, timeout, sqlite3.Connection, "NORMAL")
         try:
             file = cls(connection)
             if file.version() is None:
                 with file.writing():
-                    if file.version() is None:  # else somebody was quicker
+                    if file.version() is None:  # else another process was faster
                         file.run(cls.TABLES)
                         connection.execute("INSERT INTO soapjms_version VALUES (?)", (VERSION,))
             if (found := file.version()) not in READABLE:
@@ -163,20 +162,20 @@ class File:
         return file
 
     def version(self) -> int | None:
-        """Return the version of our tables, None if there are none."""
+        """Return the version of our tables; None if there are none."""
         if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'soapjms_version'").fetchone():
             return None
         found = self._connection.execute("SELECT version FROM soapjms_version").fetchone()
         return None if found is None else int(found[0])
 
     def run(self, statements: str) -> None:
-        """Run several statements, in the transaction that there is."""
+        """Run several statements, in the current transaction."""
         for statement in statements.strip().split(";\n"):
             self._connection.execute(statement)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Commit what is written within, or nothing of it."""
+        """Run the `with` block in a transaction: commit all of its writes, or none if it raises."""
         try:
             self.begin()
             yield
@@ -190,16 +189,16 @@ class File:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         self._connection.execute("COMMIT")
 
     def roll_back(self) -> None:
-        """Undo it, if there is one."""
+        """Undo the transaction, if there is one."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def hurry(self, seconds: float) -> None:
-        """From now on wait no longer than that for others who write."""
+        """From now on wait no longer than `seconds` for other writers."""
         self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     def end(self) -> None:
@@ -207,14 +206,14 @@ class File:
         self._connection.close()
 
     def response(self, number: int) -> PackedResponse:
-        """Find the response of a finished request; None for a one-way message."""
+        """Return the response of a finished request; None for a one-way message."""
         found: PackedResponse = self._connection.execute(
             "SELECT head, body FROM soapjms_responses WHERE number = ?", (number,)
         ).fetchone()
         return found
 
     def places(self, name: bytes) -> list[bytes]:
-        """List keys that begin with a name, the oldest first: all without a place of their own, and of others a few."""
+        """List up to `MAX_LISTED_KEYS` keys of a name, the oldest first; keys without their own place are included."""
         found = self._connection.execute(
             "SELECT number, key FROM soapjms_requests"
             " WHERE key BETWEEN ? AND ? AND length(key) IN (?, ?) ORDER BY key LIMIT ?",
@@ -229,12 +228,12 @@ class File:
     # Cleaning up
 
     def newest(self) -> float:
-        """Return when the newest request was last touched; 0 if there is none."""
+        """Return the time at which the newest request was last touched; 0 if there is none."""
         found = self._connection.execute("SELECT touched FROM soapjms_requests ORDER BY number DESC LIMIT 1").fetchone()
         return 0.0 if found is None else found[0]
 
     def newest_beyond(self, max_entries: int, max_octets: int) -> int:
-        """Return the number of the newest request beyond the limits; so are all before it. 0 if none is."""
+        """Return the number of the newest request beyond the limits, as are all older ones; 0 if there is none."""
         found = self._connection.execute(
             "SELECT number FROM (SELECT number, ROW_NUMBER() OVER rest AS entries, SUM(octets) OVER rest AS octets"
             " FROM soapjms_requests WINDOW rest AS (ORDER BY number DESC))"
@@ -244,9 +243,9 @@ class File:
         return found[0] if found else 0
 
     def doomed(self, after: int, up_to: int, before: float, limit: int) -> list[tuple[int, float]]:
-        """List the next requests `after` a number that are `up_to` another, or last touched `before` a time.
+        """List the next requests numbered above `after` that are numbered `up_to` at most or last touched `before`.
 
-        Each is its number and when it was touched.
+        Each is listed as its number and the time of its last touch.
         """
         return self._connection.execute(
             "SELECT number, touched FROM soapjms_requests"
@@ -255,7 +254,7 @@ class File:
         ).fetchall()
 
     def remove(self, requests: Sequence[tuple[int, float]]) -> int:
-        """Remove requests that were not touched since, and return how many; a response goes with its request."""
+        """Remove requests, with their responses, if they were not touched since; return how many were removed."""
         connection = self._connection
         removed = connection.executemany("DELETE FROM soapjms_requests WHERE number = ? AND touched = ?", requests)
         connection.executemany(
@@ -266,22 +265,22 @@ class File:
 
 
 class Results(File):
-    """What was finished together with what a service wrote: the first file."""
+    """The first file: requests that were finished together with a service's writes."""
 
     TABLES = RESULTS
 
     def commits(self) -> int:
-        """Return a number that is another one once another connection has committed something."""
+        """Return a number that changes whenever another connection has committed something."""
         (found,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(found)
 
     def finished(self, key: bytes) -> FinishedRequest | None:
-        """Find a request that was finished here."""
+        """Return a request that was finished in this file, or None."""
         found = self._connection.execute("SELECT number FROM soapjms_requests WHERE key = ?", (key,)).fetchone()
         return None if found is None else FinishedRequest(self.response(found[0]))
 
     def finish(self, key: bytes, response: PackedResponse, now: float) -> bool:
-        """Note that a request is finished; return whether it was not before."""
+        """Note that a request is finished; return False if it was finished before."""
         added = self._connection.execute(
             "INSERT OR IGNORE INTO soapjms_requests (key, touched, octets) VALUES (?, ?, ?)",
             (key, now, octets_of(response)),
@@ -291,10 +290,10 @@ class Results(File):
         return bool(added.rowcount)
 
     def move_claims(self, path: Path, ledger: Ledger, now: float) -> None:
-        """Make a file of version 1 one of ours: what was not finished goes to the claims.
+        """Convert a file of version 1: its unfinished requests move to the claims.
 
         Raises:
-            StoreError: a process of an older soapjms works with it.
+            StoreError: a process of an older soapjms uses the file.
         """
         with self.writing():
             if self.version() != 1:
@@ -302,13 +301,13 @@ class Results(File):
             alive = self._connection.execute("SELECT 1 FROM soapjms_owners WHERE until > ?", (now,)).fetchone()
             if alive is not None:
                 raise StoreError(
-                    f"{path} is a store of version 1, which a process of an older soapjms has in use: it becomes one "
-                    f"of version {VERSION} once all of these have ended"
+                    f"{path} is a store of version 1, which a process of an older soapjms is using: it is converted to "
+                    f"version {VERSION} once all such processes have ended"
                 )
             unfinished = self._connection.execute(
                 "SELECT key, owner, starts, deaths, failures, touched FROM soapjms_requests WHERE octets IS NULL"
             ).fetchall()
-            with ledger.writing():  # first: what is there already was moved before, and nobody told the other file
+            with ledger.writing():  # committed first; requests already there are of a conversion that died after it
                 ledger.take_over(unfinished)
             self.run(FROM_VERSION_1)
 
@@ -320,40 +319,40 @@ class FinishedRequest(NamedTuple):
 
 
 def octets_of(response: PackedResponse) -> int:
-    """Return the size of a response as the limits have it."""
+    """Return the size of a response's body, as the limits count it."""
     return 0 if response is None or response[1] is None else len(response[1])
 
 
 class Ledger(File):
-    """Who works on what, and what was finished without a transaction of its service: the second file."""
+    """The second file: who runs which request, and requests finished without a transaction of their service."""
 
     TABLES = CLAIMS
 
     # Time
 
     def opened(self) -> tuple[float, float] | None:
-        """Return the time when the file was opened last, and the latest that the clock said then; None at first."""
+        """Return the file's time at its last opening, and the latest clock reading until then; None at first."""
         found: tuple[float, float] | None = self._connection.execute(
             "SELECT time, clock FROM soapjms_opened"
         ).fetchone()
         return found
 
     def note_opened(self, time: float, clock: float) -> None:
-        """Note both."""
+        """Note both values of `opened`."""
         self._connection.execute("DELETE FROM soapjms_opened")
         self._connection.execute("INSERT INTO soapjms_opened VALUES (?, ?)", (time, clock))
 
     # Requests
 
     def entry(self, key: bytes) -> ClaimEntry | None:
-        """Find a request."""
+        """Return the entry of a request, or None."""
         found = self._connection.execute(
             "SELECT number, owner, starts, deaths, failures, octets, writes FROM soapjms_requests WHERE key = ?", (key,)
         ).fetchone()
         return None if found is None else ClaimEntry(*found)
 
     def is_copy(self, name: bytes, number: int) -> bool:
-        """Say whether a request with the name of this one came before it."""
+        """Say whether a request with the same name came before this one."""
         found = self._connection.execute(
             "SELECT 1 FROM soapjms_requests WHERE key BETWEEN ? AND ? AND length(key) IN (?, ?) AND number < ? LIMIT 1",
             (*_keys_of(name), number),
@@ -361,7 +360,7 @@ class Ledger(File):
         return found is not None
 
     def add(self, key: bytes, owner: str, now: float) -> int:
-        """Add a request that is begun, and return its number."""
+        """Add a request that begins, and return its number."""
         added = self._connection.execute(
             "INSERT INTO soapjms_requests (key, owner, starts, deaths, failures, touched) VALUES (?, ?, 1, 0, 0, ?)",
             (key, owner, now),
@@ -370,7 +369,7 @@ class Ledger(File):
         return added.lastrowid
 
     def begin_again(self, number: int, owner: str, deaths: int, now: float) -> None:
-        """Note that a request is begun once more; who had begun it can commit nothing any more."""
+        """Note that a request is begun again; its former owner cannot commit it any more."""
         self._connection.execute(
             "UPDATE soapjms_requests SET owner = ?, starts = starts + 1, deaths = ?, touched = ?, writes = NULL"
             " WHERE number = ?",
@@ -378,7 +377,7 @@ class Ledger(File):
         )
 
     def finish(self, number: int, owner: str, starts: int, response: PackedResponse, now: float) -> bool:
-        """Note that a request is finished; return whether it was still its owner's to finish."""
+        """Note that a request is finished; return False if `owner` does not hold it any more."""
         done = self._connection.execute(
             "UPDATE soapjms_requests SET owner = NULL, octets = ?, touched = ?"
             " WHERE number = ? AND owner = ? AND starts = ?",
@@ -389,7 +388,7 @@ class Ledger(File):
         return bool(done.rowcount)
 
     def hold(self, number: int, owner: str, starts: int, holder: Holder) -> bool:
-        """Note that the owner of a request began a transaction; return whether it still is its owner's."""
+        """Note that the owner of a request began a transaction; return False if it does not hold it any more."""
         held = self._connection.execute(
             "UPDATE soapjms_requests SET writes = ?, pid = ?, name = ? WHERE number = ? AND owner = ? AND starts = ?",
             (*holder, number, owner, starts),
@@ -397,7 +396,7 @@ class Ledger(File):
         return bool(held.rowcount)
 
     def holder(self) -> Holder | None:
-        """Find who began the last transaction."""
+        """Return the holder of the transaction that was begun last, or None."""
         found = self._connection.execute(
             "SELECT writes, pid, name FROM soapjms_requests WHERE octets IS NULL AND writes IS NOT NULL"
             " ORDER BY writes DESC LIMIT 1"
@@ -405,7 +404,7 @@ class Ledger(File):
         return None if found is None else Holder(*found)
 
     def take_over(self, requests: Sequence[tuple[object, ...]]) -> None:
-        """Add requests out of a file of version 1."""
+        """Add requests from a file of version 1."""
         self._connection.executemany(
             "INSERT OR IGNORE INTO soapjms_requests (key, owner, starts, deaths, failures, touched)"
             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -413,7 +412,7 @@ class Ledger(File):
         )
 
     def remove_settled(self, requests: Sequence[tuple[int, float]]) -> int:
-        """Remove those of which nobody may be about to commit what it wrote."""
+        """Remove those requests for which no owner may be about to commit a transaction; return how many."""
         found = [each for each in requests if self._is_settled(each[0])]
         return self.remove(found)
 
@@ -424,7 +423,7 @@ class Ledger(File):
         return found is None or bool(found[0])
 
     def let_go(self, number: int, owner: str, starts: int, deaths: int, failures: int) -> None:
-        """Note that a request is nobody's any more, with its counts; nothing if it is somebody else's."""
+        """Release a request, with its counts; do nothing if another owner holds it."""
         self._connection.execute(
             "UPDATE soapjms_requests SET owner = NULL, deaths = ?, failures = ?"
             " WHERE number = ? AND owner = ? AND starts = ?",
@@ -432,7 +431,7 @@ class Ledger(File):
         )
 
     def forget(self, number: int, owner: str, starts: int) -> None:
-        """Remove a request; nothing if it is somebody else's."""
+        """Remove a request; do nothing if another owner holds it."""
         self._connection.execute(
             "DELETE FROM soapjms_requests WHERE number = ? AND owner = ? AND starts = ?", (number, owner, starts)
         )
@@ -440,7 +439,7 @@ class Ledger(File):
     # Arrivals
 
     def arrive(self, key: bytes, deliveries: int, now: float) -> int:
-        """Note one more delivery, `deliveries` at least, and return how many were noted before."""
+        """Note one more delivery, at least `deliveries` in all, and return how many were noted before."""
         found = self._connection.execute("SELECT deliveries FROM soapjms_arrivals WHERE key = ?", (key,)).fetchone()
         before: int = 0 if found is None else found[0]
         self._connection.execute(
@@ -459,7 +458,7 @@ class Ledger(File):
     # Owners
 
     def show_life(self, owner: str, until: float) -> None:
-        """Give a sign of life of an owner."""
+        """Write a sign of life of an owner."""
         self._connection.execute("INSERT OR REPLACE INTO soapjms_owners VALUES (?, ?)", (owner, until))
 
     def signs(self) -> dict[str, float]:
@@ -467,29 +466,29 @@ class Ledger(File):
         return dict(self._connection.execute("SELECT owner, until FROM soapjms_owners").fetchall())
 
     def sign(self, owner: str) -> float | None:
-        """Return the last sign of life of an owner, None of one that left or was forgotten."""
+        """Return the last sign of life of an owner; None if it left or was forgotten."""
         found = self._connection.execute("SELECT until FROM soapjms_owners WHERE owner = ?", (owner,)).fetchone()
         return None if found is None else found[0]
 
     def leave(self, owner: str) -> None:
-        """Forget an owner; what it had begun is as that of one that died."""
+        """Forget an owner; requests that it had begun are treated as if it had died."""
         self._connection.execute("DELETE FROM soapjms_owners WHERE owner = ?", (owner,))
 
     def forget_owner(self, owner: str, sign: float) -> None:
-        """Forget an owner that gave no sign of life since."""
+        """Forget an owner, unless it gave another sign of life since."""
         self._connection.execute("DELETE FROM soapjms_owners WHERE owner = ? AND until = ?", (owner, sign))
 
 
 def _keys_of(name: bytes) -> tuple[bytes, bytes, int, int]:
-    """Return what the keys of a name are between, and how long they are: a longer name may begin like this one."""
+    """Return the bounds and the lengths of the keys of a name: other keys between the bounds have other lengths."""
     return name, name + b"\xff" * KEY_OCTETS, len(name), len(name) + KEY_OCTETS
 
 
 def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
-    """Connect to the file, which is made readable by its owner only, and see that it has a write-ahead log.
+    """Connect to a file, created readable by its owner only if absent, and switch on its write-ahead log.
 
     Raises:
-        StoreError: it cannot be opened, or is no SQLite file.
+        StoreError: the file cannot be opened, or is not a SQLite file.
     """
     try:
         with suppress(FileExistsError):
@@ -507,7 +506,7 @@ def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
-    """Switch it on; while another process does so, SQLite says that the file is locked, and does not wait."""
+    """Switch on the write-ahead log; while another process does so, SQLite raises BUSY or LOCKED without waiting."""
     until = time.monotonic() + timeout
     while True:
         try:

@@ -1,9 +1,9 @@
-"""What a typed service goes by: a port of a WSDL, zeep's types for it, and the schema to check against.
+"""The description of a typed service: a port of a WSDL, zeep's types for it, and the schema to check against.
 
-libxml2 makes the checks that zeep does not make, with the schemas of the WSDL as one schema. zeep resolves names in
-whatever it has loaded. libxml2 goes by the letter: it reads one document for each namespace, and a document refers
-only to namespaces that it imports. So each document is written anew: it imports every namespace of the WSDL, each as
-one document that includes all that it consists of, wherever that was included or imported.
+libxml2 makes the checks that zeep does not make, with all schemas of the WSDL as one schema. zeep resolves names in
+every document it has loaded. libxml2 is strict: it reads one document for each namespace, and a document may only refer
+to namespaces that it imports. So each document is rewritten to import every namespace of the WSDL, and for each
+namespace one document includes all documents of that namespace, wherever they were included or imported.
 
 Spec: XML Schema 1.0 Part 1 4.2.1, 4.2.3.
 """
@@ -34,7 +34,7 @@ from soapjms.zeep.loader import DocumentLoader, Loader
 
 XS: Final = "http://www.w3.org/2001/XMLSchema"
 WRAPPERS: Final = "urn:soapjms:wrappers"
-"""The namespace of the elements that wrap the parts of RPC messages, as they are called while they are checked."""
+"""The namespace that the wrapper elements of RPC messages have while they are checked."""
 
 _MAIN: Final = "main"
 _INLINE: Final = f"{{{WSDL11}}}types/{SCHEMA}"
@@ -44,11 +44,11 @@ def compiled(documents: Mapping[str, bytes], wrappers: Mapping[str, Sequence[tup
     """Make a schema.
 
     Args:
-        documents: of a WSDL with all that it imports, by the address that zeep loaded each from.
-        wrappers: the parts of RPC messages, each with its name and zeep's part, by the name of the message.
+        documents: a WSDL and all documents that it imports, by the address that zeep loaded each from.
+        wrappers: the parts of each RPC message, as name and zeep's part, by the name of the message.
 
     Raises:
-        ValueError: libxml2 finds a mistake; the text says which.
+        ValueError: libxml2 finds a mistake, which the error describes.
     """
     gathered = _Gathered(documents)
     for address, octets in documents.items():
@@ -58,16 +58,16 @@ def compiled(documents: Mapping[str, bytes], wrappers: Mapping[str, Sequence[tup
 
 
 class _Gathered:
-    """The schema documents of a WSDL, as far as they were reached."""
+    """The schema documents of a WSDL that were found so far."""
 
     def __init__(self, documents: Mapping[str, bytes]) -> None:
         self._documents = documents
-        self._copies: dict[str, tuple[etree._Element, str]] = {}  # by our location: with the namespace that it makes
-        self._roots: dict[str, list[str]] = {}  # by namespace: the documents that it consists of
-        self._known: set[tuple[str, str]] = set()  # address and namespace of what was referred to
+        self._copies: dict[str, tuple[etree._Element, str]] = {}  # by our location: the copy and its namespace
+        self._roots: dict[str, list[str]] = {}  # by namespace: the locations of its documents
+        self._known: set[tuple[str, str]] = set()  # address and namespace of each reference
 
     def add(self, schema: etree._Element, address: str) -> None:
-        """Add a schema that stands in a WSDL, and what it refers to."""
+        """Add a schema inside a WSDL, and the documents that it refers to."""
         self._add_root(schema, address, schema.get("targetNamespace", ""))
 
     def _add_root(self, schema: etree._Element, address: str, namespace: str) -> None:
@@ -83,14 +83,14 @@ class _Gathered:
             copy.remove(each)
 
     def _refer(self, element: etree._Element, address: str, namespace: str) -> None:
-        """Add what an import or include refers to, if zeep loaded it: in the namespace of whoever includes it."""
+        """Add the document that an import or include refers to, if zeep loaded it, in the given namespace."""
         target = absolute_location(element.get("schemaLocation", ""), address)
         if target in self._documents and (target, namespace) not in self._known:
             self._known.add((target, namespace))
             self._add_root(xml.parse(self._documents[target]), target, namespace)
 
     def written(self) -> dict[str, bytes]:
-        """Write all documents, and one for each namespace."""
+        """Return all documents, and one for each namespace, by location."""
         found = {}
         for location, (copy, namespace) in self._copies.items():
             for number, each in enumerate(each for each in self._roots if each != namespace):
@@ -104,7 +104,7 @@ class _Gathered:
         return found
 
     def main(self, wrappers: Mapping[str, Sequence[tuple[str, Any]]]) -> bytes:
-        """Write the document that imports all, and has the wrappers of RPC messages."""
+        """Return the document that imports all namespaces and has the wrappers of RPC messages."""
         root = _schema_root(WRAPPERS)
         root.extend(self._import(each) for each in self._roots)
         for name, parts in wrappers.items():
@@ -152,12 +152,12 @@ class PortDescription:
     """A port of a WSDL.
 
     Attributes:
-        path: of the WSDL.
-        port: what the WSDL says of the port.
-        document: what zeep made of the WSDL.
+        path: the path of the WSDL.
+        port: the port, as soapjms reads the WSDL.
+        document: the WSDL, as zeep reads it.
         binding: zeep's binding of the port.
-        schema: None where nothing is held to it.
-        missing: what the WSDL refers to and does not have; what depends on it is not in `operations`.
+        schema: the schema to validate against; None to skip validation.
+        missing: findings for references in the WSDL that lead nowhere; `operations` lacks the parts that need them.
     """
 
     path: Path
@@ -174,13 +174,13 @@ class PortDescription:
         return found
 
     def misfit(self, element: etree._Element) -> str | None:
-        """Say where and why an element does not fit the schema, None if it does, or there is no schema."""
+        """Say where and why an element does not fit the schema; None if it fits, or there is no schema."""
         return None if self.schema is None else _said(self.schema.misfit(element))
 
     def content_misfit(self, element: etree._Element, message: Any) -> str | None:
         """Say the same of an element in the body of a message.
 
-        The wrapper of an RPC message is in no schema by its name; the element is the caller's own copy.
+        The wrapper of an RPC message is not in any schema by its own name, so the element is renamed for the check.
         """
         if self.schema is None or not isinstance(message, RpcMessage):
             return self.misfit(element)
@@ -195,7 +195,7 @@ def _said(found: Misfit | None) -> str | None:
 
 
 def wrapper_name(message: Any) -> str:
-    """Return how the wrapper of an RPC message is called while it is checked."""
+    """Return the name that the wrapper of an RPC message has while it is checked."""
     return f"{message.operation.name}.{message.type}"
 
 
@@ -205,10 +205,10 @@ def described(
     """Read a WSDL.
 
     Args:
-        path: of the file.
-        port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
-        validate: make a schema that requests and answers are held to.
-        loader: fetches what is no local file; without one that is refused.
+        path: the path of the file.
+        port: the name of the port, or SERVICE/PORT; None for the only SOAP/JMS port.
+        validate: make a schema that requests and answers are validated against.
+        loader: fetches imports that are not local files; None refuses them.
         allow: folders that imports may be read from, beside that of the WSDL.
 
     Raises:
@@ -253,6 +253,6 @@ def _schema_of(path: str | Path, documents: Mapping[str, bytes], binding: Any) -
         return compiled(documents, wrappers)
     except ValueError as error:
         raise InvalidWsdlError(
-            f"{path}: its schemas are not as XML Schema has them: {error}; mend them, or give validate=False to go by "
-            "the types alone"
+            f"{path}: its schemas are not valid XML Schema: {error}; correct them, or use validate=False to check the "
+            "types only"
         ) from None

@@ -1,7 +1,6 @@
-"""A service by its WSDL: functions get Python values and return them, in the types that the WSDL has.
+"""A service by its WSDL: functions get and return Python values, in the types of the WSDL.
 
-An operation calls its function with Python values and sends what it returns. What WS-Addressing calls the answers of
-a WSDL's operations is here too.
+The WS-Addressing actions of the answers of a WSDL's operations are here too.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ ACTIONS: Final = (
     "{http://www.w3.org/2005/08/addressing}Action",
     "{http://schemas.xmlsoap.org/ws/2004/08/addressing}Action",
 )
-"""The attributes of an output that say it."""
+"""The attributes of an output that state its action."""
 
 
 def reply_action_of(described: PortDescription, operation: Any) -> str | None:
-    """Return the action of the answer: what the output says, else namespace, port type and output. None without one.
+    """Return the Action of the answer: as the output states it, else made of namespace, port type and output.
 
-    What a port type in another document says is not looked at.
+    None for an operation without output. A port type in another document is not read.
 
     Spec: WS-Addressing 1.0 Metadata 4.4.1, 4.4.4.
     """
@@ -67,7 +66,7 @@ def _output(described: PortDescription, port_type: str, operation: str) -> etree
 
 
 PROCESSING_HEADERS: Final = frozenset({HEADERS, REQUEST})
-"""A function with one of these parameters is taken to process the header blocks that the WSDL declares."""
+"""A function with one of these parameters is assumed to process the header blocks that the WSDL declares."""
 
 
 class TypedOperation:
@@ -76,11 +75,11 @@ class TypedOperation:
     Args:
         described: the port.
         operation: zeep's operation.
-        function: as it was registered.
-        lazy: attachments in the place of values are not read, in and out.
+        function: the function, as it was registered.
+        lazy: do not read attachments in place of values, in requests and answers.
 
     Raises:
-        UsageError: the function cannot be called with what the WSDL says, or that is something that is not served.
+        UsageError: the function does not fit the WSDL, or the operation cannot be served.
     """
 
     def __init__(self, described: PortDescription, operation: Any, function: Callable[..., Any], *, lazy: bool) -> None:
@@ -100,8 +99,8 @@ class TypedOperation:
 
         Raises:
             SoapFaultError: the request does not fit the WSDL, or the function raised it.
-            InvalidAttachmentError: what the request includes cannot be had.
-            UsageError: what the function returned does not fit the WSDL.
+            InvalidAttachmentError: a part that the request includes cannot be read.
+            UsageError: the result of the function does not fit the WSDL.
         """
         value, headers = read_values(request, self._described, self._operation.input, lazy=self._lazy)
         extras: Mapping[str, Any] = {
@@ -131,7 +130,7 @@ def element_of(message: Any) -> str:
 
 
 def _refuse_unserved(operation: Any) -> None:
-    """Refuse what no request is made for, and what WS-I has ruled out.
+    """Refuse operations without requests, and those that WS-I has ruled out.
 
     Spec: WS-I Basic Profile 1.1 R2204, R2303, R2706.
     """
@@ -142,7 +141,7 @@ def _refuse_unserved(operation: Any) -> None:
     for body in element.iter("{*}body", "{*}header"):
         if body.get("use", "literal") != "literal":
             raise UsageError(
-                f"the operation {operation.name} has use={body.get('use')!r} in the WSDL; served is 'literal'"
+                f"the operation {operation.name} must have use='literal' in the WSDL, got {body.get('use')!r}"
             )
     for message in (operation.input, operation.output):
         if message is None or message.body is None or isinstance(message, RpcMessage):
@@ -150,8 +149,8 @@ def _refuse_unserved(operation: Any) -> None:
         for name, part in message.abstract.parts.items():
             if part.element is None:
                 raise UsageError(
-                    f"the part {name!r} of the operation {operation.name} has a type in the WSDL; in the document "
-                    'style it is an element (WS-I Basic Profile R2204), else write style="rpc"'
+                    f"the part {name!r} of the operation {operation.name} has a type in the WSDL; in document style "
+                    'it must have an element (WS-I Basic Profile R2204), or else use style="rpc"'
                 )
 
 
@@ -162,7 +161,7 @@ class TypedService(Operations):
     """A service by its WSDL; see `Service.from_wsdl`, which makes one.
 
     Attributes:
-        port: the port of the WSDL, to give to a Dispatcher as where requests come to.
+        port: the port of the WSDL; give it to a Dispatcher as its `uri`.
         types: zeep's schema: `service.types.get_type("{urn:bank}Account")(…)` makes an object of a type.
     """
 
@@ -200,25 +199,25 @@ class TypedService(Operations):
     ) -> Callable[[F], F]:
         """Register the decorated function for an operation of the WSDL. It may be `async`.
 
-        It is called as a zeep client calls the operation: with the elements of the request by name, None for those that
-        did not come; with one value, if the request is of a simple type. It returns what that client gets: the value,
-        if the response consists of one element, else a dict of its elements by name; nothing, if there is no response.
+        The function is called as a zeep client calls the operation: with the elements of the request by name, None for
+        absent ones; or with one value, if the request is of a simple type. It returns what a zeep client gets: the
+        value, if the response consists of one element, else a dict of its elements by name; None, if there is no
+        response.
 
         Args:
-            name: of the operation.
-            action: None; the WSDL says it.
-            policy: what becomes of a request for which it fails; the service's where it is None.
-            reply_action: what WS-Addressing calls its answers; what the WSDL says where it is None.
-            lazy: give what is attached in the place of a value (MTOM) as a `Part`, which is a view of the message, and
-                not as bytes; and send attachments without looking at them. What is attached is not held to the schema
-                then.
+            name: the name of the operation.
+            action: must be None, as the WSDL gives the action.
+            policy: what becomes of a request for which the function fails; None for the policy of the service.
+            reply_action: the WS-Addressing Action of the answers; None for the one of the WSDL.
+            lazy: pass attachments in place of values (MTOM) as `Part`, a view of the message, instead of bytes, and
+                send attachments without reading them. Attachments are not checked against the schema then.
 
         Raises:
-            UsageError: the WSDL has no such operation, or it has a function already; the function cannot be called with
-                what the WSDL says.
+            UsageError: the WSDL has no such operation, it has a function already, or the function does not fit the
+                WSDL.
         """
         if action is not None:
-            raise UsageError(f"the action of {name!r} is what the WSDL says; leave out action={action!r}")
+            raise UsageError(f"action must be None, as the WSDL gives the action of {name!r}, got {action!r}")
         found = self._described.operations.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(self._described.operations) or "none"
@@ -245,13 +244,13 @@ class TypedService(Operations):
         """Make a fault that the WSDL declares, to be raised.
 
         Args:
-            name: of the fault; `OPERATION/FAULT` where several operations have different faults of one name.
-            detail, values: what is in it: its elements by name, or in their order; or the value of a simple type.
-            _message: text for people; the name of the fault where it is None.
-            _blame: whose mistake it was: "Sender" or "Receiver".
+            name: the name of the fault; `OPERATION/FAULT` if several operations have different faults of that name.
+            detail, values: the elements of the detail, in order or by name; or the value of a simple type.
+            _message: the reason of the fault; None for the name of the fault.
+            _blame: who made the mistake: "Sender" or "Receiver".
 
         Raises:
-            UsageError: the WSDL has no such fault, or has it otherwise.
+            UsageError: the WSDL has no such fault, or the values do not fit it.
         """
         element = self._fault_element(name)
         made = element_with(element, detail, values, self._described, f"the fault {name}")
@@ -279,26 +278,27 @@ class TypedService(Operations):
         raise UsageError(f"the port {self.port.name} has no fault {name!r}; there are: {', '.join(declared) or 'none'}")
 
     def write_wsdl(self, path: str | Path, address: str | None = None) -> Description:
-        """Write the WSDL with the port and its address, for those who call the service.
+        """Write the WSDL with the port and its address, for clients of the service.
 
-        Where the port of this service is not SOAP over JMS, a port that is gets added to its service.
+        If the port of this service is not SOAP over JMS, a SOAP/JMS port is added to its service.
 
         Args:
-            path: of the file, which is replaced; what the WSDL imports by relative names has to be beside it.
-            address: a `jms:` URI; None leaves that of the port.
+            path: the path of the file, which is replaced; documents that the WSDL imports by relative names must be
+                beside it.
+            address: a `jms:` URI; None keeps the address of the port.
 
         Returns:
-            What is in the file.
+            The description of the file.
 
         Raises:
-            InvalidUriError: the address is no `jms:` URI in the strict grammar.
-            InvalidWsdlError: the port stands in a document that the WSDL imports; what is imported is not there.
+            InvalidUriError: the address is not a `jms:` URI in the strict grammar.
+            InvalidWsdlError: the port is in a document that the WSDL imports, or an imported document is missing.
             UsageError: the port has no `jms:` address, and none is given.
             OSError: the file cannot be written.
         """
         if self.port.profile is not None:
             return move_jms_port(self._described.path, path, self.port, address)
         if address is None:
-            raise UsageError(f"the port {self.port.name} has no jms: address; give one")
+            raise UsageError(f"address must be given, as the port {self.port.name} has no jms: address")
         new = NewPort(address=address, service=self.port.service.name, soap_version=self.port.soap_version)
         return add_jms_port(self._described.path, path, new)

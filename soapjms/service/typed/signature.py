@@ -1,4 +1,4 @@
-"""What a typed function is called with: the elements of the request by name, as a zeep client gives them."""
+"""The arguments of a typed function: the elements of the request by name, as a zeep client passes them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ REQUEST: Final = "_request"
 HEADERS: Final = "_soapheaders"
 ATTACHMENTS: Final = "_attachments"
 RESERVED: Final = (REQUEST, HEADERS, ATTACHMENTS)
-"""Parameters that a function may have beside those of the WSDL; a call through zeep takes the last two as well."""
+"""Parameters that a function may have beside those of the WSDL; a zeep client takes the last two as well."""
 
 _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _VARIABLE: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 OPEN: Final = "_attr_"
-"""What zeep calls attributes that a schema leaves open; a function need not take them."""
+"""Start of zeep's name for attributes that a schema leaves open; a function need not take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,11 @@ class Signature:
     """How a function is called.
 
     Attributes:
-        names: of what a request holds, each with the parameter for it; None if it is a single value of a simple type.
-        extras: those of the reserved parameters that the function has.
-        named: the other parameters that it has.
-        takes_all: it has `**values`, for what it has no parameter for.
+        names: the parameter for each element or attribute of a request, by its name; None if the request is a single
+            value of a simple type.
+        extras: the reserved parameters that the function has.
+        named: its other parameters.
+        takes_all: True if it has `**values`, for everything it has no parameter for.
     """
 
     names: Mapping[str, str] | None
@@ -45,10 +46,10 @@ class Signature:
     takes_all: bool
 
     def arguments(self, value: Any, extras: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return the positional and the keyword arguments for what zeep read.
+        """Return the positional and the keyword arguments for the value that zeep read.
 
         Raises:
-            UsageError: the request holds what the function does not take: in a repeated group within a group.
+            UsageError: the request holds an element that the function does not take, in a repeated nested group.
         """
         given = {name: extras[name] for name in self.extras}
         if self.names is None:
@@ -64,12 +65,12 @@ class Signature:
 
 
 def parameter_for(name: str) -> str:
-    """Return the parameter for a name: a word of Python's own has an underscore behind it, as in `from_`."""
+    """Return the parameter for a name: a Python keyword gets an underscore appended, as in `from_`."""
     return f"{name}_" if iskeyword(name) else name
 
 
 def element_names(type_: Any) -> list[str]:
-    """Return the names of the elements that zeep's type has; a group that may be repeated has one of zeep's own."""
+    """Return the names of the elements of a zeep type; a repeatable group has the name that zeep gives it."""
     found: list[str] = []
     for name, each in type_.elements_nested:
         is_group = isinstance(each, Indicator) and not each.accepts_multiple
@@ -78,7 +79,7 @@ def element_names(type_: Any) -> list[str]:
 
 
 def names_of(body: Any) -> Mapping[str, str] | None:
-    """Return what a message holds, each with its parameter; None for a single value of a simple type."""
+    """Return the parameter for each element and attribute of a message; None for a single value of a simple type."""
     if body is None:
         return {}
     if not isinstance(body.type, ComplexType):
@@ -91,12 +92,12 @@ def signature_of(function: Callable[..., Any], name: str, message: Any) -> Signa
     """Work out how a function is called.
 
     Args:
-        function: that was registered.
-        name: of the operation.
-        message: zeep's input of it.
+        function: the function, as it was registered.
+        name: the name of the operation.
+        message: zeep's input of the operation.
 
     Raises:
-        UsageError: it cannot be called with what the WSDL says; the message says what it lacks or has too much.
+        UsageError: the function does not fit the WSDL; the error names its missing or superfluous parameters.
     """
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in RESERVED]
     extras = frozenset(inspect.signature(function).parameters.keys() & set(RESERVED))
@@ -112,10 +113,10 @@ def signature_of(function: Callable[..., Any], name: str, message: Any) -> Signa
     wanted = set(names.values())
     lacking = [each for each in names.values() if each not in named and not each.startswith(OPEN)]
     if lacking and not takes_all:
-        raise UsageError(f"{says} has no parameter {', '.join(lacking)}; add it, or **values for all that it has not")
+        raise UsageError(f"{says} has no parameter {', '.join(lacking)}; add it, or **values for all missing ones")
     unknown = [each.name for each in needed if each.name not in wanted or each.kind not in _NAMED]
     if unknown:
         raise UsageError(
-            f"{says} has {', '.join(unknown)}, which no request holds; beside those: {', '.join(RESERVED)}"
+            f"{says} has {', '.join(unknown)}, which no request holds; also allowed: {', '.join(RESERVED)}"
         )
     return Signature(names, extras, named, takes_all)

@@ -1,8 +1,8 @@
 """A request as Python values, and a function's result as an envelope, both checked against the schema.
 
-A request is checked against the schema, then read by zeep: what does not fit is the sender's mistake. An answer is
-written by zeep, then checked against the schema: what does not fit is the service's mistake; its log says it in
-full, and the caller learns that the service failed.
+A request is checked against the schema, then read by zeep: a misfit is the sender's mistake. An answer is written by
+zeep, then checked against the schema: a misfit is the service's mistake; the log has the details, and the caller only
+learns that the service failed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
 
 
 def read_values(request: Request, described: PortDescription, message: Any, *, lazy: bool) -> tuple[Any, Any]:
-    """Return what is in the body of a request, and its SOAP headers, in the types of the WSDL.
+    """Return the content of the body of a request, and its SOAP headers, in the types of the WSDL.
 
     Args:
-        request: stays as it is.
+        request: the request; it is not changed.
         described: the port.
         message: zeep's input of the operation.
-        lazy: give what is included (XOP) as the `Part` that it is, which nobody copied, and not as bytes.
+        lazy: return included parts (XOP) as `Part`, without a copy, instead of bytes.
 
     Raises:
-        SoapFaultError: it does not fit the WSDL; the reason says where.
-        InvalidAttachmentError: what is included cannot be had.
+        SoapFaultError: the request does not fit the WSDL; the reason says where.
+        InvalidAttachmentError: an included part cannot be read.
     """
     root = deepcopy(request.envelope.root)
-    etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep stumbles there
+    etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep fails on them
     envelope = as_envelope(root)
     _refuse(misfit(root, message))
     marks = _mark_included(root, request.attachments) if lazy else {}
@@ -61,7 +61,7 @@ def read_values(request: Request, described: PortDescription, message: Any, *, l
         body, headers = _parsed(envelope, described, message)
     except zeep.exceptions.Error as error:
         raise _unfit_request(str(error)) from error
-    except Exception as error:  # zeep's types raise whatever Python does with XML of another type
+    except Exception as error:  # zeep's types raise any Python error for XML of another type
         raise _unfit_request(f"{type(error).__name__}: {error}") from error
     return (replaced(body, _changer(marks)) if marks else body), headers
 
@@ -76,7 +76,7 @@ def _refuse(why: str | None) -> None:
 
 
 def _misfits(envelope: Envelope, described: PortDescription, message: Any) -> Iterator[str | None]:
-    """Yield what is wrong with a request, None for each of its elements that fits."""
+    """Yield the misfits of a request, and None for each of its elements that fits."""
     contents = list(envelope.body.iterchildren(etree.Element))
     wanted = 0 if message.body is None else len(message.body.type.elements) if message._is_body_wrapped else 1
     if len(contents) > wanted:
@@ -122,16 +122,16 @@ def _parsed(envelope: Envelope, described: PortDescription, message: Any) -> tup
     return body, message.header.parse(envelope.header, types, context=context)
 
 
-# What is included, and stays where it is
+# Included parts that are not copied
 
 
 def _mark_included(root: etree._Element, attachments: Attachments) -> dict[bytes, Part]:
-    """Put a short text into the place of each part that is included; it is base64, as zeep and the schema want it.
+    """Replace each XOP reference with a short mark in base64, as zeep and the schema expect; return the parts by mark.
 
     Raises:
-        InvalidAttachmentError: a reference that leads nowhere, or something beside it.
+        InvalidAttachmentError: a reference to no part, or other content beside a reference.
     """
-    secret, marks = uuid4().hex, dict[bytes, Part]()  # so that nobody's content is taken for a mark
+    secret, marks = uuid4().hex, dict[bytes, Part]()  # random, so that no content is taken for a mark
     for include in list(root.iter(XOP_INCLUDE)):
         attachments.octets_of(include)
         parent, part = include.getparent(), attachments.find(include.get("href") or "")
@@ -149,18 +149,18 @@ def _changer(marks: dict[bytes, Part]) -> Callable[[Any], Any]:
 
 
 def reply_with(result: Any, version: SoapVersion, described: PortDescription, operation: Any, *, lazy: bool) -> Reply:
-    """Make the envelope for what a function returned.
+    """Make the envelope for the result of a function.
 
     Args:
-        result: it; or a Reply with it and with SOAP headers or attachments.
-        version: of the request.
+        result: the result, or a Reply with the result and with SOAP headers or attachments.
+        version: the SOAP version of the request.
         described: the port.
-        operation: zeep's.
-        lazy: do not read attachments to hold them to the schema.
+        operation: zeep's operation.
+        lazy: do not read attachments to check them against the schema.
 
     Raises:
-        SoapFaultError: the function returned one.
-        UsageError: it does not fit the WSDL; the message says where, and what the WSDL says.
+        SoapFaultError: the function returned it.
+        UsageError: the result does not fit the WSDL; the error says where, and what the WSDL requires.
         OSError: an attachment could not be read.
     """
     if isinstance(result, SoapFaultError):
@@ -179,7 +179,7 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
         raise _unfit_answer(operation, str(error), described) from None
     except (UsageError, OSError):
         raise
-    except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+    except Exception as error:  # zeep's types raise any Python error for a value of another type
         raise _unfit_answer(operation, f"{type(error).__name__}: {error}", described) from None
     if problem is not None:
         raise _unfit_answer(operation, problem, described)
@@ -189,14 +189,14 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
 def _unfit_answer(operation: Any, why: str, described: PortDescription) -> UsageError:
     wanted = _signature(operation.output.body, described)
     return UsageError(
-        f"what the function for {operation.name} returned does not fit the WSDL: {why}; it returns: {wanted}"
+        f"the result of the function for {operation.name} does not fit the WSDL: {why}; it must return: {wanted}"
     )
 
 
 def _nothing(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
     if reply.content is not None:
         raise UsageError(
-            f"the function for {operation.name} returned {reply.content!r}; by the WSDL nothing is returned"
+            f"the function for {operation.name} must return None, as the WSDL has no output, got {reply.content!r}"
         )
     return Reply(wrap(None, version), reply.attachments, properties=reply.properties)
 
@@ -224,20 +224,20 @@ def element_with(
     """Write an element of the WSDL.
 
     Args:
-        element: zeep's.
-        arguments, values: what zeep is to write.
+        element: zeep's element.
+        arguments, values: the values of the element, for zeep.
         described: the port.
-        what: it is, for people.
+        what: the name of the element in errors.
 
     Raises:
-        UsageError: the values do not fit it.
+        UsageError: the values do not fit the element.
     """
     holder = etree.Element("holder")
     try:
         writable = once(element)
         writable.render(holder, writable(*arguments, **values))
         problem = described.misfit(holder[0])
-    except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+    except Exception as error:  # zeep's types raise any Python error for a value of another type
         raise UsageError(
             f"{what} does not fit the WSDL: {error}; it takes: {_signature(element, described)}"
         ) from error
@@ -251,9 +251,9 @@ def _signature(element: Any, described: PortDescription) -> str:
 
 
 def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return what zeep writes a message from.
+    """Return the positional and the keyword arguments from which zeep writes a message.
 
-    A message that consists of one element takes its value: the function returns what a zeep client gets.
+    For a message of a single element, `value` is the value of that element, as a zeep client gets it.
     """
     if not isinstance(type_, ComplexType):
         return [value], {}
@@ -264,7 +264,7 @@ def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
         return [], dict(value.__values__)
     if value is None or isinstance(value, dict):
         return [], dict(value or {})
-    raise TypeError(f"it is {value!r}, and not a dict of the elements by name")
+    raise TypeError(f"the value must be a dict of the elements by name, got {value!r}")
 
 
 def _misfit(
@@ -281,16 +281,16 @@ def _misfit(
 
 
 def _spelled_out(element: etree._Element, contents: Mapping[str, Attachment]) -> etree._Element:
-    """Return a copy with base64 in the place of what is included; the element itself if nothing is.
+    """Return a copy with base64 in place of each XOP reference; the element itself if there are none.
 
-    What is not in `contents` has some other base64 there.
+    References that are not in `contents` are replaced with arbitrary base64.
     """
     if next(element.iter(XOP_INCLUDE), None) is None:
         return element
     copy = deepcopy(element)
     for include in list(copy.iter(XOP_INCLUDE)):
         parent, attachment = include.getparent(), contents.get(include.get("href") or "")
-        assert parent is not None, "Enclosed put it into an element"
+        assert parent is not None, "Enclosures put it into an element"
         parent.remove(include)
         parent.text = "AAAA" if attachment is None else b64encode(attachment.octets()).decode("ascii")
     return copy
