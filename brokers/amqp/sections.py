@@ -1,7 +1,7 @@
-"""An AMQP message as its sections: octets to values and back, with proton's codec but where that is slow.
+"""The sections of an AMQP message: octets to values and back, with proton's codec except where that is slow.
 
-proton has a message class of its own. It does not tell an absent field from a zero, joins sections, and copies a body
-several times; JMS needs the first, and large attachments mind the last.
+proton's own message class does not distinguish an absent field from a zero, which JMS requires; it also joins sections,
+and copies a body several times, which matters for large attachments.
 
 Spec: AMQP 1.0 part 3, section 3.2 (message format).
 """
@@ -49,31 +49,31 @@ BODIES: Final = frozenset({AmqpSection.DATA, AmqpSection.SEQUENCE, AmqpSection.V
 
 DATA_8: Final = b"\x00\x53\x75\xa0"
 DATA_32: Final = b"\x00\x53\x75\xb0"
-"""How a data section begins: its descriptor, and the constructor of a short or long binary."""
+"""The beginning of a data section: its descriptor, and the constructor of a short or long binary."""
 
 
 PLAIN: Final = {bytes((0x00, 0x53, section)): section for section in AmqpSection}
-"""The sections by how they begin, as everybody writes it."""
+"""The sections by their usual first octets."""
 
 REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS, AmqpSection.APPLICATION_PROPERTIES})
-"""Sections that many messages have in common."""
+"""Sections that are often the same in many messages."""
 
 SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
 """Constructors of a list or map whose size is one octet."""
 
 SMALL_MESSAGE_OCTETS: Final = 65_536
-"""Octets up to which a message is copied, as it takes less than to look into octets that may change."""
+"""Maximum size of a message that is copied, because that is faster than reading mutable octets."""
 
 MAX_SECTIONS: Final = 10_000
-"""Of a message. Each takes far more memory than the octets that it may be made of."""
+"""Maximum number of sections of a message. A section takes far more memory than its octets."""
 
 
 class MalformedError(ValueError):
-    """The octets are no AMQP message."""
+    """The octets are not a valid AMQP message."""
 
 
 class SectionValue(NamedTuple):
-    """One section: which, its value, and its octets as they stood there."""
+    """One section: its kind, its value, and its octets."""
 
     section: AmqpSection
     value: Any
@@ -81,10 +81,10 @@ class SectionValue(NamedTuple):
 
 
 def encode(section: AmqpSection, value: Any) -> bytes:
-    """Encode a section; that is, a described value.
+    """Encode a section, which is a described value.
 
     Raises:
-        ValueError: what AMQP cannot carry: lone surrogates, more entries than proton encodes, too deep.
+        ValueError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
     """
     data = Data()
     try:
@@ -95,7 +95,7 @@ def encode(section: AmqpSection, value: Any) -> bytes:
 
 
 def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
-    """Encode a data section in two pieces, the second of which is the body itself, not copied."""
+    """Encode a data section in two pieces, of which the second is the body itself, not copied."""
     if len(body) < 256:
         return DATA_8 + bytes([len(body)]), body
     return DATA_32 + len(body).to_bytes(4, "big"), body
