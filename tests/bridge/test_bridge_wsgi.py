@@ -207,7 +207,7 @@ def twice(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]
         (twice, "called start_response twice"),
         (saying("<html/>", "404 Not Found", [("Content-Type", "text/html")]), "404, Content-Type 'text/html'"),
         (saying("<html/>"), "did not answer with SOAP"),
-        (saying(envelope("", SOAP_12).decode()), "another version"),
+        (saying(envelope("", SOAP_12).decode()), "an envelope of the request's version"),
         (saying(HELLO, headers=[*HEADERS, ("Content-Encoding", "gzip")]), "no gzip"),
     ],
 )
