@@ -66,8 +66,7 @@ def replay(
     counted and kept under rejected/, and the rest is judged.
 
     Args:
-        logs: files, folders (their .jsonl, .jsonl.gz and .parquet files, recursively), globs; on Spark also Hadoop
-            URIs.
+        logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
         out: the folder for the results.
         profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that of most
             faults in the logs, by their namespaces, else the default.

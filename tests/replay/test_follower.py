@@ -290,7 +290,7 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "terms.json").write_text(json.dumps({"folder": str(tmp_path), "profile": "cr-2009"}), "utf-8")
-    with pytest.raises(UsageError, match=r"with profile cr-2009, and this one has rec-2012"):
+    with pytest.raises(UsageError, match=r"with profile cr-2009, but this one has rec-2012"):
         follow(tmp_path, tmp_path / "out", checkpoint=kept)
 
 

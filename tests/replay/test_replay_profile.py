@@ -90,7 +90,7 @@ def test_a_wsdl_tells_before_faults_do(tmp_path: Path) -> None:
 def test_wsdls_of_both_editions_are_a_mistake(tmp_path: Path) -> None:
     """Nobody but the user can tell then."""
     senders = [read_wsdl(wsdl_of(each, tmp_path)).port() for each in (CR_2009, REC_2012)]
-    with pytest.raises(UsageError, match=r"the WSDLs follow cr-2009 and rec-2012; say by which to judge"):
+    with pytest.raises(UsageError, match=r"the WSDLs follow cr-2009 and rec-2012; name the profile to judge by"):
         chosen(tmp_path, senders=senders)
 
 

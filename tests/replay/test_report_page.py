@@ -265,7 +265,7 @@ def test_a_search_for_a_destination_shows_its_messages(report: Path, opens: Open
     assert samples
     assert all(f"at queue:{name}" in text for text in samples)
     for detail in page.locator("tr.detail:not(:has(article))").all_inner_texts():
-        assert "went elsewhere" in detail
+        assert "went to other destinations" in detail
 
 
 def test_links_to_sections_keep_the_search(report: Path, opens: Opens) -> None:
