@@ -87,7 +87,7 @@ class TestUsage:
             (["bank:service", "--connection", "embedded:", "--wsdl", "nothing.wsdl"], "nothing.wsdl"),
             (["bank:service", *EMBEDDED, "--names", "nothing.toml"], "the JNDI names cannot be read"),
             (["bank:service", "--connection", "embedded:", "--uri", "jms:jndi:nothing"], "nothing"),
-            (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "not of the one that is served"),
+            (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "a queue other than the served one"),
             (["bank:service", *EMBEDDED, "--reply-topic", "a", "--reply-topic", "b.>"], "reply_topics allows 'b.>'"),
             (["bank:service", *EMBEDDED, "--reply-queue", "dlq.a"], "reply_queues allows 'dlq.a'"),
         ],

@@ -342,7 +342,7 @@ class TestFaults(OnEachBroker):
         with ThreadPoolExecutor(1) as starter:
             started = starter.submit(dispatcher.start, 600)
             dispatcher.close()
-            with pytest.raises((ClosedError, UsageError), match=r"closed|started once"):
+            with pytest.raises((ClosedError, UsageError), match=r"closed|started only once"):
                 started.result(PATIENCE)
 
     @pytest.mark.parametrize("heartbeat", [600.0])
