@@ -1,4 +1,4 @@
-"""What the broker adapters share: the connection, the consumer, the brokers to try, and waiting for a connection.
+"""The parts that broker adapters share: connection, consumer, broker endpoints, and waiting for a connection.
 
-No protocol, no message format and no client library belongs here: those are the adapter's own.
+Protocols, message formats and client libraries belong in the adapters, not here.
 """

@@ -1,8 +1,8 @@
-"""The connection that broker adapters extend: its state, and how it goes on in one session after the other.
+"""The connection that broker adapters extend: its state, and its succession of sessions with the broker.
 
-The state changes in one place, is told to those who watch it, and can be waited for. Consumers, generations and
-temporary destinations are handled here for any protocol. What a session is, and how a message is sent over it,
-belongs in the adapter: see `brokers.stomp` and `brokers.amqp`.
+The state changes in one place; callers can watch it and wait for it. Consumers, generations and temporary
+destinations are handled here for every protocol. Sessions and the sending of messages belong in the adapter: see
+`brokers.stomp` and `brokers.amqp`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ WHY: Final = {ConnectionState.LOST: ConnectionLostError, ConnectionState.CLOSED:
 
 
 class ConnectionLife:
-    """Where a connection is in its life. CLOSED is the end. Thread-safe.
+    """The state of a connection. CLOSED is final. Thread-safe.
 
     Args:
-        callbacks: where watchers are called, one change at a time and in order.
+        callbacks: executor that calls the watchers, one change at a time and in order.
     """
 
     def __init__(self, callbacks: Callbacks) -> None:
@@ -44,15 +44,15 @@ class ConnectionLife:
 
     @property
     def state(self) -> ConnectionState:
-        """What it is now."""
+        """The current state."""
         return self._state
 
     def become(self, state: ConnectionState, cause: str = "") -> bool:
-        """Change the state and tell who watches; False if it was so before, or if it is CLOSED.
+        """Change the state and notify the watchers; return False if the state was the same already, or CLOSED.
 
         Args:
-            state: the new one.
-            cause: of an end, as it stands in the error of those who wait or call.
+            state: the new state.
+            cause: why the connection ended; the text of the error that waiting and later calls raise.
         """
         with self._changed:
             if self._state in (state, ConnectionState.CLOSED):
@@ -65,10 +65,10 @@ class ConnectionLife:
             return True
 
     def watch(self, on_state: OnState) -> None:
-        """Tell `on_state` of every change from now on.
+        """Call `on_state` for every change from now on.
 
         Raises:
-            ClosedError: there will be none.
+            ClosedError: the connection is closed, so its state no longer changes.
         """
         with self._changed:
             if self._state is ConnectionState.CLOSED:
@@ -76,16 +76,16 @@ class ConnectionLife:
             self._watchers.append(on_state)
 
     def unwatch(self, on_state: OnState) -> None:
-        """Tell it no more, but for what is on its way. Does nothing if it did not watch."""
+        """Stop calling `on_state`, except for changes already queued. Does nothing if it was not registered."""
         with self._changed, suppress(ValueError):
             self._watchers.remove(on_state)
 
     def wait_connected(self, timeout: float | None) -> None:
-        """Return once it is CONNECTED.
+        """Return once the state is CONNECTED.
 
         Raises:
-            ConnectionLostError: it is not within `timeout` seconds.
-            ClosedError: it never will be.
+            ConnectionLostError: it did not become CONNECTED within `timeout` seconds.
+            ClosedError: the connection is closed.
         """
         if self.state is ConnectionState.CONNECTED:
             return
@@ -95,7 +95,7 @@ class ConnectionLife:
                 raise self.failure()
 
     def failure(self) -> BrokerError:
-        """Make the error that says why the connection cannot be used."""
+        """Return the error that says why the connection cannot be used."""
         return WHY[self._state](self.cause)
 
 
@@ -107,19 +107,19 @@ def _tell(news: tuple[OnState, ConnectionState]) -> None:
 log = logging.getLogger(__name__)
 
 ATTEMPT_SECONDS: Final = 20.0
-"""Seconds that one attempt to reconnect may take, with all the brokers together."""
+"""Maximum duration of one attempt to reconnect, over all brokers, in seconds."""
 
 FIRST_ATTEMPT_SECONDS: Final = 3.0
-"""Seconds that the first attempts may take for each broker: one that is being started may accept, and never answer."""
+"""Maximum duration of the first attempts, in seconds per broker: a starting broker may accept and never answer."""
 
 ATTEMPT_SHARE: Final = 0.25
-"""The part of the time since the connection was lost that an attempt may take, so that a slow broker is waited for."""
+"""Share of the time since the connection was lost that an attempt may take: slow brokers get longer each time."""
 
 FAREWELL_SHARE: Final = 0.25
-"""The part of `close`'s deadline that is kept for taking leave of the broker."""
+"""Share of the deadline of `close` that is reserved for ending the session with the broker."""
 
 THREAD_RETRY_SECONDS: Final = 1.0
-"""Seconds after which who found no thread looks for one again."""
+"""Pause before a task is submitted again after no thread could be started, in seconds."""
 
 T = TypeVar("T")
 
@@ -128,13 +128,13 @@ ConsumerT = TypeVar("ConsumerT", bound=LastingConsumer[Any, Any, Any])
 
 
 class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
-    """One program's way to a broker, or to one of several.
+    """A connection to a broker, or to one of several, that outlives its sessions.
 
     Args:
-        name: for people to read.
-        endpoints: open sessions, which tell `_session_ended` when they have ended.
+        name: of the connection, for logs and errors.
+        endpoints: opens the sessions, which call `_session_ended` when they end.
         timeout: seconds that connecting and subscribing may take.
-        reconnect: make a lost connection again, and how; None for not at all.
+        reconnect: how to restore a lost connection; None to leave it lost.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         self._link: SessionT | None = None
 
     def open(self) -> None:
-        """Make the first session.
+        """Open the first session.
 
         Raises:
-            ConnectionFailedError: nobody answers in time, or the broker refused the login.
-            ValueError: a login that cannot be written.
+            ConnectionFailedError: no broker answered in time, or the broker refused the login.
+            ValueError: the login cannot be encoded.
         """
         link = self._endpoints.open(self._timeout)
         self._adopt(link)
@@ -171,29 +171,29 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
 
     @property
     def backlog(self) -> int:
-        """How many deliveries, and other tasks, have arrived and wait for a thread."""
+        """Number of deliveries and other tasks that wait for a thread."""
         return self._crew.waiting
 
     @property
     def state(self) -> ConnectionState:
-        """Where the connection is in its life."""
+        """The current state of the connection."""
         return self._life.state
 
     @property
     def generation(self) -> int:
-        """Counts sessions from 1."""
+        """Number of the current session, counted from 1."""
         return self._generation
 
     def watch(self, on_state: OnState) -> None:
-        """Call `on_state` on the executor, for one change at a time and in their order."""
+        """Call `on_state` on the executor for every change, one at a time and in order."""
         self._life.watch(on_state)
 
     def unwatch(self, on_state: OnState) -> None:
-        """End `watch`."""
+        """Stop calling `on_state`."""
         self._life.unwatch(on_state)
 
     def wait_connected(self, timeout: float | None = None) -> None:
-        """Return once there is a session; a lost connection that is not made again raises at once."""
+        """Return once there is a session; raise at once if the connection was lost and does not reconnect."""
         self._life.wait_connected(0.0 if self._reconnector is None else timeout)
 
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
@@ -215,21 +215,21 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return consumer
 
     def _session_to_consume(self, destination: Destination) -> SessionT:
-        """Return the session, and have the thread that calls what is due: else `later` might fail to get it."""
+        """Return the session, and start the timer thread now, so that `later` cannot fail for want of a thread."""
         link = self._usable(to_begin=True)
         try:
             self._deadlines.start()
         except RuntimeError as error:
-            raise BrokerError(f"{destination} is not consumed from: {error}") from error
+            raise BrokerError(f"cannot consume from {destination}: {error}") from error
         return link
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
-        """End a durable subscription of this client id. ActiveMQ Classic refuses over STOMP if there is none.
+        """Delete a durable subscription of this client id. ActiveMQ Classic over STOMP refuses an unknown one.
 
         Raises:
             UnsupportedError: the connection has no client id.
-            BrokerError: it has a consumer, or the broker refused.
-            ValueError: it is no topic.
+            BrokerError: the subscription has a consumer, or the broker refused.
+            ValueError: `topic` is not a topic.
         """
         options = SubscribeOptions(destination=topic, durable_name=durable_name)
         options.check(self.capabilities)
@@ -240,11 +240,11 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     def temporary(
         self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
     ) -> Destination:
-        """Make a temporary destination.
+        """Create a temporary destination.
 
         Raises:
-            ValueError: a kind that is not temporary.
-            BrokerError: the broker makes none.
+            ValueError: `kind` is not temporary.
+            BrokerError: the broker refused to create it.
         """
         temporary_kind(kind)
         link, generation = self._usable(to_begin=True), self._generation
@@ -255,7 +255,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return made
 
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination, as far as the broker can."""
+        """Delete a temporary destination, as far as the broker supports that."""
         with self._lock:
             link, made = self._link, self._temporaries.get(destination.address or "")
             if link is None or made != self._generation:
@@ -265,10 +265,10 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             self._end_temporary(link, destination)
 
     def close(self, deadline: float = 5.0) -> None:
-        """Close: let each `on_delivery` under way finish, give back what is held, take leave of the broker.
+        """Close: let running `on_delivery` calls finish, release held deliveries, end the session with the broker.
 
-        While those finish they may still send, accept and commit, but not consume. Idempotent; a second call while the
-        first is under way returns at once.
+        Running calls may still send, accept and commit, but not consume. Idempotent; a second call during the first
+        returns at once.
         """
         until = monotonic() + deadline
         with self._lock:
@@ -280,7 +280,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             self._reconnector.stop()
             self._endpoints.close()
             if self.state is ConnectionState.LOST and link is not None:
-                link.drop()  # there consumers may be made to go on
+                link.drop()  # the reconnector may be resuming consumers in this session
             self._reconnector.join(until)
         for consumer in consumers:
             consumer.stop()
@@ -294,42 +294,42 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         self._crew.close()
 
     def failure(self, link: SessionT) -> BrokerError | None:
-        """Say why nothing can be done over a session any more, or None."""
+        """Return the error that says why a session can no longer be used, or None if it can."""
         if link.is_up and self.state is not ConnectionState.CLOSED:
             return None
         if link is self._link:
-            self._session_ended(link)  # whoever notices first
+            self._session_ended(link)  # this caller may be the first to notice
         if self.state is not ConnectionState.CONNECTED:
             return self._life.failure()
-        return ConnectionLostError(f"the connection to {link} was lost, and made again since")
+        return ConnectionLostError(f"the connection to {link} was lost, and has been restored since")
 
     def completion(self) -> Completion[T]:
-        """Make a future whose callbacks run on this connection's executor."""
+        """Return a new future whose callbacks run on this connection's executor."""
         return Completion(self._callbacks.executor)
 
-    # What the protocol decides
+    # Implemented for each protocol
 
     @abstractmethod
     def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> ConsumerT:
-        """Make a consumer, which is still to be started."""
+        """Return a new consumer, not yet started."""
 
     @abstractmethod
     def _make_temporary(self, link: SessionT, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
-        """Make a temporary destination, with its address."""
+        """Create a temporary destination, and return it with its address."""
 
     @abstractmethod
     def _end_temporary(self, link: SessionT, destination: Destination) -> None:
-        """End one that was made in this session, which may end meanwhile."""
+        """Delete a temporary destination of this session; the session may end meanwhile."""
 
     @abstractmethod
     def _unsubscribe(self, link: SessionT, options: SubscribeOptions) -> None:
-        """Have the broker end a durable subscription, and wait for its answer."""
+        """Have the broker delete a durable subscription, and wait for its answer."""
 
     @abstractmethod
     def _take_leave(self, link: SessionT, consumers: Sequence[ConsumerT], until: float) -> None:
         """End the consumers and then the session, before the monotonic clock shows `until`."""
 
-    # For use by the protocol
+    # Used by the protocol
 
     def _current(self) -> SessionT:
         """Return the session, which may have ended."""
@@ -337,7 +337,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return self._link
 
     def _usable(self, *, to_begin: bool = False) -> SessionT:
-        """Return the session. While consumers are made to go on what they are given may be answered, nothing begun."""
+        """Return the session. While consumers are being resumed, deliveries can be settled, but nothing new begun."""
         link = self._current()
         if to_begin and self._is_closing:
             raise ClosedError("the connection is being closed, or was")
@@ -350,18 +350,16 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
 
     def _require_own(self, destination: Destination) -> None:
         if destination.address is None or self._temporaries.get(destination.address) != self._generation:
-            raise StaleDestinationError(
-                f"{destination} was not made by this connection, or by an earlier generation of it"
-            )
+            raise StaleDestinationError(f"{destination} was not made by this generation of this connection")
 
-    # What consumers need of their connection
+    # Used by the consumers
 
     def usable_session(self) -> tuple[SessionT, int]:
         """Return the session and its generation.
 
         Raises:
-            ConnectionLostError: there is none just now.
-            ClosedError: there will be none.
+            ConnectionLostError: there is no session at the moment.
+            ClosedError: the connection is closed, or being closed.
         """
         if self._is_closing:
             raise ClosedError("the connection is being closed, or was")
@@ -373,18 +371,18 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return link, generation
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run `function` after so many seconds, where it may block; not at all once this is closed.
+        """Run `function` after `seconds` on a thread where it may block; never once the connection is closed.
 
-        Where no thread is to be had for it, it runs once there is one.
+        If no thread can be started, the function runs as soon as there is one.
         """
         self._deadlines.call_at(monotonic() + seconds, partial(self._hand_on, function))
 
     def _hand_on(self, function: Callable[[], None]) -> None:
-        """Have the crew do what is due; while it has no thread, later."""
+        """Submit a due function to the crew, or retry later if the crew has no thread."""
         try:
             self._crew.submit(function)
         except RuntimeError as error:
-            log.warning("%s: what is due waits: %s", self._name, error)
+            log.warning("%s: a due task has to wait: %s", self._name, error)
             self.later(THREAD_RETRY_SECONDS, function)
 
     def tell(self, function: Callable[[], object]) -> None:
@@ -392,20 +390,20 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         self._callbacks.call(function)
 
     def forget(self, consumer: ConsumerT) -> None:
-        """Have no other session make this consumer go on."""
+        """Do not resume this consumer in later sessions."""
         with self._lock:
             self._consumers.pop(consumer, None)
 
-    # Sessions come and go
+    # Changes of session
 
     def _adopt(self, link: SessionT) -> list[ConsumerT]:
-        """Begin a generation, and return the consumers that are to go on in it.
+        """Begin a generation, and return the consumers to resume in it.
 
-        Of the temporary destinations that have ended only those of the last generation are still known as such.
+        Temporary destinations older than the last generation are forgotten.
         """
         with self._lock:
             if self._is_closing:
-                raise ClosedError("the connection was closed meanwhile")
+                raise ClosedError("the connection was closed while it was being opened")
             self._temporaries = {
                 address: made for address, made in self._temporaries.items() if made == self._generation
             }
@@ -415,14 +413,14 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
 
     def _be_connected(self, link: SessionT) -> None:
         self._life.become(ConnectionState.CONNECTED)
-        if not link.is_up:  # it ended before it could be lost
+        if not link.is_up:  # the session ended before the state was CONNECTED, when it could not become LOST
             self._session_ended(link)
 
     def _resume(self, lost_for: float) -> None:
-        """Make another session, and have the consumers go on there; it was lost so many seconds ago.
+        """Open another session, `lost_for` seconds after the loss, and resume the consumers in it.
 
         Raises:
-            BrokerError: nobody lets us in, or the session was lost again.
+            BrokerError: no broker accepted the connection, or the session was lost again.
         """
         seconds = max(FIRST_ATTEMPT_SECONDS * len(self._endpoints), lost_for * ATTEMPT_SHARE)
         link = self._endpoints.open(min(self._timeout, ATTEMPT_SECONDS, seconds))
@@ -440,7 +438,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         self.close()
 
     def _session_ended(self, link: SessionT) -> None:
-        """Note that a session has ended, by itself or by `close`, while connecting or later; that is known once."""
+        """Record that a session has ended, by itself or by `close`. Only the first call for a session counts."""
         with self._lock:
             if link is not self._link or not self._life.become(ConnectionState.LOST, f"{link.lost()}"):
                 return
@@ -450,6 +448,6 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             is_over = self._is_closing or self._reconnector is None
         for consumer in ended:
             consumer.end_for_good(f"{link.lost()}, and with it {consumer.options.destination}")
-        log.warning("%s%s", link.lost(), "" if is_over else ", and is made again")
+        log.warning("%s%s", link.lost(), "" if is_over else "; reconnecting")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()

@@ -1,6 +1,6 @@
-"""The consumer that broker adapters extend: its subscription in each session, and whose turn it is.
+"""The consumer that broker adapters extend: its subscription in each session, and the order of its deliveries.
 
-How a subscription is made and a message is acknowledged on the wire belongs in the adapter.
+Subscribing and acknowledging on the wire belong in the adapter.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError
 from brokers.message import DestinationKind
 from brokers.threads.pool import Crew, Turns, at_once
 
-# What a `lazy` consumer's connection does, over each protocol
+# Limits of the connection of a `lazy` consumer, for every protocol
 
 GATHER_SECONDS: Final = 0.01
-"""Seconds in which octets gather in the socket before they are read."""
+"""Time during which octets collect in the socket before they are read, in seconds."""
 
 HOLD_SECONDS: Final = 0.1
-"""Seconds for which what was read is held, to handle it together."""
+"""Maximum time for which octets that were read are held, so that they are handled together, in seconds."""
 
 MAX_HELD_OCTETS: Final = 1 << 18
-"""Octets after which it is handled anyway."""
+"""Number of held octets that are handled without further waiting."""
 
 
 def temporary_kind(kind: DestinationKind) -> DestinationKind:
-    """Return the kind of a temporary destination.
+    """Return `kind`, having checked that it is temporary.
 
     Raises:
         ValueError: it is not temporary.
     """
     if not kind.is_temporary:
-        raise ValueError(f"{kind} is no temporary kind of destination")
+        raise ValueError(f"kind must be that of a temporary destination, got {kind}")
     return kind
 
 
 log = logging.getLogger(__name__)
 
 RENEWAL: Final = Reconnect()
-"""Pauses before each attempt to make a subscription again that the broker ended."""
+"""Pauses between attempts to renew a subscription that the broker ended."""
 
 
 def why_of(error: Exception) -> str:
-    """Say what an error says, or at least its name."""
+    """Return the text of an error, or its repr if the text is empty."""
     return f"{error}" or repr(error)
 
 
 class AdapterSession(Openable, Protocol):
-    """What one generation of a connection works with."""
+    """The session that one generation of a connection uses."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the session has not ended."""
 
     def lost(self) -> ConnectionLostError:
-        """Make the error that says that it has ended."""
+        """Return the error that says why the session has ended."""
 
 
 SessionT = TypeVar("SessionT", bound=AdapterSession)
@@ -71,28 +71,28 @@ DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
 class ConsumerOwner(Protocol):
-    """What a consumer needs of its connection."""
+    """The part of a connection that its consumers use."""
 
     def usable_session(self) -> tuple[Any, int]:
-        """Return the session and its generation; raise a BrokerError if there is none, or the connection is closed."""
+        """Return the session and its generation; raise BrokerError if there is none or the connection is closed."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function after some seconds, where it may block; not at all once the connection is closed.
+        """Run a function after `seconds` on a thread where it may block; never once the connection is closed.
 
-        Where no thread is to be had it runs once there is one.
+        If no thread can be started, the function runs as soon as there is one.
         """
 
     def forget(self, consumer: Any) -> None:
-        """Have no other session make this consumer go on."""
+        """Do not resume this consumer in later sessions."""
 
     def tell(self, function: Callable[[], object]) -> None:
-        """Call a function of the user's on the connection's executor; raise RuntimeError once that is closed."""
+        """Call a callback of the user on the connection's executor; raise RuntimeError once that is closed."""
 
 
 class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
-    """A subscription in each session, and whose turn it is; one that the broker ends is made again.
+    """A consumer that subscribes again in each session, and renews a subscription that the broker ended.
 
-    `on_delivery` runs for one delivery at a time, on threads shared by all.
+    `on_delivery` runs for one delivery at a time, on threads shared by all consumers of the connection.
     """
 
     def __init__(self, options: SubscribeOptions, on_delivery: OnDelivery, owner: ConsumerOwner, crew: Crew) -> None:
@@ -106,24 +106,24 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self._attempting = Lock()
         self._problem = ""
         self._since = 0.0
-        self._endings = 0  # how often the broker ended the subscription
+        self._endings = 0  # number of times the broker ended the subscription
         self._news = None if options.on_problem is None else Turns(owner.tell, options.on_problem)
 
     @property
     def problem(self) -> str:
-        """Why the broker has no such subscription although there is a connection; empty while all is well."""
+        """Why the broker has no subscription although there is a connection; empty while it has one."""
         return self._problem
 
     @property
     def is_temporary(self) -> bool:
-        """Whether it ends with the session, as its destination does."""
+        """Whether the consumer ends with the session, as its destination does."""
         return self.options.destination.kind.is_temporary
 
     def start(self, session: SessionT, generation: int) -> None:
         """Subscribe, wait for the broker's answer, and begin to call `on_delivery`.
 
         Raises:
-            BrokerError: the broker refused, as it does a selector that it cannot read.
+            BrokerError: the broker refused, for example a selector that it cannot parse.
             ConnectionLostError: the connection was lost meanwhile.
         """
         if not self.resume(session, generation):
@@ -131,42 +131,42 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
 
     @abstractmethod
     def resume(self, session: SessionT, generation: int, *, again: bool = False) -> bool:
-        """Subscribe in a session and wait for the broker's answer; False if this was closed, or subscribed by then.
+        """Subscribe in a session and wait for the answer; False if the consumer was closed or already subscribed.
 
         Args:
-            session: the current one.
+            session: the current session.
             generation: its number.
-            again: the broker may have ended the subscription that there was in this session.
+            again: whether the broker may have ended an earlier subscription in this session.
 
         Raises:
-            BrokerError: as `start` has it.
+            BrokerError: as for `start`.
         """
 
     def go_on(self, session: SessionT, generation: int) -> None:
-        """Subscribe in another session. What the broker refuses there is tried again, and holds up nobody else.
+        """Subscribe in another session. A refused subscription is retried later and does not delay other consumers.
 
         Raises:
-            BrokerError: the session is of no use: it ended, or the broker does not answer.
+            BrokerError: the session cannot be used: it ended, or the broker does not answer.
         """
         try:
             self._attempt(session, generation)
         except NoAnswerError:
             raise
-        except Exception as error:  # a redirect may time out, or find no thread
+        except Exception as error:  # for example, a redirect may time out, or find no thread
             if not session.is_up:
                 raise
             self._note_ended(why_of(error))
 
     def end_for_good(self, why: str) -> None:
-        """Note that the subscription has ended and cannot be made again."""
+        """Record that the subscription has ended and cannot be renewed."""
         self._have_problem(why)
 
     def _note_ended(self, why: str, pause: float | None = None) -> None:
-        """Note that the broker ended the subscription, and have it made again. Any thread may call; it never blocks.
+        """Record that the broker ended the subscription, and renew it. Any thread may call this; it never blocks.
 
         Args:
-            why: it did.
-            pause: seconds before the first attempt; None for those before any other.
+            why: the reason that the broker gave.
+            pause: seconds before the first attempt; None for the pause of `RENEWAL`.
         """
         with self._changing:
             self._endings += 1
@@ -174,10 +174,10 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             return
         where = self.options.destination
         if self.is_temporary:
-            log.error("the broker ended the consumer of %s, which cannot be made again: %s", where, why)
+            log.error("the broker ended the consumer of %s, which cannot be renewed: %s", where, why)
             self.owner.forget(self)
         else:
-            log.error("the broker ended the consumer of %s, which is made again: %s", where, why)
+            log.error("the broker ended the consumer of %s, which will be renewed: %s", where, why)
             self._plan(0, why, pause)
 
     def _have_problem(self, why: str) -> bool:
@@ -198,13 +198,13 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self.owner.later(seconds, partial(self._try_again, failed, why))
 
     def _try_again(self, failed: int, before: str) -> None:
-        """Make one attempt, which may block, and plan the next one, whatever became of it."""
+        """Make one attempt, which may block, and schedule the next if the problem remains."""
         why = before
         try:
             self._attempt(*self.owner.usable_session())
         except ClosedError:
             return
-        except Exception as error:  # the next attempt may fare better, as after a time-out or for want of memory
+        except Exception as error:  # the next attempt may succeed, for example after a time-out or lack of memory
             why = why_of(error)
             level = logging.DEBUG if why == before or isinstance(error, ConnectionLostError) else logging.WARNING
             log.log(level, "no consumer of %s yet: %s", self.options.destination, why)
@@ -212,10 +212,10 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self._plan(failed + 1, why)
 
     def _attempt(self, session: SessionT, generation: int) -> None:
-        """Subscribe in a session, after an ending or because it is another one; one attempt at a time.
+        """Subscribe in a session, because it is new or the subscription ended; one attempt at a time.
 
         Raises:
-            BrokerError: as `start` has it.
+            BrokerError: as for `start`.
         """
         with self._attempting:
             endings = self._endings
@@ -226,21 +226,21 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
                 self._problem = ""
                 self._tell("")
                 seconds = monotonic() - self._since
-        log.warning("there is a consumer of %s again, after %.1f s", self.options.destination, seconds)
+        log.warning("the consumer of %s was renewed after %.1f s", self.options.destination, seconds)
 
     def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
+        """Start no further `on_delivery`; held deliveries may still be settled."""
         self._is_stopped = True
         self._turns.stop()
 
     def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
+        """Wait for the running `on_delivery` until the monotonic clock shows `until`; return at once inside it."""
         self._turns.join(until)
 
     def _take_or_drop(self, arrival: ArrivalT) -> None:
-        """Deliver what has arrived; where it can neither be handed on nor given back, the end of its session does that.
+        """Deliver an arrival; if it can be neither delivered nor released, end its session.
 
-        Else it would be held for ever, and this consumer would get nothing more.
+        Otherwise the message would be held forever, and this consumer would receive no more.
         """
         try:
             self._take(arrival)
@@ -250,31 +250,31 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
 
     @abstractmethod
     def _take(self, arrival: ArrivalT) -> None:
-        """Deliver what has arrived, unless its session or this consumer has ended since."""
+        """Deliver an arrival, unless its session or this consumer has ended since."""
 
     @abstractmethod
     def _drop_session(self, arrival: ArrivalT) -> None:
-        """End the session that something arrived by, so that the broker delivers it again."""
+        """End the session of an arrival, so that the broker delivers the message again."""
 
     def _deliver(self, delivery: DeliveryT) -> None:
         try:
             self._on_delivery(delivery)
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-            delivery.release()  # first, as there may not be the memory to tell of it
+            delivery.release()  # first, because logging may fail for lack of memory
             log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
         if self.options.auto_accept:
             self._conclude(delivery)
 
     def _release_unread(self, delivery: DeliveryT, octets: int) -> None:
-        """Give back what there is no memory for, of which only the head is there; what cannot go back is refused."""
+        """Release a message whose body does not fit in memory; refuse it if it cannot be released."""
         if self.options.auto_accept:
             self._refuse(delivery, f"it has {octets} octets, and there is no memory to read it")
         else:
-            log.error("a message of %d octets goes back: there is no memory to read it", octets)
+            log.error("a message of %d octets is released: there is no memory to read it", octets)
             delivery.release()
 
     def _refuse(self, delivery: DeliveryT, reason: str) -> None:
-        """Refuse what is above the limit, of which only the head is there, and tell who wants to know."""
+        """Refuse a message whose body was not read, and call `on_refused` if there is one."""
         where, message = self.options.destination, delivery.message
         if self.options.auto_accept:
             log.warning("message %s from %s was dropped: %s", message.message_id, where, reason)
@@ -289,4 +289,4 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
 
     @abstractmethod
     def _conclude(self, delivery: DeliveryT) -> None:
-        """Acknowledge what is taken for accepted once `on_delivery` ended."""
+        """Acknowledge a delivery that counts as accepted once `on_delivery` has returned."""

@@ -1,7 +1,7 @@
-"""The brokers where a connection may have its session, tried in turn, and when to try again after one was lost.
+"""The brokers of a connection, tried in turn, and the schedule of attempts after a session was lost.
 
-How long to pause between two attempts, how often to try and on which thread is decided here; what an attempt is, the
-connection says. No library for retries is used: it would sleep through the connection's end.
+This module decides on pauses, number of attempts and thread; the connection defines the attempt itself. No retry
+library is used: its pauses would not end when the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from brokers.threads.thread import Thread
 
 
 class Openable(Protocol):
-    """What can be opened once, and ended from any thread."""
+    """A session that can be opened once, and ended from any thread."""
 
     def open(self, timeout: float) -> None:
-        """Connect within so many seconds, or raise ConnectionFailedError."""
+        """Connect within `timeout` seconds, or raise ConnectionFailedError."""
 
     def drop(self) -> None:
-        """End at once."""
+        """End the session at once."""
 
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
-"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
+"""Shortest socket time-out, in seconds: 0 would make the socket non-blocking."""
 
 SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
-"""What the system says of an address where nothing answers."""
+"""System errors for an address where nothing answers."""
 
 
 def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
-    """Connect a socket within so many seconds.
+    """Connect a socket within `seconds`.
 
     Raises:
-        OSError: nobody listens there; `no_connection` says whether something answered.
+        OSError: nothing accepted the connection; `no_connection` says whether something answered.
     """
     attempt.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
     try:
@@ -51,11 +51,11 @@ def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
     except TimeoutError as error:
         raise OSError(errno.ETIMEDOUT, "timed out") from error
     if attempt.getsockname() == attempt.getpeername():
-        raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
+        raise ConnectionRefusedError("nothing listens there")  # and the system chose that port for our end
 
 
 def no_connection(where: object, error: OSError, advice: str = "") -> ConnectionFailedError:
-    """Make the error of a broker that was not reached."""
+    """Return the error for a broker that was not reached."""
     if isinstance(error, socket.gaierror):
         return ConnectionFailedError(f"no connection to {where}: no host of that name is known ({error.strerror})")
     kind = UnreachableError if error.errno in SILENT else ConnectionFailedError
@@ -70,9 +70,9 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
     """The brokers of a connection.
 
     Args:
-        logins: where they are, the preferred one first.
-        make: makes a session that is still to be opened.
-        randomize: try any first.
+        logins: address and login of each broker, in order of preference.
+        make: returns a new session, not yet open.
+        randomize: whether to try the brokers in random order.
     """
 
     def __init__(self, logins: Sequence[LoginT], make: Callable[[LoginT], LinkT], *, randomize: bool) -> None:
@@ -84,18 +84,18 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Count the brokers."""
+        """Return the number of brokers."""
         return len(self._logins)
 
     def open(self, timeout: float) -> LinkT:
-        """Return a session with the first broker that lets us in.
+        """Return a session with the first broker that accepts the login.
 
-        Each gets its part of `timeout`, in seconds, so that one who is silent does not take it all.
+        Each broker gets its share of `timeout`, in seconds, so that a silent one does not use it up.
 
         Raises:
-            ConnectionFailedError: none did; the message says of each why. UnreachableError if none even answered.
+            ConnectionFailedError: no broker did; the text has the reason for each. UnreachableError if none answered.
             ClosedError: `close` was called.
-            ValueError: a login that cannot be written.
+            ValueError: the login cannot be encoded.
         """
         until = monotonic() + timeout
         logins = random.sample(self._logins, len(self._logins)) if self._randomize else self._logins
@@ -114,7 +114,7 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
         raise kind(f"none of {len(failures)} brokers: {'; '.join(map(str, failures))}")
 
     def close(self) -> None:
-        """Open no more; what is being opened fails at once."""
+        """Open no further session; one that is being opened fails at once."""
         with self._lock:
             self._is_closed = True
             link = self._candidate
@@ -122,7 +122,7 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
             link.drop()
 
     def _enter(self, login: LoginT, timeout: float) -> LinkT:
-        """Log in."""
+        """Open a session with one broker."""
         link = self._next(login)
         link.open(timeout)
         return link
@@ -146,25 +146,25 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
 log = logging.getLogger(__name__)
 
 NEAR_PAUSE_SECONDS: Final = 2.0
-"""Seconds that no pause exceeds where the last attempt was answered, if only by a refusal."""
+"""Longest pause after an attempt that was answered, even by a refusal, in seconds."""
 
 MAX_DOUBLINGS: Final = 30
-"""After so many, no pause is longer than any maximum that makes sense."""
+"""Limit on the doublings of a pause: by then it exceeds every sensible maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """How a lost connection is made again.
+    """How to restore a lost connection.
 
     Attributes:
-        initial: seconds that the first pause lasts at most; each later one twice as long.
-        maximum: seconds that no pause exceeds; where something answers at the address, even if nobody listens, none
-            exceeds 2 s either: the broker is being started, and asking costs next to nothing.
-        attempts: after so many in a row that failed the connection is closed; None for never.
-        randomize: of several brokers try any first; else in the order in which they are listed.
+        initial: upper bound of the first pause, in seconds; the bound doubles with each failed attempt.
+        maximum: upper bound of every pause, in seconds. If the address answers, even with a refusal, pauses are at
+            most 2 s: the broker is probably starting, and an attempt costs little.
+        attempts: number of failed attempts in a row after which the connection is closed; None for no limit.
+        randomize: whether to try several brokers in random order; otherwise in the order in which they are listed.
 
     Raises:
-        ValueError: a pause that is not positive and finite, fewer than one attempt.
+        ValueError: a pause is not positive and finite, or there is less than one attempt.
     """
 
     initial: float = 0.1
@@ -175,16 +175,16 @@ class Reconnect:
     def __post_init__(self) -> None:
         for seconds in (self.initial, self.maximum):
             if not 0 < seconds < float("inf"):
-                raise ValueError(f"a pause before an attempt to reconnect must be positive and finite, not {seconds} s")
+                raise ValueError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds}")
         if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"{self.attempts} attempts to reconnect: write reconnect=False for none")
+            raise ValueError(f"attempts must be at least 1, got {self.attempts}; reconnect=False turns attempts off")
 
     def pause(self, failed: int, *, is_silent: bool) -> float:
-        """Return the pause before an attempt: any up to a bound that doubles, so that clients come one by one.
+        """Return the pause before an attempt: random, so that clients spread out, up to a bound that doubles.
 
         Args:
-            failed: how many attempts in a row failed like the last one.
-            is_silent: nothing answered at the address.
+            failed: number of attempts in a row that failed in the same way as the last one.
+            is_silent: whether nothing answered at the address.
         """
         bound = min(
             self.maximum, self.initial * 2.0 ** min(failed, MAX_DOUBLINGS), inf if is_silent else NEAR_PAUSE_SECONDS
@@ -193,13 +193,13 @@ class Reconnect:
 
 
 class Reconnector:
-    """Makes attempts, on a thread of its own that lives while the connection is lost.
+    """Makes attempts to reconnect, on its own thread, which lives while the connection is lost.
 
     Args:
         name: of the connection, for the log.
-        plan: when and how often.
-        attempt: makes one; what it raises is why it failed. Given the seconds for which the connection is lost.
-        give_up: told the cause when there will be no more.
+        plan: pauses and number of attempts.
+        attempt: makes one attempt, or raises the reason for its failure. Gets the seconds since the loss.
+        give_up: called with the cause when no further attempt will be made.
     """
 
     def __init__(
@@ -213,14 +213,14 @@ class Reconnector:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin. The connection is lost, and the thread of an earlier loss has done its work."""
+        """Begin to reconnect. The thread of an earlier loss has finished by now."""
         if self._stopped.is_set():
             return
         thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # else it would stay lost, and nobody would know that for ever
-            self._give_up(f"{self._name} was lost, and there is no thread to be had that makes it again: {error}")
+        except RuntimeError as error:  # otherwise the connection would stay lost without notice
+            self._give_up(f"{self._name} was lost, and no thread could be started to reconnect: {error}")
         else:
             self._thread = thread
 
@@ -229,7 +229,7 @@ class Reconnector:
         self._stopped.set()
 
     def join(self, until: float) -> None:
-        """Wait for the attempt under way, until the monotonic clock shows `until`."""
+        """Wait for the current attempt until the monotonic clock shows `until`."""
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join(max(0.0, until - monotonic()))
 
@@ -240,7 +240,7 @@ class Reconnector:
                 return
             try:
                 self._attempt(monotonic() - lost)
-            except Exception as error:  # whatever it is, the next attempt may fare better
+            except Exception as error:  # whatever the reason, the next attempt may succeed
                 if self._stopped.is_set():
                     return
                 why = self._note_failure(number, error, why)
@@ -250,13 +250,13 @@ class Reconnector:
                 log.warning("%s: connected again after %.1f s", self._name, monotonic() - lost)
                 return
             if number == self._plan.attempts:
-                self._give_up(f"{self._name} was not reached again in {number} attempts: {why}")
+                self._give_up(f"{self._name} could not reconnect in {number} attempts: {why}")
                 return
 
     def _note_failure(self, number: int, error: Exception, before: str) -> str:
-        """Log why an attempt failed: as a warning once, however often the same follows."""
+        """Log why an attempt failed: as a warning, or as a debug line if the reason is the same as before."""
         why = f"{error}" or repr(error)
         level = logging.DEBUG if why == before else logging.WARNING
-        ours = error if not isinstance(error, BrokerError) else None  # a mistake, so its traceback is of use
+        ours = error if not isinstance(error, BrokerError) else None  # a bug, so its traceback is useful
         log.log(level, "%s: attempt %d failed: %s", self._name, number, why, exc_info=ours)
         return why

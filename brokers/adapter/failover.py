@@ -1,7 +1,7 @@
-"""URLs that name several brokers, and how to go on when one goes: as ActiveMQ's own clients write them.
+"""URLs that list several brokers and reconnect options, in the syntax of ActiveMQ's own clients.
 
 `stomp://USER:PASSWORD@HOST:PORT,HOST:PORT?maxReconnectAttempts=20` or `failover:(stomp://HOST:PORT,stomp://HOST:PORT)`.
-What one broker's URL says is read elsewhere.
+The URL of a single broker is parsed elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str]]] = {
     "maxReconnectAttempts": ("attempts", _attempts, "a number, -1 for no end, 0 for no reconnecting"),
     "randomize": ("randomize", _flag, "true or false"),
 }
-"""What ActiveMQ calls an option, what we call it, how its value is read, and what it may be."""
+"""ActiveMQ's name of each option, with the field of `Reconnect`, the parser of its value, and the permitted values."""
 
 
 EXAMPLE: Final = "failover:(stomp://HOST:PORT,stomp://HOST:PORT)"
@@ -48,37 +48,37 @@ KNOWN: Final = f"known options are: {', '.join(OPTIONS)}"
 
 
 class Failover(NamedTuple):
-    """The URLs of the brokers, in the order in which they are tried, and how to reconnect, or None for not at all."""
+    """The URLs of the brokers, in the order in which they are tried, and how to reconnect, or None to stay lost."""
 
     urls: tuple[str, ...]
     reconnect: Reconnect | None
 
 
 def connect(url: str, **options: Any) -> Connection:
-    """Connect to the first that answers of several brokers, with the adapter that their URLs ask for.
+    """Connect to the first of several brokers that answers, with the adapter for the scheme of their URLs.
 
     Raises:
-        ValueError: no broker, or brokers that speak different protocols.
+        ValueError: `url` lists no broker, or brokers that speak different protocols.
     """
     schemes = [each.partition(":")[0].lower() for each in read_failover(url, reconnect=True).urls]
     modules = {SCHEMES.get(scheme) for scheme in schemes if scheme != "failover"} - {"brokers.embedded"}
     if len(modules) != 1 or None in modules:
-        raise ValueError(f"the brokers of one failover: list speak one protocol, as {EXAMPLE}")
+        raise ValueError(f"the brokers of a failover: list must all speak one protocol, as in {EXAMPLE}")
     connection: Connection = adapter(str(modules.pop())).connect(url, **options)
     return connection
 
 
 def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
-    """Take apart a URL of one or more brokers. No error message repeats what may be a password.
+    """Parse a URL of one or more brokers. No error text repeats a part that may be a password.
 
-    An option of `stomp://` that is not known stays in the URL, for who reads that.
+    An unknown option of `stomp://` stays in the URL, for the adapter to parse.
 
     Args:
-        url: of either form. In `stomp://` user and password stand once, before the first host, and count for all.
-        reconnect: what holds where the URL has no option; False wins over the URL.
+        url: of either form. In `stomp://` user and password stand once, before the first host, and hold for all hosts.
+        reconnect: default for the options that the URL does not set; False overrides the URL.
 
     Raises:
-        ValueError: no broker, an option of `failover:` that is not known, or a value that cannot be.
+        ValueError: there is no broker, an option of `failover:` is unknown, or an option has an invalid value.
     """
     listed = FAILOVER.fullmatch(url)
     if listed is None:
@@ -97,7 +97,7 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
 
 
 def _hosts_of(url: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return a URL for each host, and the options."""
+    """Return one URL for each host, and the reconnect options."""
     parts = SEVERAL.fullmatch(url)
     if parts is None:
         return (url,), {}
@@ -108,7 +108,7 @@ def _hosts_of(url: str) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def _options(query: str | None) -> tuple[dict[str, Any], str]:
-    """Read what is known of a query, and return the rest as it is."""
+    """Parse the known options of a query, and return the rest unchanged."""
     found: dict[str, Any] = {}
     unknown = []
     for each in (query or "").split("&"):
@@ -118,7 +118,7 @@ def _options(query: str | None) -> tuple[dict[str, Any], str]:
             try:
                 found[ours] = read(value)
             except (ValueError, KeyError):
-                raise ValueError(f"{name} is {form}, not {value!r}") from None
+                raise ValueError(f"{name} must be {form}, got {value!r}") from None
         elif each:
             unknown.append(each)
     return found, "&".join(unknown)

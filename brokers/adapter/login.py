@@ -1,6 +1,6 @@
-"""One broker and how to log in there: what adapters have in common, whatever they speak.
+"""The address of one broker and the login there, shared by the adapters of all protocols.
 
-Secrets are in no repr, log or pickle.
+No secret appears in a repr, log or pickle.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ DialectT = TypeVar("DialectT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """One broker, and how to log in there.
+    """One broker and the login there.
 
     Attributes:
-        host, port: where it listens.
-        ask: gives user and password.
-        tls: how to make the way safe; None for plain text.
-        client_id: what durable subscriptions belong to.
-        max_message: octets that the body of a message may have which is received.
+        host, port: address of the broker.
+        ask: returns user and password.
+        tls: TLS settings; None for plain text.
+        client_id: owner of the durable subscriptions.
+        max_message: maximum size of the body of a received message, in octets.
     """
 
     host: str
@@ -40,23 +40,23 @@ class Login:
     max_message: int = MAX_MESSAGE_OCTETS
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a login is not pickled: it may hold a password")
+        raise TypeError("a login cannot be pickled: it may hold a password")
 
     @property
     def virtual_host(self) -> str:
-        """What the broker is told that it is called, and its certificate has to say."""
+        """The host name that is sent to the broker and that its certificate must have."""
         return self.host
 
     def prepare(self) -> Callable[[socket.socket], socket.socket]:
-        """Return what makes the socket to speak over of a connected one; with TLS before the handshake.
+        """Return a function that wraps a connected socket for TLS, before the handshake, or leaves it as it is.
 
         Raises:
-            OSError: a certificate or key that cannot be read.
+            OSError: a certificate or key cannot be read.
         """
         return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.virtual_host)
 
     def explain(self, error: OSError) -> ConnectionFailedError:
-        """Say what an error on the way to the broker means, and what to do about it."""
+        """Return the error that explains why the broker could not be reached, with advice."""
         if self.tls is not None and isinstance(error, ssl.SSLError):
             return self.tls.explain(error, f"{self}", self.virtual_host)
         is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError | TimeoutError)
@@ -66,25 +66,25 @@ class Login:
         """Ask for user and password.
 
         Raises:
-            ConnectionFailedError: they cannot be had.
+            ConnectionFailedError: `ask` failed, or returned something else.
         """
         try:
             found = self.ask()
         except OSError as error:
-            raise ConnectionFailedError(f"no connection to {self}: no password, {error}") from error
+            raise ConnectionFailedError(f"no connection to {self}: the password could not be read: {error}") from error
         if not isinstance(found, Credentials):
             raise ConnectionFailedError(
-                f"no connection to {self}: what gives the credentials returned {type(found).__name__}, not Credentials"
+                f"no connection to {self}: the source of the login must return Credentials, got {type(found).__name__}"
             )
         return found
 
 
 def dialect_named(name: str | None, known: Mapping[str, DialectT], protocol: str) -> DialectT | None:
-    """Return the dialect of a name; None for none.
+    """Return the dialect called `name`, or None if `name` is None.
 
     Raises:
-        ValueError: no dialect is called so.
+        ValueError: there is no dialect of that name.
     """
     if name is not None and name not in known:
-        raise ValueError(f"no {protocol} dialect is called {name!r}; known are: {', '.join(sorted(known))}")
+        raise ValueError(f"there is no {protocol} dialect {name!r}; known dialects are: {', '.join(sorted(known))}")
     return None if name is None else known[name]

@@ -1,4 +1,4 @@
-"""Clocks, and waiting for a connection that is lost and being made again, before something is sent over it."""
+"""Clocks, and waiting for a lost connection to be restored before something is sent over it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ T = TypeVar("T")
 
 
 def epoch_milliseconds() -> int:
-    """Return what the clock of this machine shows, as JMS counts time."""
+    """Return the time of this machine's clock in milliseconds since 1970, as JMS counts time."""
     return time.time_ns() // 1_000_000
 
 
 def left(until: float) -> float:
-    """Return the seconds until the monotonic clock shows `until`, 0 once it does."""
+    """Return the seconds until the monotonic clock shows `until`, or 0 if that has passed."""
     return max(0.0, until - time.monotonic())
 
 
 CANCEL_POLL_SECONDS: Final = 0.2
-"""Seconds after which who waits looks whether that was given up, which a connection knows nothing of."""
+"""Poll interval, in seconds, for cancelled waits, which the connection does not know of."""
 
 GivenUp: TypeAlias = Callable[[], str]
-"""Says why nobody wants any more what is waited for, an empty text while somebody does."""
+"""Returns the reason why the wait was cancelled, or an empty text if it was not."""
 
 
 def await_connected(connection: Connection, until: float, given_up: GivenUp) -> None:
-    """Return once the connection can be used; `until` as the monotonic clock shows it.
+    """Return once the connection can be used, at the latest when the monotonic clock shows `until`.
 
     Raises:
-        ConnectionLostError: that is not so in time, or nobody makes it again.
-        ClosedError: it never will be, or it was given up.
+        ConnectionLostError: the connection was not restored in time, or does not reconnect.
+        ClosedError: the connection is closed, or the wait was cancelled.
     """
     while True:
         began = time.monotonic()
@@ -49,22 +49,22 @@ def await_connected(connection: Connection, until: float, given_up: GivenUp) -> 
             why = given_up()
             if why:
                 raise ClosedError(f"{why} while the connection was lost") from None
-            if began + step >= until or waited < step / 2:  # then nobody makes it again
+            if began + step >= until or waited < step / 2:  # an early return means that nothing reconnects
                 raise
 
 
 def when_connected(connection: Connection, until: float, attempt: Callable[[], T], given_up: GivenUp = lambda: "") -> T:
-    """Do what needs the connection as soon as it can be used; again, if it was lost before anything was sent.
+    """Call `attempt` as soon as the connection can be used; repeat it if the connection was lost before the send.
 
     Args:
         connection: to the broker.
-        until: what the monotonic clock shows when waiting ends.
-        attempt: does it. When it raises ConnectionLostError or StaleDestinationError, nothing was sent.
-        given_up: ends waiting.
+        until: time of the monotonic clock when waiting ends.
+        attempt: sends. If it raises ConnectionLostError or StaleDestinationError, nothing was sent.
+        given_up: tells whether the wait was cancelled.
 
     Raises:
-        ConnectionLostError: the connection cannot be used in time.
-        ClosedError: it never will, or it was given up.
+        ConnectionLostError: the connection was not restored in time.
+        ClosedError: the connection is closed, or the wait was cancelled.
     """
     while True:
         await_connected(connection, until, given_up)
@@ -73,12 +73,12 @@ def when_connected(connection: Connection, until: float, attempt: Callable[[], T
             return attempt()
         except (ConnectionLostError, StaleDestinationError) as error:
             if connection.state is ConnectionState.CONNECTED and connection.generation == generation:
-                raise  # it would be so again
+                raise  # another attempt would fail in the same way
             log.debug("nothing was sent: %s", error)
 
 
 def why_lost(connection: Connection) -> str:
-    """Say why a connection was lost, as far as that is still known: nothing more once there is another session."""
+    """Return why a connection was lost; only a general text once there is another session."""
     try:
         connection.wait_connected(0)
     except BrokerError as error:

@@ -123,7 +123,7 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Thread, "start", refuse)
     reconnector.start()
     assert causes.get_nowait() == (
-        "broker was lost, and there is no thread to be had that makes it again: can't start new thread"
+        "broker was lost, and no thread could be started to reconnect: can't start new thread"
     )
     reconnector.stop()
     reconnector.start()

@@ -63,7 +63,7 @@ def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None
         consumer = connection.consume(queue("q"), lambda delivery: None)
         with no_more_threads():
             end(peer)
-            eventually(lambda: "what is due waits" in caplog.text, "there is no thread")
+            eventually(lambda: "a due task has to wait" in caplog.text, "there is no thread")
             assert consumer.problem
         eventually(lambda: addresses(peer) == ["q", "q"] and not consumer.problem, "there is another")
 
@@ -71,7 +71,7 @@ def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None
 def test_no_thread_for_what_is_due() -> None:
     """Who would not hear of the end of a subscription gets none."""
     with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
-        with no_more_threads(), pytest.raises(BrokerError, match="is not consumed from: can't start new thread"):
+        with no_more_threads(), pytest.raises(BrokerError, match="cannot consume from queue:q: can't start new thread"):
             connection.consume(queue("q"), lambda delivery: None)
         with connection.consume(queue("q"), lambda delivery: None) as consumer:
             assert addresses(peer) == ["q"]

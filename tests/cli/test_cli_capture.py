@@ -303,7 +303,7 @@ def test_the_broker_goes_and_comes_back(broker: RealBroker, tmp_path: Path) -> N
         send(3)
         eventually(lambda: len(tap.records()) == 3, "what passed before")
         broker.kill()
-        assert "was lost, and is made again" in tap.child.stderr.readline()
+        assert "was lost; reconnecting" in tap.child.stderr.readline()
         broker.start()
         while "connected again" not in tap.child.stderr.readline():
             assert tap.child.poll() is None

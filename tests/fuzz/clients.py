@@ -164,7 +164,7 @@ def smqp() -> Iterator[Clients]:
         yield Clients(server.address, "smqp://ann:pw@127.0.0.1:{port}", 400, options=options)
 
 
-EXPECTED: Final = "ended the consumer|cannot be made again|cannot be read|failed"
+EXPECTED: Final = "ended the consumer|cannot be renewed|cannot be read|failed"
 AMQP: Final = Row(
     name="amqp-client",
     holds="whatever a server says, our client works or is told why not, in time",

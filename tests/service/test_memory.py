@@ -89,7 +89,7 @@ class TestConsumers:
             connection.send(octets(MARK, name)).exception(PATIENCE)  # its receipt may come too late
             assert found.next().body == MARK
         assert connection.generation == 2
-        assert "there is no memory for what" in caplog.text
+        assert "there is no memory for the data" in caplog.text
 
     def test_reader_within_a_body(
         self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -117,7 +117,7 @@ class TestConsumers:
             connection.send(octets(body, name)).result(PATIENCE)
             assert found.next().body == body
         assert connection.generation == 1
-        assert caplog.text.count("goes back: there is no memory to read it") == 1
+        assert caplog.text.count("is released: there is no memory to read it") == 1
 
     def test_body(
         self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -131,7 +131,7 @@ class TestConsumers:
             assert found.next().body == b"next"
             letter = take_one(connection, queue(f"DLQ.{name}"))
         assert letter.body == MARK
-        assert caplog.text.count("goes back: there is no memory to read it") == 6
+        assert caplog.text.count("is released: there is no memory to read it") == 6
         assert connection.generation == 1
 
     def test_body_that_is_accepted_anyway(
@@ -231,7 +231,7 @@ def test_larger_than_the_memory(
         assert take_one(connection, queue(f"DLQ.{name}")).size == size
         out, said = program.communicate("", PATIENCE)
     assert out == "generation 1\n"
-    assert said.count("octets goes back: there is no memory to read it") == 6
+    assert said.count("octets is released: there is no memory to read it") == 6
 
 
 class TestDispatcher(Peers):

@@ -135,7 +135,11 @@ OUTCOMES: dict[str, tuple[Callable[[Any], None], type[Exception], str]] = {
         SendFailedError,
         r"modified \(delivery failed, not deliverable here\)",
     ),
-    "settled": (lambda d: d.settle(), SendFailedError, "settled the message without a word: whether .* is not known"),
+    "settled": (
+        lambda d: d.settle(),
+        SendFailedError,
+        "settled the message without an outcome: whether .* is not known",
+    ),
     "detached": (lambda d: detach(d, not_found()), DestinationGoneError, "detached the link: amqp:not-found"),
     "detached, unnamed": (lambda d: detach(d, not_found(), names_it=False), DestinationGoneError, "amqp:not-found"),
 }
@@ -368,7 +372,7 @@ def test_hosts_and_paths_are_visible_ascii(url: str, path: str | None, why: str)
 
 def test_credentials_that_are_none() -> None:
     """What gives them returns something else: an error that names it, and nothing is said to the broker."""
-    with Peer() as peer, pytest.raises(ConnectionFailedError, match="the credentials returned tuple, not Credentials"):
+    with Peer() as peer, pytest.raises(ConnectionFailedError, match="must return Credentials, got tuple"):
         connect(peer, credentials=lambda: ("me", "pw"))
 
 

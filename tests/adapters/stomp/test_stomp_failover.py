@@ -44,11 +44,11 @@ def test_options_of_the_url() -> None:
     [
         ("failover:()", "OPTION=VALUE; known options are: initialReconnectDelay"),
         ("failover:(stomp://u:tops3cret@a)?backup=true", "known options are: initialReconnectDelay"),
-        ("stomp://u:tops3cret@a?maxReconnectDelay=soon", "maxReconnectDelay is milliseconds, not 'soon'"),
-        ("stomp://a?randomize=yes", "randomize is true or false, not 'yes'"),
-        ("stomp://a?maxReconnectAttempts=-2", "-2 attempts"),
+        ("stomp://u:tops3cret@a?maxReconnectDelay=soon", "maxReconnectDelay must be milliseconds, got 'soon'"),
+        ("stomp://a?randomize=yes", "randomize must be true or false, got 'yes'"),
+        ("stomp://a?maxReconnectAttempts=-2", "attempts must be at least 1, got -2"),
         ("stomp://a?initialReconnectDelay=0", "must be positive"),
-        ("stomp://u:tops3cret@a,b?other=1", "not known"),
+        ("stomp://u:tops3cret@a,b?other=1", "unknown parameter"),
     ],
 )
 def test_urls_that_cannot_be(url: str, why: str) -> None:

@@ -143,7 +143,7 @@ class TestMessages(Fixtures):
             connection.send(message_to(other.temporary()))
         with pytest.raises(StaleDestinationError):
             connection.send(message_to(queue(name), reply_to=other.temporary()))
-        with pytest.raises(ValueError, match="no temporary kind"):
+        with pytest.raises(ValueError, match="kind must be that of a temporary destination"):
             connection.temporary(DestinationKind.QUEUE)
 
     def test_cancelled_send_is_forgotten(self, activemq: RealBroker, connection: StompConnection, name: str) -> None:

@@ -272,7 +272,7 @@ class TestReconnecting(OnBoth):
             states = States(connection)
             proxy.leave()
             assert (states.next(), states.next()) == (LOST, CLOSED)
-            with pytest.raises(ClosedError, match="not reached again in 2 attempts: no connection"):
+            with pytest.raises(ClosedError, match="could not reconnect in 2 attempts: no connection"):
                 connection.send(message_to(queue(name)))
             assert_no_threads()
 
