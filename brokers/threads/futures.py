@@ -1,7 +1,7 @@
-"""Futures of what a broker is asked for, and the executor on which a connection's futures and watchers call back.
+"""Futures for the operations of a broker, and the executor that runs the callbacks of futures and watchers.
 
-Callbacks run where they may call the connection again. The executor is made when it is first needed, and closed by a
-deadline.
+Callbacks run on threads where they may call the connection again. The executor is created on first use, and closes
+within a deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLBACK_THREADS: Final = 4
 
 
 class Callbacks:
-    """A lazily made thread pool. Most connections never need it: their callers wait for futures, or consume."""
+    """A thread pool that is created on first use. Most connections never need it: callers wait or consume instead."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Callbacks:
         """Return the pool.
 
         Raises:
-            RuntimeError: it was closed, as a closed pool says too; the caller runs the callback itself.
+            RuntimeError: it was closed, as `submit` of a closed pool raises; the caller then runs the callback itself.
         """
         with self._lock:
             if self._is_closed:
@@ -48,7 +48,7 @@ class Callbacks:
         self.executor().submit(_call_logged, function)
 
     def close(self, deadline: float) -> None:
-        """Let callbacks that are under way finish until the monotonic clock shows `deadline`; take no new ones."""
+        """Accept no new callbacks; wait for running ones until the monotonic clock shows `deadline`."""
         with self._lock:
             self._is_closed = True
             pool = self._pool
@@ -57,7 +57,7 @@ class Callbacks:
         pool.shutdown(wait=False)
         left = deadline - monotonic()
         if left > 0 and current_thread() not in pool.threads:  # a worker cannot wait for itself
-            # The pool can wait for its threads, but knows no deadline: so a thread waits for it, and that is joined.
+            # `shutdown` has no time limit, so a thread waits in it, and that thread is joined with one.
             waiter = Thread(target=pool.shutdown, name=f"{self._name}-close", daemon=True)
             waiter.start()
             waiter.join(left)
@@ -76,11 +76,11 @@ T = TypeVar("T")
 class Completion(Future[T]):
     """A future whose callbacks run on an executor, never on the thread that completed it.
 
-    So the thread that reads a socket can complete it, and a callback may call the connection again. An exception that
-    leaves a callback is logged, as `concurrent.futures` does.
+    So the thread that reads a socket can complete it, and a callback may call the connection again. An exception from a
+    callback is logged, as in `concurrent.futures`.
 
     Attributes:
-        revoke: has what was asked for not be done, if nothing of it was begun; says whether that was so.
+        revoke: cancels the operation if it has not begun, and returns whether it did; None if it cannot be revoked.
     """
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
@@ -89,21 +89,21 @@ class Completion(Future[T]):
         self.revoke: Callable[[], bool] | None = None
 
     def withdraw(self) -> bool:
-        """Cancel what this stands for; True if nothing of it was begun, so that it never happens."""
+        """Cancel the operation of this future; True if it had not begun, so that it never happens."""
         is_revoked = self.revoke is not None and not self.done() and self.revoke()
         self.cancel()
         return is_revoked
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call `fn(future)` on the executor once this is done."""
+        """Call `fn(future)` on the executor once this future is done."""
         super().add_done_callback(partial(self._elsewhere, fn))
 
     def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call `fn(future)` on the very thread that settles this: for book-keeping that never blocks."""
+        """Call `fn(future)` on the thread that settles this future: for bookkeeping that never blocks."""
         super().add_done_callback(fn)
 
     def settle(self, result: T, error: BaseException | None = None) -> None:
-        """Complete this with `result`, or with `error` if there is one; a cancelled one is left alone."""
+        """Complete this future with `result`, or with `error` if there is one; do nothing if it was cancelled."""
         if self.set_running_or_notify_cancel():
             if error is None:
                 self.set_result(result)
@@ -111,23 +111,23 @@ class Completion(Future[T]):
                 self.set_exception(error)
 
     def _invoke_callbacks(self) -> None:
-        """Forget the callbacks once they were called: most know this future, so what it holds would wait for the
-        garbage collector, which may be a while for a large answer. The library keeps them."""
+        """Drop the callbacks once they were called, unlike the library: most refer to this future, and the cycle would
+        keep its result, which may be large, until the garbage collector runs."""
         super()._invoke_callbacks()  # type: ignore[misc]
         self._done_callbacks.clear()  # type: ignore[attr-defined]
 
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:
             self._executor().submit(_call_back, fn, future)
-        except RuntimeError:  # the executor was shut down: the owner is closing, and this is its thread
+        except RuntimeError:  # the executor was shut down: the owner is closing, on this thread
             fn(future)
 
 
 class NearCompletion(Completion[T]):
-    """A completion whose callbacks may run where `on_delivery` is called; of one that is done, at once.
+    """A completion whose callbacks may run on the threads of `on_delivery`, or at once if it is done already.
 
     Args:
-        run: has a callback run there.
+        run: runs a callback there.
     """
 
     def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:

@@ -1,14 +1,14 @@
-"""Threads that share work: as few at a time as keep up, as many as it takes when tasks block.
+"""Threads that share tasks: as few as can keep up, and more when tasks block.
 
-A thread for each consumer would be woken for each message, and Python would spend more on handing its lock around than
-on the messages. Here one thread goes on taking tasks while there are any; a *watcher* looks every few milliseconds, and
-where tasks wait though none was taken since, it calls up as many threads again as are at work. Where all goes well, it
-sends one home. A thread that was at one task for a few looks is *stuck*, and counts for nothing until it is done: with
-one slow task on its way the next finds a thread as quickly as without.
+With one thread per consumer, every message would wake a thread, and Python would spend more time on passing its lock
+around than on the messages. Here one thread takes tasks for as long as there are any. A *watcher* checks every few
+milliseconds: if tasks wait and none was taken since the last check, it doubles the working threads; otherwise it sends
+one thread to sleep. A thread that spends several checks on one task is *stuck* and is not counted until the task is
+done, so a slow task does not delay the start of the next.
 
-A thread that has something else to do, as one that reads a socket, may run quick tasks in between as a *guest*: that
-saves the change of threads, which costs more than many a task. Where they are not as quick as was thought, the watcher
-has another thread do what the guest should be doing.
+A thread with other work, such as reading a socket, may run quick tasks as a *guest*. That saves a change of threads,
+which costs more than many a task. If the tasks turn out to be slow, the watcher has another thread do the guest's
+work.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_SECONDS: Final = 0.002
-"""Seconds between two looks of the watcher: a task waits no longer behind one that blocks."""
+"""Interval between two checks of the watcher, in seconds: the longest wait of a task behind one that blocks."""
 
 IDLE_SECONDS: Final = 10.0
-"""Seconds that a thread without work stays."""
+"""Time after which an idle thread ends, in seconds."""
 
 LINGER_TICKS: Final = 50
-"""Ticks that the watcher goes on looking when there is no work."""
+"""Number of ticks for which the watcher goes on checking when there is no work."""
 
 Task = Callable[[], None]
 
 
 STUCK_TICKS: Final = 3
-"""Looks of the watcher after which a task is a slow one."""
+"""Number of checks after which the thread of a task is stuck."""
 
 BEHIND_TICKS: Final = 5
-"""Looks of the watcher after which a guest is relieved: at one task, or at several, beyond one look for each."""
+"""Number of checks after which a guest is relieved: during one task, or over several, not counting one check each."""
 
 
 class _Member:
-    """One thread, and the lock that it sleeps on.
+    """One thread of the crew, and the lock that it sleeps on.
 
     Attributes:
-        looks: how many looks of the watcher its task has seen; None while it has no task.
+        looks: number of checks of the watcher during its current task; None while it has no task.
     """
 
     __slots__ = ("awake", "has_left", "looks")
@@ -63,11 +63,11 @@ class _Member:
 
 
 class GuestThread:
-    """A thread that runs quick tasks in between; see `Crew.admit`. The crew's lock is held but for `is_relieved`.
+    """A thread that runs quick tasks between its own work; see `Crew.admit`. Only `is_relieved` needs no crew lock.
 
     Attributes:
-        relieve: what another thread is to do when this one takes long.
-        is_relieved: another thread does so.
+        relieve: the task that another thread runs when this one takes too long.
+        is_relieved: whether another thread runs it.
     """
 
     __slots__ = ("_behind", "_looks", "is_relieved", "relieve")
@@ -75,29 +75,29 @@ class GuestThread:
     def __init__(self, relieve: Task) -> None:
         self.relieve = relieve
         self.is_relieved = False
-        self._looks: int | None = None  # of the watcher, that its task has seen; None while it has no task
-        self._behind = 0  # looks that earlier tasks saw, beyond one for each
+        self._looks: int | None = None  # checks of the watcher during its current task; None while it has no task
+        self._behind = 0  # checks during earlier tasks, not counting one each
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is at a task."""
+        """Whether the guest is running a task."""
         return self._looks is not None
 
     def begin(self) -> None:
-        """Note that it begins a task."""
+        """Record that the guest begins a task."""
         self._looks = 0
 
     def end(self) -> None:
-        """Note that it is done."""
+        """Record that the task is done."""
         self._behind = max(0, self._behind + (self._looks or 0) - 1)
         self._looks = None
 
     def come_back(self) -> None:
-        """Note that it does again what it should."""
+        """Record that the guest has resumed its own work."""
         self.is_relieved, self._behind = False, 0
 
     def look(self) -> bool:
-        """Have the watcher look; True if another thread is to take over now."""
+        """Count one check of the watcher; return True if another thread must take over now."""
         if self._looks is None or self.is_relieved:
             return False
         self._looks += 1
@@ -106,9 +106,9 @@ class GuestThread:
 
 
 class Crew:
-    """Runs tasks in the order in which they were handed in, on daemon threads of its own.
+    """Runs tasks on its own daemon threads, in the order in which they were submitted.
 
-    A task may block for as long as it likes. An exception that leaves it is logged.
+    A task may block for any time. An exception from a task is logged.
     """
 
     def __init__(self, name: str) -> None:
@@ -117,7 +117,7 @@ class Crew:
         self._tasks: deque[Task] = deque()
         self._asleep: list[_Member] = []
         self._working: set[_Member] = set()
-        self._guests: dict[int, GuestThread] = {}  # by thread
+        self._guests: dict[int, GuestThread] = {}  # by thread id
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -129,10 +129,10 @@ class Crew:
         self._watcher: Thread | None = None
 
     def submit(self, task: Task) -> None:
-        """Have a task run soon; never by the caller. While there is no further thread to be had, tasks wait for those.
+        """Run a task soon, never on the calling thread. If no further thread can be started, the task waits.
 
         Raises:
-            RuntimeError: the crew was closed, or has no thread at all and gets none.
+            RuntimeError: the crew was closed, or has no thread and can start none.
         """
         with self._lock:
             if self._is_closed:
@@ -143,14 +143,14 @@ class Crew:
             self._be_watched()
             if not self._working and self._watcher is None:
                 self._tasks.pop()
-                self._rests_until = 0.0  # nobody is here whom another try would hold up
-                raise RuntimeError(f"{self._name} has no thread, and there is none to be had")
+                self._rests_until = 0.0  # another attempt would delay no thread, as there is none
+                raise RuntimeError(f"{self._name} has no thread, and none could be started")
 
     def admit(self, relieve: Task) -> GuestThread:
-        """Let the calling thread run quick tasks, with `run`, until it says `dismiss`.
+        """Let the calling thread run quick tasks, with `run`, until it calls `dismiss`.
 
         Args:
-            relieve: does what that thread should be doing, once it is at a task for long; on another thread.
+            relieve: does the work of that thread on another one, once a task takes long.
         """
         guest = GuestThread(relieve)
         with self._lock:
@@ -158,20 +158,20 @@ class Crew:
         return guest
 
     def dismiss(self) -> None:
-        """End what `admit` began for the calling thread."""
+        """Undo `admit` for the calling thread."""
         with self._lock:
             self._guests.pop(get_ident(), None)
 
     def resume(self, guest: GuestThread) -> None:
-        """Let a guest run tasks again: it does what it should."""
+        """Let a guest run tasks again, now that it has resumed its own work."""
         with self._lock:
             guest.come_back()
 
     def run(self, task: Task) -> None:
-        """Run a task at once if the calling thread is a guest, with no task and not relieved; else as `submit` does.
+        """Run a task at once if the calling thread is a guest, idle and not relieved; otherwise submit it.
 
         Raises:
-            RuntimeError: the crew was closed, and the task is for another thread.
+            RuntimeError: as `submit` raises it.
         """
         guest = self._guests.get(get_ident())
         if guest is None or guest.is_busy or guest.is_relieved:
@@ -186,11 +186,11 @@ class Crew:
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for a thread."""
+        """Number of tasks that wait for a thread."""
         return len(self._tasks)
 
     def close(self) -> None:
-        """Take no more tasks; threads end when those that were handed in are done. Idempotent."""
+        """Accept no more tasks; the threads end when the submitted tasks are done. Idempotent."""
         with self._lock:
             self._is_closed = True
             for member in self._asleep:
@@ -198,11 +198,11 @@ class Crew:
             self._asleep.clear()
             self._watch.notify()
 
-    # With the lock held
+    # Called with the lock held
 
     @property
     def _at_work(self) -> int:
-        """How many threads can be counted on."""
+        """Number of working threads that are not stuck."""
         return len(self._working) - self._stuck
 
     def _call_up(self) -> None:
@@ -217,9 +217,9 @@ class Crew:
                 self._working.discard(member)
 
     def _begin(self, what: str, target: Callable[..., None], *args: Any) -> Thread | None:
-        """Start a thread; None if there is none to be had. The watcher tries again.
+        """Start a thread, or return None if that fails; the watcher tries again.
 
-        Not at once where the failure took its time: the lock is held, and those that are there want to work.
+        After a failure that took time, the next attempt waits as long: the lock is held, and other threads need it.
         """
         since = monotonic()
         if since < self._rests_until:
@@ -232,7 +232,7 @@ class Crew:
             self._rests_until = 2 * monotonic() - since
             if not was_short:
                 with suppress(MemoryError):
-                    log.error("%s: tasks wait, as there is no further thread to be had: %s", self._name, error)
+                    log.error("%s: tasks wait, because no further thread could be started: %s", self._name, error)
             return None
         self._is_short = False
         return thread
@@ -248,7 +248,7 @@ class Crew:
         self._watch.notify()
 
     def _next(self, member: _Member) -> Task | None:
-        """Take a task; without one, or with more threads at work than are needed, lie down to sleep."""
+        """Return a task, or None if the thread should sleep: there is no task, or more threads work than are needed."""
         with self._lock:
             if member.looks is not None and member.looks >= STUCK_TICKS:
                 self._stuck -= 1
@@ -265,7 +265,7 @@ class Crew:
                 self._asleep.append(member)
             return None
 
-    # On the threads
+    # Called on the threads of the crew
 
     def _work(self, member: _Member) -> None:
         while True:
@@ -279,12 +279,12 @@ class Crew:
     def _carry_out(self, task: Task) -> None:
         try:
             task()
-        except BaseException:  # SystemExit too: it must not end the thread of others
+        except BaseException:  # SystemExit too: it must not end a shared thread
             with suppress(MemoryError):
                 log.exception("a task of %s failed", self._name)
 
     def _sleep(self, member: _Member) -> bool:
-        """Wait to be called up; False if that did not happen for long, or the crew was closed."""
+        """Sleep until called up; return False if that took longer than `IDLE_SECONDS`, or the crew was closed."""
         if member.awake.acquire(timeout=IDLE_SECONDS):
             return not (self._is_closed and not self._tasks)
         with self._lock:
@@ -295,7 +295,7 @@ class Crew:
         return True
 
     def _look(self) -> None:
-        """Watch that no task waits behind one that blocks, also through a want of memory."""
+        """Run the watcher, which ensures that no task waits behind a blocked one, even when memory runs out."""
         while True:
             with suppress(MemoryError):
                 self._look_on()
@@ -303,7 +303,7 @@ class Crew:
             sleep(TICK_SECONDS)
 
     def _look_on(self) -> None:
-        """Watch until the end."""
+        """Check regularly until the crew is closed and its tasks are done."""
         taken, quiet = -1, 0
         with self._lock:
             while not (self._is_closed and not self._tasks):
@@ -328,7 +328,7 @@ class Crew:
             if guest.look():
                 try:
                     self._tasks.appendleft(guest.relieve)
-                except MemoryError:  # it is relieved at the next look
+                except MemoryError:  # the next check relieves the guest
                     guest.come_back()
                     raise
                 self._call_up()
@@ -341,16 +341,16 @@ class Crew:
 
 
 def at_once(task: Task) -> None:
-    """Run a task on the thread that hands it in."""
+    """Run a task at once, on the calling thread."""
     task()
 
 
 class Turns(Generic[T]):
-    """Hands items to a function one at a time, in order.
+    """Passes items to a function one at a time, in order.
 
     Args:
-        submit: has a task run, as `Crew.submit` does; or `at_once`, where the function never blocks.
-        function: called with each item; what leaves it is logged, and the next item follows.
+        submit: runs a task, as `Crew.submit` does; `at_once` if the function never blocks.
+        function: called with each item; an exception is logged, and the next item follows.
     """
 
     def __init__(self, submit: Callable[[Task], None], function: Callable[[T], None]) -> None:
@@ -366,16 +366,16 @@ class Turns(Generic[T]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an item is being handled, or waits."""
+        """Whether an item is being handled or waits."""
         return self._is_busy
 
     @property
     def are_waiting(self) -> bool:
-        """Whether items wait, beside the one that is being handled."""
+        """Whether items wait, apart from the one that is being handled."""
         return bool(self._items)
 
     def put(self, item: T) -> None:
-        """Add an item; after `stop` it is dropped. Raises what `submit` does; the item then waits for the next one."""
+        """Add an item; after `stop` it is dropped. Raises what `submit` raises; the item then waits for another."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -391,13 +391,13 @@ class Turns(Generic[T]):
             raise
 
     def stop(self) -> None:
-        """Start no further call, and drop what waits."""
+        """Start no further call, and drop the waiting items."""
         with self._changed:
             self._is_stopped = True
             self._items.clear()
 
     def join(self, until: float) -> None:
-        """Wait for the call under way, until the monotonic clock shows `until`; not for one's own."""
+        """Wait for the current call until the monotonic clock shows `until`; return at once if made from that call."""
         with self._changed:
             self._is_awaited = True
             if self._thread != get_ident():
@@ -417,6 +417,6 @@ class Turns(Generic[T]):
             try:
                 self._function(item)
             except BaseException:
-                with suppress(MemoryError):  # of telling: the next items are to be handled all the same
-                    log.exception("what handles an item failed")
-            del item  # it may be large, and the next one may be long in coming
+                with suppress(MemoryError):  # logging may fail; the next items must be handled anyway
+                    log.exception("the function that handles an item failed")
+            del item  # it may be large, and the next one may take long to arrive

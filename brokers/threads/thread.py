@@ -1,7 +1,7 @@
-"""Threads whose start does not wait for ever. Every thread of `brokers` and `soapjms` is one of these.
+"""Threads whose start cannot hang. Every thread of `brokers` and `soapjms` is one of these.
 
-Python waits until a new thread says that it runs. One that has not the memory for its first step says nothing, so who
-started it would wait for the rest of its life, and with it everybody who waits for a lock that it holds.
+Python's `Thread.start` waits until the new thread reports that it runs. A thread without memory for its first step
+never reports, so its starter would wait forever, and with it all threads that wait for a lock that the starter holds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ T = TypeVar("T")
 _Call: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
 START_SECONDS: Final = 5.0
-"""Within which a thread begins, also on a machine that is busy; else there is no thread to be had."""
+"""Time within which a thread must begin, in seconds, even on a busy machine; otherwise its start has failed."""
 
 
 class Thread(threading.Thread):
     """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError."""
 
     def __init__(self, **options: Any) -> None:
-        """Make a thread that is still to be started; see `threading.Thread` for the options."""
+        """Create a thread without starting it; see `threading.Thread` for the options."""
         super().__init__(**options)
         self._started = self._beginning = _Beginning()
 
@@ -37,9 +37,9 @@ class Thread(threading.Thread):
 
 
 class _Beginning(threading.Event):
-    """Takes the place of what `threading.Thread` waits for at its start; whoever is first decides.
+    """Replaces the event that `threading.Thread` waits for at its start; the first of thread and starter decides.
 
-    Waiting takes no memory, which that of an Event does.
+    Unlike waiting for an Event, waiting for this takes no memory.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Beginning(threading.Event):
         self._told.acquire()
 
     def begin(self) -> bool:
-        """Have the thread begin; False if nobody expects that any more."""
+        """Record that the thread begins; return False if the starter has given up."""
         is_first = self._decided.acquire(blocking=False)
         self._told.release()
         return is_first
@@ -57,19 +57,19 @@ class _Beginning(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the thread to begin."""
         if not self._told.acquire(timeout=START_SECONDS) and self._decided.acquire(blocking=False):
-            raise RuntimeError(f"a new thread did not begin within {START_SECONDS:g} s, as where memory is short")
+            raise RuntimeError(f"a new thread did not begin within {START_SECONDS:g} s; memory may be short")
         return True
 
 
 class Pool(Executor):
-    """A few threads that call functions, begun when they are needed. They end with the program, whatever they are at.
+    """A few daemon threads that call functions, started when needed. They end with the program, even during a call.
 
     Args:
-        most: of them.
-        name: of each, before its number.
+        most: maximum number of threads.
+        name: prefix of each thread's name, followed by its number.
 
     Attributes:
-        threads: those that have begun.
+        threads: the threads that have begun.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -82,10 +82,10 @@ class Pool(Executor):
         self._is_closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a function called soon; where no further thread is to be had, by those that there are.
+        """Call a function soon, on an existing thread if no further one can be started.
 
         Raises:
-            RuntimeError: this was shut down, or has no thread and gets none.
+            RuntimeError: the pool was shut down, or has no thread and can start none.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -97,7 +97,7 @@ class Pool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take nothing more; call what was handed in, or cancel it; return once that is done if asked to wait."""
+        """Accept no more calls; finish the submitted ones, or cancel them; with `wait` return once that is done."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -123,7 +123,7 @@ class Pool(Executor):
     def _work(self) -> None:
         while (call := self._next()) is not None:
             _carry_out(*call)
-            del call  # what it holds may be large, and the next one long in coming
+            del call  # it may hold large objects, and the next one may take long to arrive
 
     def _next(self) -> _Call | None:
         try:

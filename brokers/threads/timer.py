@@ -1,4 +1,4 @@
-"""One thread that calls back when a deadline passes."""
+"""A timer: one thread that calls functions at their deadlines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from brokers.threads.thread import Thread
 log = logging.getLogger(__name__)
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], None]
-"""Has a function run after so many seconds, where it may block; not at all once its owner is closed."""
+"""Runs a function after a number of seconds, on a thread where it may block; never once its owner is closed."""
 
 MIN_SWEEP_DEADLINES: Final = 64
-"""Forgotten deadlines that may lie about before the heap is swept."""
+"""Number of forgotten deadlines that may stay in the heap before it is swept."""
 
 
 class Deadline:
-    """One function and when it is due; `function` is None once it was called or forgotten."""
+    """A function and the time when it is due; `function` is None once it was called or forgotten."""
 
     __slots__ = ("function", "number", "seconds")
 
@@ -36,9 +36,9 @@ class Deadline:
 
 
 class Deadlines:
-    """Calls functions at their deadlines, on one thread that starts with the first of them, or before.
+    """Calls functions at their deadlines, on one thread that starts with the first deadline or with `start`.
 
-    A function must not block. An exception that leaves it is logged. `name` is the thread's.
+    A function must not block. An exception from it is logged. `name` is the name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,14 +51,14 @@ class Deadlines:
         self._closed = False
 
     def __len__(self) -> int:
-        """Count what is kept, with what was forgotten and is still to be swept."""
+        """Return the number of deadlines kept, including forgotten ones that were not swept yet."""
         return len(self._heap)
 
     def start(self) -> None:
-        """Start the thread, if it is not there and this is not closed: then `call_at` never lacks it.
+        """Start the thread, unless it runs or the timer is closed, so that `call_at` cannot fail for want of it.
 
         Raises:
-            RuntimeError: there is none to be had.
+            RuntimeError: the thread could not be started.
         """
         with self._changed:
             if not self._closed:
@@ -71,10 +71,10 @@ class Deadlines:
             self._thread = thread
 
     def call_at(self, seconds: float, function: Callable[[], None]) -> Deadline:
-        """Call `function` when the monotonic clock shows `seconds`; never once this is closed.
+        """Call `function` when the monotonic clock shows `seconds`; never once the timer is closed.
 
         Raises:
-            RuntimeError: the first one needs a thread, and there is none to be had.
+            RuntimeError: the thread was not running and could not be started.
         """
         with self._changed:
             deadline = Deadline(seconds, next(self._numbers), function)
@@ -88,7 +88,7 @@ class Deadlines:
             return deadline
 
     def forget(self, deadline: Deadline) -> None:
-        """Do not call the function; let go of it at once. Does nothing a second time, or once it was called."""
+        """Drop the function without calling it. Does nothing if it was called or forgotten before."""
         with self._changed:
             if deadline.function is None:
                 return
@@ -100,7 +100,7 @@ class Deadlines:
                 self._forgotten = 0
 
     def close(self) -> None:
-        """Forget everything and end the thread. Idempotent."""
+        """Forget all deadlines and end the thread. Idempotent."""
         with self._changed:
             self._closed = True
             self._heap.clear()
@@ -125,10 +125,10 @@ class Deadlines:
                 function()
             except Exception:
                 log.exception("a function that was due failed")
-            del due, function  # what they hold may be large, and the next one long in coming
+            del due, function  # they may hold large objects, and the next one may take long to come due
 
     def _wait(self) -> float | None:
-        """Return the seconds until the first deadline, 0 if it has passed, None where there is none."""
+        """Return the seconds until the first deadline, 0 if it has passed, or None if there is no deadline."""
         if not self._heap:
             return None
         return max(0.0, self._heap[0].seconds - time.monotonic())

@@ -167,7 +167,7 @@ def test_tasks_wait_for_threads(
     gate.set()
     crew.close()
     wait_until_gone("scarce")
-    assert caplog.text.count(f"tasks wait, as there is no further thread to be had: {error}") == 1
+    assert caplog.text.count(f"tasks wait, because no further thread could be started: {error}") == 1
 
 
 def test_the_watcher_outlives_a_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_without_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     scarce, crew, done = Scarce(monkeypatch, seconds=0.1), Crew("scarce"), SimpleQueue[int]()
     turns = Turns(crew.submit, done.put)
     for put in (turns.put, lambda number: crew.submit(partial(done.put, number))):
-        with pytest.raises(RuntimeError, match="scarce has no thread, and there is none to be had"):
+        with pytest.raises(RuntimeError, match="scarce has no thread, and none could be started"):
             put(1)
     assert crew.waiting == 0
     scarce.left = 100

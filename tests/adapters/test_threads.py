@@ -55,7 +55,7 @@ def test_it_runs() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_it_never_begins() -> None:
     """Who starts it is told, and goes on."""
-    with pytest.raises(RuntimeError, match=r"^a new thread did not begin within 0\.05 s, as where memory is short$"):
+    with pytest.raises(RuntimeError, match=r"^a new thread did not begin within 0\.05 s; memory may be short$"):
         Stillborn(target=lambda: None, daemon=True).start()
 
 
