@@ -1,10 +1,10 @@
-"""JNDI names without network JNDI: from `jndi.properties` as Java clients have it, from TOML, or from code.
+"""JNDI names without network JNDI: from a Java client's `jndi.properties`, from TOML, or from code.
 
-No name is ever looked up over a network, and no file is read but the one that the caller names. A broker is reached
-only if the caller's allow-list has it.
+No name is ever looked up over a network, and only the file that the caller names is read. A broker can be reached
+only if it is in the caller's allow-list.
 
-Where to read: `properties_file.py` reads both file formats, `dialects.py` says what the entries mean to each Java
-client, `allowed.py` turns the URLs of Java clients into ours, `registry.py` has `Names`, which brings them together.
+Where to read: `properties_file.py` reads both file formats, `dialects.py` defines what the entries mean to each Java
+client, `allow_list.py` maps the URLs of Java clients to ours, and `registry.py` combines them in `Names`.
 """
 
 from brokers.naming.allow_list import AllowedBrokers

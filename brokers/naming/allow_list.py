@@ -1,7 +1,7 @@
 """The allow-list of brokers: which brokers may be reached, and how, whatever a URI, WSDL or file says.
 
-A URL of a Java client (`tcp://host:61616`, `failover:(…)`, `amqp://host`) is no more than a key to it: what comes out
-was written by the caller, login and options included.
+A URL of a Java client (`tcp://host:61616`, `failover:(…)`, `amqp://host`) is only a key into the list; the URL that it
+yields was written by the caller, including login and options.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
     "wss": 443,
     "vm": None,
 }
-"""Schemes of the URLs by which Java clients reach a broker, each with its port where the URL may leave it out."""
+"""Schemes of the URLs of Java clients, with the default port of those whose URL may omit the port."""
 OF_ONE_BROKER: Final = frozenset({*JAVA_SCHEMES, *SCHEMES}) - {"failover"}
 """Schemes of a URL that names one broker; `failover:` lists several."""
 
@@ -49,7 +49,7 @@ _LOGIN: Final = re.compile(rf"{SECRET.pattern}|[?&;.](?:user|login)=")
 
 
 class BrokerEndpoint(NamedTuple):
-    """One broker as a URL of a Java client names it. Its text holds nothing secret."""
+    """One broker as a URL of a Java client names it. `str` of it holds no secret."""
 
     scheme: str
     host: str
@@ -60,16 +60,16 @@ class BrokerEndpoint(NamedTuple):
 
 
 class AllowedBrokers:
-    """The brokers that may be reached: Java clients' URLs, each with the URL for `brokers.connect`.
+    """The brokers that may be reached: a mapping from Java clients' URLs to URLs for `brokers.connect`.
 
-    A URL matches by scheme, host and port; its options mean nothing here and are dropped. Of a list of brokers all have
-    to be allowed, and the first is taken.
+    A URL matches by scheme, host and port; its options are ignored and dropped. If a URL lists several brokers, all
+    must be allowed, and the first is used.
 
     Args:
-        allowed: a mapping; or just URLs for `brokers.connect`, which stand for themselves.
+        allowed: a mapping; or only URLs for `brokers.connect`, each of which is also its own key.
 
     Raises:
-        NamingError: a URL that is not as it must be, or one broker with two URLs.
+        NamingError: a URL is invalid, or one broker has two URLs.
     """
 
     def __init__(self, allowed: AllowedBrokers | Mapping[str, str] | Iterable[str] = ()) -> None:
@@ -80,7 +80,7 @@ class AllowedBrokers:
             for key, url in allowed.items():
                 self._allow(endpoints_of(key, "allowed brokers"), url)
         elif isinstance(allowed, str):
-            raise NamingError("allowed brokers are a mapping of URLs, or a list of them; one URL goes into a list")
+            raise NamingError("allowed brokers must be a mapping or a list of URLs, got a string; write [URL]")
         else:
             for url in allowed:
                 self._allow((own_endpoint(url),), url)
@@ -89,17 +89,17 @@ class AllowedBrokers:
         own_endpoint(url)
         for endpoint in endpoints:
             if self._urls.setdefault(endpoint, url) != url:
-                raise NamingError(f"allowed brokers: {endpoint} is given two URLs")
+                raise NamingError(f"allowed brokers: {endpoint} has two URLs")
 
     def url_of(self, url: str, place: str) -> str:
         """Return the URL for `brokers.connect` of the broker that a Java client's `url` names.
 
         Args:
-            url: as Java clients have it.
-            place: where it stands, for the error.
+            url: in the form of Java clients.
+            place: where the URL was found, for error texts.
 
         Raises:
-            NamingError: it names a broker that is not allowed, or is no broker's URL.
+            NamingError: `url` names a broker that is not allowed, or is not a broker's URL.
         """
         endpoints = endpoints_of(url, place)
         for endpoint in endpoints:
@@ -118,52 +118,52 @@ class AllowedBrokers:
 
 
 def own_endpoint(url: str) -> BrokerEndpoint:
-    """Read a URL for `brokers.connect`, which may hold a login.
+    """Parse a URL for `brokers.connect`, which may hold a login.
 
     Raises:
         NamingError: no adapter serves its scheme, or a part of the login is not percent-encoded.
     """
     if not isinstance(url, str):
-        raise NamingError(f"a broker's URL is a string, not {type(url).__name__}")
+        raise NamingError(f"a broker's URL must be a string, got {type(url).__name__}")
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname or parts.path, parts.port
     except ValueError:  # its text repeats a part of the URL
-        raise NamingError(f"{shown(url)} is no URL for brokers.connect") from None
+        raise NamingError(f"{shown(url)} is not a URL for brokers.connect") from None
     if scheme not in SCHEMES:
         known = ", ".join(sorted(SCHEMES))
-        raise NamingError(f"{shown(url)} is no URL for brokers.connect; the schemes that it knows are: {known}")
+        raise NamingError(f"{shown(url)} is not a URL for brokers.connect; known schemes are: {known}")
     if not parts.hostname and (scheme not in WITHOUT_HOST or without_login(url) != url):
-        raise NamingError(f"{shown(url)} is no URL for brokers.connect; write {scheme}://USER:PASSWORD@HOST:PORT")
+        raise NamingError(f"{shown(url)} is not a URL for brokers.connect; write {scheme}://USER:PASSWORD@HOST:PORT")
     if "@" in parts.path + parts.query + parts.fragment:
-        raise NamingError(f"{shown(url)}: user and password are percent-encoded where they hold any of /?#@")
+        raise NamingError(f"{shown(url)}: any of /?#@ in user or password must be percent-encoded")
     return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
 
 
 def endpoints_of(url: str, place: str) -> tuple[BrokerEndpoint, ...]:
-    """Read a Java client's URL: one broker, or a list as in `failover:(…)` and Artemis's `(…,…)`.
+    """Parse a Java client's URL: one broker, or a list as in `failover:(…)` and Artemis's `(…,…)`.
 
     Raises:
-        NamingError: another scheme, a login, or no URL at all.
+        NamingError: the scheme is unknown, the URL holds a login, or `url` is not a URL.
     """
     if not isinstance(url, str) or len(url) > MAX_URL_CHARACTERS or not _PLAIN.fullmatch(url):
         raise NamingError(
-            f"{place} is no broker's URL: that is up to {MAX_URL_CHARACTERS} printable ASCII characters, no blanks"
+            f"{place} is not a broker's URL: that has up to {MAX_URL_CHARACTERS} printable ASCII characters, no blanks"
         )
     found = tuple(_endpoint(part, place) for part in _listed(url, place))
     if len(found) > MAX_ENDPOINTS:
-        raise NamingError(f"{place} lists {len(found)} brokers; at most {MAX_ENDPOINTS} are read")
+        raise NamingError(f"{place} must list at most {MAX_ENDPOINTS} brokers, got {len(found)}")
     return found
 
 
 def refuse_login(url: str, place: str) -> None:
-    """Refuse a URL with options that look like a login: where it comes from outside, it must not carry one.
+    """Refuse a URL whose options look like a login: a URL from outside must not carry one.
 
     Raises:
-        NamingError: it does.
+        NamingError: the URL carries a login.
     """
     if _LOGIN.search(url):
-        raise NamingError(f"{place} carries a login; it belongs into the URL of the allowed broker")
+        raise NamingError(f"{place} carries a login; it belongs in the URL of the allowed broker")
 
 
 def _listed(url: str, place: str) -> list[str]:
@@ -172,7 +172,7 @@ def _listed(url: str, place: str) -> list[str]:
     if rest.startswith("("):
         rest, bracket, options = rest[1:].rpartition(")")
         if not bracket or (options and options[0] != "?"):
-            raise NamingError(f"{place} is no broker's URL: the brackets of {shown(url)} do not match")
+            raise NamingError(f"{place} is not a broker's URL: the brackets of {shown(url)} do not match")
         several = True
     return rest.split(",") if several else [rest]
 
@@ -181,14 +181,14 @@ def _endpoint(url: str, place: str) -> BrokerEndpoint:
     scheme = url.partition(":")[0].lower()
     if scheme not in OF_ONE_BROKER:
         known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
-        raise NamingError(f"{place} is {shown(url)}, which is no broker's URL; {REFUSAL}; accepted are: {known}")
+        raise NamingError(f"{place} is {shown(url)}, which is not a broker's URL; {REFUSAL}; accepted are: {known}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or parts.path, parts.port
     except ValueError:  # its text repeats a part of the URL
-        raise NamingError(f"{place} is {shown(url)}: host or port are not as a URL has them") from None
+        raise NamingError(f"{place} is {shown(url)}: its host or port is invalid") from None
     if "@" in url:
-        raise NamingError(f"{place} is {shown(url)}; the login belongs into the URL of the allowed broker")
+        raise NamingError(f"{place} is {shown(url)}; the login belongs in the URL of the allowed broker")
     if not _HOST.fullmatch(host) or (parts.hostname and parts.path not in ("", "/")) or parts.fragment:
-        raise NamingError(f"{place} is {shown(url)}; accepted is SCHEME://HOST:PORT, with options after a ?")
+        raise NamingError(f"{place} must be SCHEME://HOST:PORT, with options after a ?, got {shown(url)}")
     return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))

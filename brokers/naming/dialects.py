@@ -1,8 +1,8 @@
-"""What the entries of a JNDI environment mean to each Java client, as one table: a row for a context factory.
+"""What the entries of a JNDI environment mean to each Java client: a table with one row for each client.
 
-The rows say what the context factories of ActiveMQ Classic 6.1, Artemis 2.44 and Qpid JMS 2.6 were seen to do.
+The rows record the observed behaviour of the context factories of ActiveMQ Classic 6.1, Artemis 2.44 and Qpid JMS 2.6.
 
-Deviation: a connection factory without a URL is an error; the Java clients take a broker on their own machine.
+Deviation: a connection factory without a URL is an error; the Java clients use a broker on their own machine.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ INITIAL: Final = "java.naming.factory.initial"
 PROVIDER_URL: Final = "java.naming.provider.url"
 
 KINDS: Final[Mapping[str, Callable[[str], Destination]]] = {"queue.": queue, "topic.": topic}
-"""Entries that register a destination; of a name that is both, the topic counts, as with the Java clients."""
+"""Prefixes of entries that register a destination; a name that has both is a topic, as with the Java clients."""
 
 DYNAMIC: Final[Mapping[str, Callable[[str], Destination]]] = {"dynamicQueues/": queue, "dynamicTopics/": topic}
-"""Prefixes of JNDI names that name a destination themselves, to all of these clients."""
+"""Prefixes of JNDI names that name a destination directly, in all of these clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JndiDialect:
-    """What one Java client makes of its entries.
+    """How one Java client interprets its entries.
 
     Attributes:
-        classes: the context factories that speak it; the first is the usual one.
-        defaults: connection factories that are there without an entry.
-        defaults_stay: they are there beside those that have an entry, too.
-        listed: the entry that lists the names of connection factories, comma-separated; None where each has its own.
-        prefix: what precedes the name in the entry of a connection factory.
+        classes: the context factories of this client; the first is the usual one.
+        defaults: connection factories that exist without an entry.
+        defaults_stay: whether the defaults also exist if other connection factories have entries.
+        listed: the entry with the comma-separated names of the connection factories; None if each has its own entry.
+        prefix: prefix of the name in the entry of a connection factory.
         any_case: prefixes that may be written in any case.
-        urls: entries that may hold the URL of the connection factory `{name}`, the first that has a value counts.
-        trims: blanks around the name of a destination do not count, nor do options after a `?` in it.
-        expands: `${NAME}` in a value stands for another value.
+        urls: entries that may hold the URL of the connection factory `{name}`; the first with a value counts.
+        trims: whether blanks around the name of a destination, and options after a `?` in it, are dropped.
+        expands: whether `${NAME}` in a value stands for another value.
     """
 
     classes: tuple[str, ...]
@@ -94,7 +94,7 @@ def dialect_of(class_name: str) -> JndiDialect:
     """Choose the dialect by the class name of a context factory.
 
     Raises:
-        NamingError: another class: it is not ours to run, and most reach out to a directory.
+        NamingError: the class is unknown; most other factories would connect to a directory.
     """
     try:
         return DIALECTS[class_name.strip()]
@@ -106,7 +106,7 @@ def dialect_of(class_name: str) -> JndiDialect:
 
 
 def in_dialect(entries: Mapping[str, str], dialect: JndiDialect) -> dict[str, str]:
-    """Write the prefixes that may have any case as the table has them."""
+    """Return the entries with prefixes that may have any case in the case of the table."""
     return {_folded(key, dialect.any_case): value for key, value in entries.items()}
 
 
@@ -118,10 +118,10 @@ def _folded(key: str, prefixes: tuple[str, ...]) -> str:
 
 
 def destinations_of(entries: Mapping[str, str], dialect: JndiDialect | None) -> Iterator[tuple[str, Destination]]:
-    """Yield the destinations that the entries register, by JNDI name; of two of one name the later one counts.
+    """Yield the destinations that the entries register, with their JNDI names; of two with one name the later counts.
 
     Raises:
-        NamingError: an entry without a value.
+        NamingError: an entry has no value.
     """
     for prefix, make in KINDS.items():
         for key, value in entries.items():
@@ -130,10 +130,10 @@ def destinations_of(entries: Mapping[str, str], dialect: JndiDialect | None) -> 
 
 
 def physical_name(key: str, value: str, dialect: JndiDialect | None) -> str:
-    """Return the broker's own name of a destination.
+    """Return the broker's name of a destination.
 
     Raises:
-        NamingError: there is none.
+        NamingError: the entry has no name.
     """
     name = value.partition("?")[0].strip() if dialect is not None and dialect.trims else value
     if not name.strip():
@@ -142,7 +142,7 @@ def physical_name(key: str, value: str, dialect: JndiDialect | None) -> str:
 
 
 def factory_names(entries: Mapping[str, str], dialect: JndiDialect) -> tuple[str, ...]:
-    """Return the JNDI names of the connection factories that there are."""
+    """Return the JNDI names of the existing connection factories."""
     own: tuple[str, ...] = ()
     if dialect.listed is not None:
         own = tuple(name.strip() for name in entries.get(dialect.listed, "").split(",") if name.strip())
@@ -156,7 +156,7 @@ def factory_url(name: str, entries: Mapping[str, str], dialect: JndiDialect) -> 
 
     Raises:
         NameNotFoundError: there is no such connection factory.
-        NamingError: no entry holds its URL; where a Java client takes one on its own machine, this does not guess.
+        NamingError: no entry holds its URL; unlike a Java client, this does not default to the local machine.
     """
     known = factory_names(entries, dialect)
     if name not in known:
@@ -165,10 +165,10 @@ def factory_url(name: str, entries: Mapping[str, str], dialect: JndiDialect) -> 
     for place in places:
         if url := entries.get(place, "").strip():
             return url, place
-    raise NamingError(f"the connection factory {name!r} has no URL; it goes into one of: {', '.join(places)}")
+    raise NamingError(f"the connection factory {name!r} has no URL; put it in one of: {', '.join(places)}")
 
 
-# Variables, which Qpid JMS knows
+# Variables, as in Qpid JMS
 
 MAX_EXPANDED_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 16
@@ -176,13 +176,13 @@ _VARIABLE: Final = re.compile(r"\$\$|\$\{([^}]*)\}")
 
 
 def expanded(entries: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Put values in for `${NAME}` and `${NAME:-DEFAULT}` in names of destinations and URLs; `$$` is a dollar sign.
+    """Expand `${NAME}` and `${NAME:-DEFAULT}` in names of destinations and in URLs; `$$` is a dollar sign.
 
-    They come from `variables`, then from the entries. System properties and the environment of the process are not
-    looked at, as a Java client would.
+    Values come from `variables`, then from the entries. Unlike a Java client, this reads neither system properties nor
+    the environment of the process.
 
     Raises:
-        NamingError: an unknown or recursive variable, one that looks like a secret, or too long a result.
+        NamingError: a variable is unknown, recursive or looks like a secret, or the result is too long.
     """
     resolve = Expansion({**entries, **variables})
     return {key: resolve.expand(key, value) if _matters(key) else value for key, value in entries.items()}
@@ -193,14 +193,14 @@ def _matters(key: str) -> bool:
 
 
 class Expansion:
-    """Expands variables, each at most once on the way."""
+    """Expands variables; the value of each is computed once."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self._done: dict[str, str] = {}
 
     def expand(self, place: str, text: str, under_way: tuple[str, ...] = ()) -> str:
-        """Expand a text that stands in the entry `place`."""
+        """Expand a text from the entry `place`."""
         parts: list[str] = []
         end = 0
         for found in _VARIABLE.finditer(text):
@@ -217,9 +217,9 @@ class Expansion:
             return "$"
         name, _, default = variable.partition(":-")
         if name in under_way or len(under_way) == MAX_DEPTH:
-            raise NamingError(f"the entry {place[:200]!r} needs the variable {name[:200]!r}, which leads to itself")
+            raise NamingError(f"the entry {place[:200]!r} needs the variable {name[:200]!r}, which refers to itself")
         if SECRET.search(name):
-            raise NamingError(f"the entry {place[:200]!r} shows the variable {name[:200]!r}, which looks like a secret")
+            raise NamingError(f"the entry {place[:200]!r} uses the variable {name[:200]!r}, which looks like a secret")
         if name not in self._done:
             if name not in self._values and ":-" not in variable:
                 raise NamingError(f"the entry {place[:200]!r} needs the unknown variable {name[:200]!r}")

@@ -1,4 +1,4 @@
-"""From names to destinations and to the URL of a broker.
+"""The registry that maps JNDI names to destinations and to the URL of a broker.
 
 Spec: RFC 6167 4.2 (variant jndi), 4.3 (queue, topic), 8.2.2.
 """
@@ -33,7 +33,7 @@ from brokers.schemes import SCHEMES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 USUAL_FACTORY: Final = "ConnectionFactory"
-"""The connection factory where nobody names one: it is there by default in every dialect."""
+"""The connection factory to use if none is named: it exists by default in every dialect."""
 
 
 class Names:
@@ -41,15 +41,15 @@ class Names:
 
     Args:
         destinations: JNDI name to destination.
-        connection_factories: JNDI name to a broker's URL, as Java clients have it or for `brokers.connect`.
-        allowed: the brokers that may be reached; see `AllowedBrokers`. Without it, no URL of a Java client leads
-            anywhere; a URL for `brokers.connect` in `connection_factories` is allowed by being there.
+        connection_factories: JNDI name to a broker's URL, in the form of Java clients or of `brokers.connect`.
+        allowed: the brokers that may be reached; see `AllowedBrokers`. Without it, every URL of a Java client is
+            refused; a URL for `brokers.connect` in `connection_factories` is always allowed.
 
     Attributes:
-        allowed: the brokers that may be reached, to be passed on to other `Names`.
+        allowed: the brokers that may be reached; can be passed to other `Names`.
 
     Raises:
-        NamingError: a URL that is not as it must be.
+        NamingError: a URL is invalid.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Names:
         allowed: AllowedBrokers | Mapping[str, str] | Iterable[str] = (),
         variables: Mapping[str, str] = NOTHING,
     ) -> Self:
-        """Read a `jndi.properties`, as ActiveMQ Classic, Artemis and Qpid JMS have it.
+        """Read the `jndi.properties` of a client of ActiveMQ Classic, Artemis or Qpid JMS.
 
-        `java.naming.factory.initial` says how it is meant. Logins in it are not used, and shown nowhere: that of the
-        broker is in `allowed`. No file or directory that an entry names is looked at.
+        `java.naming.factory.initial` selects the dialect. Logins in the file are neither used nor shown: the login is
+        part of the URL in `allowed`. Files and directories that an entry names are not read.
 
         Args:
-            path: of the file; or else
-            text: its content; octets are read as Java reads them.
+            path: path of the file; give either this or `text`.
+            text: content of the file; octets are decoded as Java decodes them.
             allowed: the brokers that may be reached; see `AllowedBrokers`.
-            variables: what `${NAME}` stands for in a file of Qpid JMS; the process's environment is not looked at.
+            variables: values for `${NAME}` in a file of Qpid JMS; the environment of the process is not used.
 
         Raises:
-            NamingError: the file is not as it must be, or an entry would reach out.
+            NamingError: the file is invalid, or an entry would lead to a network look-up.
             OSError: the file cannot be read.
         """
         entries = read_properties(content_of(path, text, MAX_FILE_OCTETS))
@@ -104,16 +104,16 @@ class Names:
     def from_toml(cls, path: str | PathLike[str] | None = None, *, text: bytes | str | None = None) -> Self:
         """Read names from TOML, in the tables `[queues]`, `[topics]`, `[connection_factories]`, `[allowed_brokers]`.
 
-        Each maps a JNDI name or a URL to a string; `allowed_brokers` may be an array of URLs instead.
+        Each table maps a JNDI name or a URL to a string; `allowed_brokers` may be an array of URLs instead.
 
         Raises:
-            NamingError: the file is not as it must be.
+            NamingError: the content is invalid.
             OSError: the file cannot be read.
         """
         tables = read_toml(content_of(path, text, MAX_TOML_OCTETS))
         queues, topics = tables.get("queues", {}), tables.get("topics", {})
         for name in queues.keys() & topics.keys():
-            raise NamingError(f"{name[:200]!r} is in queues and in topics")
+            raise NamingError(f"{name[:200]!r} is both in queues and in topics")
         destinations = {name: queue(physical_name(name, each, None)) for name, each in queues.items()}
         destinations |= {name: topic(physical_name(name, each, None)) for name, each in topics.items()}
         return cls(
@@ -124,10 +124,10 @@ class Names:
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
-        """Read a file whose name ends in `.toml` as TOML, another as `jndi.properties`.
+        """Read a file: as TOML if its name ends in `.toml`, otherwise as `jndi.properties`.
 
         Raises:
-            NamingError: the file is not as it must be.
+            NamingError: the file is invalid.
             OSError: the file cannot be read.
         """
         return cls.from_toml(path) if Path(path).suffix == ".toml" else cls.from_properties(path)
@@ -136,11 +136,12 @@ class Names:
         """Return the destination of a JNDI name.
 
         Args:
-            name: as registered, or `dynamicQueues/NAME`, `dynamicTopics/NAME`.
-            environment: entries of the JNDI environment over those of the file; `queue.NAME` and `topic.NAME` count.
+            name: a registered name, or `dynamicQueues/NAME` or `dynamicTopics/NAME`.
+            environment: entries of the JNDI environment, which override those of the file; only `queue.NAME` and
+                `topic.NAME` are used.
 
         Raises:
-            NameNotFoundError: it is neither registered nor dynamic.
+            NameNotFoundError: the name is neither registered nor dynamic.
         """
         found = None
         for key, make in ((prefix + name, make) for prefix, make in KINDS.items()):
@@ -168,20 +169,20 @@ class Names:
     ) -> str:
         """Return the URL for `brokers.connect` of the broker that a connection factory leads to.
 
-        As with the Java clients, a connection factory's own URL wins over the provider URL. The arguments may come
-        from outside: they choose among the brokers that the configuration allows, and add nothing to them.
+        As with the Java clients, a connection factory's own URL overrides the provider URL. The arguments may come
+        from outside: they only choose among the brokers that the configuration allows.
 
         Args:
-            connection_factory: its JNDI name; without it the provider URL counts, or else `ConnectionFactory`.
-            provider_url: over that of the environment, which is over that of the file.
-            environment: entries of the JNDI environment over those of the file.
+            connection_factory: its JNDI name; if None, the provider URL is used, or else `ConnectionFactory`.
+            provider_url: overrides that of the environment, which overrides that of the file.
+            environment: entries of the JNDI environment, which override those of the file.
 
         Returns:
-            A URL that the caller wrote, which may hold a login: it is not to be shown.
+            A URL that the caller wrote. It may hold a login, so do not show it.
 
         Raises:
-            NameNotFoundError: no such connection factory.
-            NamingError: a broker that is not allowed, a class or URL that would reach out, or no URL at all.
+            NameNotFoundError: there is no such connection factory.
+            NamingError: the broker is not allowed, a class or URL would lead to a network look-up, or there is no URL.
         """
         given = {**environment} if provider_url is None else {**environment, PROVIDER_URL: provider_url}
         by_provider = None
@@ -202,13 +203,13 @@ class Names:
             raise NameNotFoundError(
                 f"no connection factory is registered under the JNDI name {name[:200]!r}; "
                 f"registered: {listed(self._factories)}; "
-                f"or let an initial context factory say what the entries mean: {', '.join(DIALECTS)}"
+                f"or name the initial context factory that defines the entries: {', '.join(DIALECTS)}"
             )
         url, place = factory_url(name, in_dialect(entries, dialect), dialect)
         return self.allowed.url_of(url, f"the connection factory {name[:200]!r} ({place[:200]})")
 
     def _reachable(self, name: str, url: str) -> str:
-        """Return the URL for `brokers.connect` of a connection factory that the caller registers."""
+        """Return the URL for `brokers.connect` of a connection factory registered by the caller."""
         if isinstance(url, str) and url.partition(":")[0] in SCHEMES:
             own_endpoint(url)
             return url

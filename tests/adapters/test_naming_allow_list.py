@@ -76,7 +76,7 @@ def test_reaching_out(scheme: str, form: str) -> None:
     with pytest.raises(NamingError) as caught:
         ALLOWED.url_of(form.format(scheme), "jndiURL")
     assert f"jndiURL is '{scheme}:" in str(caught.value)
-    assert "which is no broker's URL; names are never looked up over a network" in str(caught.value)
+    assert "which is not a broker's URL; names are never looked up over a network" in str(caught.value)
     assert "accepted are: amqp, " in str(caught.value)
 
 
@@ -89,25 +89,25 @@ def test_reaching_out(scheme: str, form: str) -> None:
         ("tcp://lоcalhost:61616", "printable ASCII"),
         ("tcp://localhost\\@evil:61616", "printable ASCII"),
         ("tcp://" + "a" * 5000, "up to 4096"),
-        ("localhost:61616", "is no broker's URL; names are never"),
-        ("tcp://", "accepted is SCHEME://HOST:PORT"),
-        ("tcp:///a", "accepted is SCHEME://HOST:PORT"),
-        ("tcp://localhost:61616/a", "accepted is SCHEME://HOST:PORT"),
-        ("tcp://localhost:61616#a", "accepted is SCHEME://HOST:PORT"),
-        ("tcp://localhost:99999", "host or port are not as a URL has them"),
-        ("tcp://localhost:a", "host or port are not as a URL has them"),
-        ("tcp://[::1:61616", "host or port are not as a URL has them"),
-        ("tcp://a:1,tcp://b:1", "host or port are not as a URL has them"),
-        ("tcp://a%2e:1", "accepted is SCHEME://HOST:PORT"),
+        ("localhost:61616", "is not a broker's URL; names are never"),
+        ("tcp://", "must be SCHEME://HOST:PORT"),
+        ("tcp:///a", "must be SCHEME://HOST:PORT"),
+        ("tcp://localhost:61616/a", "must be SCHEME://HOST:PORT"),
+        ("tcp://localhost:61616#a", "must be SCHEME://HOST:PORT"),
+        ("tcp://localhost:99999", "its host or port is invalid"),
+        ("tcp://localhost:a", "its host or port is invalid"),
+        ("tcp://[::1:61616", "its host or port is invalid"),
+        ("tcp://a:1,tcp://b:1", "its host or port is invalid"),
+        ("tcp://a%2e:1", "must be SCHEME://HOST:PORT"),
         ("failover:(tcp://localhost:61616", "the brackets of 'failover:\\(tcp://localhost:61616' do not match"),
         ("(tcp://localhost:61616)x", "do not match"),
         (
             "failover:(failover:(tcp://localhost:61616))",
-            "is 'failover:\\(tcp://localhost:61616\\)', which is no broker",
+            "is 'failover:\\(tcp://localhost:61616\\)', which is not a broker",
         ),
-        ("vm:(broker:(tcp://localhost:61616))", "accepted is SCHEME"),
-        ("failover:()", "is '', which is no broker's URL"),
-        ("failover:(" + ",".join(["tcp://a:1"] * 33) + ")", "lists 33 brokers; at most 32"),
+        ("vm:(broker:(tcp://localhost:61616))", "must be SCHEME"),
+        ("failover:()", "is '', which is not a broker's URL"),
+        ("failover:(" + ",".join(["tcp://a:1"] * 33) + ")", "must list at most 32 brokers, got 33"),
     ],
 )
 def test_not_a_url(url: str, message: str) -> None:
@@ -171,18 +171,18 @@ def test_only_what_the_caller_wrote(url: str) -> None:
 @pytest.mark.parametrize(
     ("allowed", "message"),
     [
-        ("stomp://localhost", "one URL goes into a list"),
-        (["tcp://localhost:61616"], "'tcp://localhost:61616' is no URL for brokers.connect; the schemes that it knows"),
-        (["stomp://localhost:port"], r"'stomp://\*\*\*' is no URL for brokers.connect"),
-        ([7], "a broker's URL is a string, not int"),
-        ({"tcp://a:1": 7}, "a broker's URL is a string, not int"),
-        ({7: "stomp://a"}, "allowed brokers is no broker's URL"),
+        ("stomp://localhost", "must be a mapping or a list of URLs, got a string"),
+        (["tcp://localhost:61616"], "'tcp://localhost:61616' is not a URL for brokers.connect; known schemes"),
+        (["stomp://localhost:port"], r"'stomp://\*\*\*' is not a URL for brokers.connect"),
+        ([7], "a broker's URL must be a string, got int"),
+        ({"tcp://a:1": 7}, "a broker's URL must be a string, got int"),
+        ({7: "stomp://a"}, "allowed brokers is not a broker's URL"),
         ({"tcp://a:1": "stomp://clerk:s3/cr3t@a"}, r"://\*\*\*"),
         ({"tcp://a:1": "stomp://clerk:s3?cr3t@a"}, r"://\*\*\*"),
-        ({"tcp://a:1": "stomp://clerk:12/cr3t@a"}, "user and password are percent-encoded where they hold any of"),
+        ({"tcp://a:1": "stomp://clerk:12/cr3t@a"}, "in user or password must be percent-encoded"),
         ({"tcp://a:1": "stomp://clerk:s3#cr3t@a"}, r"://\*\*\*"),
-        ({"tcp://clerk:s3cr3t@a:1": "stomp://a"}, "the login belongs into the URL of the allowed broker"),
-        ({"tcp://a:1": "stomp://a", "failover:(tcp://a:1)": "stomp://b"}, "tcp://a:1 is given two URLs"),
+        ({"tcp://clerk:s3cr3t@a:1": "stomp://a"}, "the login belongs in the URL of the allowed broker"),
+        ({"tcp://a:1": "stomp://a", "failover:(tcp://a:1)": "stomp://b"}, "tcp://a:1 has two URLs"),
     ],
 )
 def test_bad_list(allowed: Mapping[str, str] | Iterable[str], message: str) -> None:

@@ -118,7 +118,7 @@ def test_no_url() -> None:
     with pytest.raises(NamingError) as caught:
         factory_url("ConnectionFactory", {}, CLASSIC)
     assert str(caught.value) == (
-        "the connection factory 'ConnectionFactory' has no URL; it goes into one of: "
+        "the connection factory 'ConnectionFactory' has no URL; put it in one of: "
         "connection.ConnectionFactory.brokerURL, brokerURL, connection.ConnectionFactory.java.naming.provider.url, "
         "java.naming.provider.url"
     )
@@ -158,7 +158,7 @@ def test_unknown_classes(name: str) -> None:
 def test_file_that_reaches_out(url: str, dialect: object) -> None:
     """A provider URL that is no broker's is refused when the file is read, another file too."""
     name = next(name for name, each in DIALECTS.items() if each is dialect)
-    with pytest.raises(NamingError, match="is no broker's URL; names are never looked up over a network"):
+    with pytest.raises(NamingError, match="is not a broker's URL; names are never looked up over a network"):
         Names.from_properties(text=f"java.naming.factory.initial={name}\njava.naming.provider.url={url}")
 
 
@@ -210,7 +210,7 @@ class TestVariables:
     )
     def test_recursive(self, text: str) -> None:
         """A variable that leads to itself is refused, as is one too deep."""
-        with pytest.raises(NamingError, match="which leads to itself"):
+        with pytest.raises(NamingError, match="which refers to itself"):
             self.read(text)
 
     @pytest.mark.parametrize("fan", [2, 10])

@@ -103,15 +103,15 @@ def test_octets(octets: bytes, entries: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("\n\na=\\u12g4", r"line 3: \\u is followed by four hexadecimal digits"),
-        ("a=\\u12", r"line 1: \\u is followed"),
-        ("\\u=b", r"line 1: \\u is followed"),
-        ("a=b\\\n\\u00e", r"line 2: \\u is followed"),
-        ("a=\\ud83d", "line 1: half of a surrogate pair is no character"),
-        ("a=\ude00", "line 1: half of a surrogate pair is no character"),
-        ("a=b".encode("utf-16"), "the properties are UTF-16; Java reads ISO-8859-1"),
-        (b"\xef\xbb\xbfa=\xff", "the properties begin as UTF-8, but octet 5 is none"),
-        ("a" * (MAX_FILE_OCTETS + 1), f"hold {MAX_FILE_OCTETS + 1} octets; at most {MAX_FILE_OCTETS} are read"),
+        ("\n\na=\\u12g4", r"line 3: \\u must be followed by four hexadecimal digits"),
+        ("a=\\u12", r"line 1: \\u must be followed"),
+        ("\\u=b", r"line 1: \\u must be followed"),
+        ("a=b\\\n\\u00e", r"line 2: \\u must be followed"),
+        ("a=\\ud83d", "line 1: half of a surrogate pair is not a character"),
+        ("a=\ude00", "line 1: half of a surrogate pair is not a character"),
+        ("a=b".encode("utf-16"), "the properties must be ISO-8859-1"),
+        (b"\xef\xbb\xbfa=\xff", "the properties begin as UTF-8, but are invalid at octet 5"),
+        ("a" * (MAX_FILE_OCTETS + 1), f"must hold at most {MAX_FILE_OCTETS} octets, got {MAX_FILE_OCTETS + 1}"),
     ],
 )
 def test_refused(content: str | bytes, message: str) -> None:

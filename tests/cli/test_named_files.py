@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["call", "--attachment", "pipe", *AT, "-"], "an attachment must be a file, got 'pipe'"),
         (["call", ECHO, "greetMe", "--input", "pipe"], FIFO),
         (["call", ECHO, "greetMe", "requestType=@pipe"], "there is no file 'pipe'"),
-        (["call", ECHO, "greetMe", "--names", "pipe"], "'pipe' is no file"),
+        (["call", ECHO, "greetMe", "--names", "pipe"], "'pipe' is not a regular file"),
         (["wsdl", "lint", "pipe"], "'pipe' cannot be read: it is not a file"),
         (["wsdl", "lint", "/dev/zero"], "'/dev/zero' cannot be read: it is not a file"),
         (["explain", "."], "'.' cannot be read: it is not a file"),
