@@ -1,4 +1,4 @@
-"""What all servers here share: limits on guessed passwords, handshakes and connections, and who may reach them.
+"""The parts that all servers share: limits on password guesses, handshakes and connections, and on who reaches them.
 
-No protocol belongs here: the AMQP listener, the SMQP server, the HTTP bridge and the status page all use it.
+Protocols do not belong here: the AMQP listener, the SMQP server, the HTTP bridge and the status page all use this.
 """

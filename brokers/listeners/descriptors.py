@@ -1,4 +1,4 @@
-"""Files that this process may have open (RLIMIT_NOFILE), of which each client of a listener takes some."""
+"""The limit of open files of this process (RLIMIT_NOFILE), of which each client of a listener uses some."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ if sys.platform != "win32":
 log = logging.getLogger(__name__)
 
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What `accept` fails with, again and again, while there are no files to be had. The client waits all the while."""
+"""Errors of `accept` while no file can be opened. It fails again and again, and the client keeps waiting."""
 
 RESERVED_FILES: Final = 128
-"""Files that are left to the rest of the process."""
+"""Number of files reserved for the rest of the process."""
 
 
 def bounded(wanted: int, each: int, what: str) -> int:
-    """Return how many clients there are files for, at most as many as wanted; the log says where that is fewer.
+    """Return the number of clients that the file limit allows, at most `wanted`; log a warning if it is fewer.
 
     Args:
-        wanted: clients.
-        each: files of one.
-        what: the clients are, for the log.
+        wanted: number of clients.
+        each: number of files for one client.
+        what: name of the clients, for the log.
     """
     limit = _limit()
     if limit is None or wanted * each + RESERVED_FILES <= limit:
         return wanted
     most = max(1, (limit - RESERVED_FILES) // each)
-    said = "%s: at most %d, not %d, as this process may have no more than %d files open; see ulimit -n"
+    said = "%s: at most %d, not %d, because this process may have no more than %d files open; see ulimit -n"
     log.warning(said, what, most, wanted, limit)
     return most
 
 
 def raise_limit() -> None:
-    """Have as many files as this process may give itself, for a command, whose process is its own."""
+    """Raise the soft limit of open files to the hard limit; only for commands, which own their process."""
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # as where a system has a lower limit of its own
-            log.debug("the limit of files stays at %d", soft)
+        except (OSError, ValueError):  # for example, the system has a lower limit
+            log.debug("the limit of open files stays at %d", soft)
 
 
 def _limit() -> int | None:
-    """Return how many files may be open; None for any number."""
-    if sys.platform == "win32":  # which counts no sockets
+    """Return the limit of open files; None for no limit."""
+    if sys.platform == "win32":  # Windows does not count sockets
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft

@@ -1,8 +1,8 @@
-"""How often passwords may be guessed from one place, for the servers here, and others that pace guesses. No I/O.
+"""Limits on password guesses from one place, for the servers here and other code that paces guesses. No I/O.
 
-A place is an address, or of IPv6 a network of 64 bits, which is what one customer has. Some refused logins are free;
-beyond that one more is looked at every few seconds, and those between are refused unseen, which costs nothing. Who has
-logged in from a place before counts apart from the strangers there, so that these do not keep them out.
+A place is an IPv4 address or an IPv6 network of 64 bits, which is what one customer has. Some refused logins are free;
+after that, one login is checked every few seconds, and those in between are refused unseen, which costs nothing. A
+user who has logged in from a place before is counted apart from strangers there, who therefore cannot lock them out.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 FREE_LOGINS: Final = 10
-"""Refused logins of one lane that are looked at without a pause."""
+"""Number of refused logins of one lane that are checked without a pause."""
 LOGIN_INTERVAL_SECONDS: Final = 2.0
-"""After which one more is looked at."""
+"""Interval after which one more login is checked, in seconds."""
 LOGIN_GRACE_SECONDS: Final = 1.0
-"""Seconds that who connects has to log in before it may have to make room for others, as when many come at once."""
+"""Time that a new client has to log in before it may have to make room for others, in seconds."""
 MAX_KNOWN_LANES: Final = 10_000
-"""Lanes, and users that have logged in; beyond that those of longest ago are forgotten."""
+"""Maximum number of lanes, and of users that have logged in; beyond it the oldest are forgotten."""
 SHOWN_CHARACTERS: Final = 80
-"""Characters of a user's name in the log."""
+"""Maximum number of characters of a place or a user's name in the log."""
 
 
 class Lane(NamedTuple):
-    """Whose logins count together: those of one user who has logged in from a place before, or all others there."""
+    """Logins that count together: those of one user who has logged in from the place before, or of all others there."""
 
     place: str
     user: str
 
 
 def place_of(address: str) -> str:
-    """Return the place of an address; text that is none is a place of its own."""
+    """Return the place of an address; text that is not an address is its own place."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -51,8 +51,8 @@ class Guesses:
     """Counts refused logins. Thread-safe.
 
     Args:
-        ticks: seconds of a clock that never jumps.
-        what: is refused, for the log, and how it belongs to its place.
+        ticks: monotonic clock, in seconds.
+        what: what is refused, with a preposition for the place, for the log.
     """
 
     def __init__(self, ticks: Callable[[], float] = monotonic, what: str = "login from") -> None:
@@ -64,13 +64,13 @@ class Guesses:
         self._unseen: dict[Lane, int] = {}
 
     def lane(self, address: str, user: str) -> Lane:
-        """Say with which others a login counts."""
+        """Return the lane that a login counts in."""
         own = Lane(place_of(address), user.casefold())
         with self._lock:
             return own if own in self._known else own._replace(user="")
 
     def allows(self, lane: Lane) -> bool:
-        """Say whether a password is to be looked at; if not, the login is refused unseen."""
+        """Return whether the password is to be checked; if not, the login is refused unseen."""
         with self._lock:
             if self._count(lane) <= FREE_LOGINS - 1:
                 return True
@@ -78,12 +78,12 @@ class Guesses:
             if self._unseen[lane] == 1:
                 those = self._what.replace(" ", "s ", 1)
                 log.warning(
-                    "%s %s are refused unseen for now, but for one in %g s", those, _told(lane), LOGIN_INTERVAL_SECONDS
+                    "%s %s are refused unseen for now, but one every %g s", those, _told(lane), LOGIN_INTERVAL_SECONDS
                 )
             return False
 
     def right(self, address: str, user: str) -> None:
-        """Note a login: from now on this user counts apart from others at that place."""
+        """Record a successful login: from now on this user is counted apart from others at that place."""
         own = Lane(place_of(address), user.casefold())
         with self._lock:
             self._refused.pop(own, None)
@@ -93,7 +93,7 @@ class Guesses:
                 self._known.popitem(last=False)
 
     def wrong(self, lane: Lane, user: str) -> None:
-        """Note a login that was refused, and log it."""
+        """Record a refused login, and log it."""
         with self._lock:
             self._refused[lane] = self._count(lane) + 1.0, self._ticks()
             self._refused.move_to_end(lane)

@@ -1,7 +1,7 @@
-"""TLS handshakes of an asyncio server that count from the first moment, have a time, and make room for others.
+"""TLS handshakes of an asyncio server that are counted from the start, have a time limit, and make room for others.
 
-asyncio tells a protocol of a connection only once TLS is set up, for which it gives a client a minute. Until then
-nobody counts it, so silent clients could use up all the files that a process may open.
+asyncio informs a protocol of a connection only after the TLS handshake, for which it gives the client a minute. Until
+then the connection is not counted, so silent clients could use up all the files that a process may open.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class Handshakes:
-    """Those of one server, on one loop.
+    """The handshakes of one server, on one loop.
 
     Args:
-        room: where they count, and their connections once more from then on if that is what the protocol does.
-        timeout: seconds for each.
+        room: counts the handshakes. A connection that succeeds leaves it, and its protocol may enter it again.
+        timeout: seconds that each handshake may take.
     """
 
     def __init__(self, room: Room, timeout: float) -> None:
@@ -28,11 +28,11 @@ class Handshakes:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def before(self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext) -> asyncio.Protocol:
-        """Return what a server begins a connection with: it sets up TLS, and leaves the rest to `protocol`."""
+        """Return the first protocol of a connection: it sets up TLS and then hands over to `protocol`."""
         return _Arrival(self, protocol, context)
 
     async def give_up(self) -> None:
-        """End those under way."""
+        """Cancel all current handshakes."""
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
@@ -40,7 +40,7 @@ class Handshakes:
 
 
 class _Arrival(asyncio.Protocol):
-    """A client that has connected."""
+    """A client that has connected and is to set up TLS."""
 
     def __init__(self, handshakes: Handshakes, protocol: asyncio.BaseProtocol, context: ssl.SSLContext) -> None:
         self._handshakes = handshakes
@@ -70,7 +70,7 @@ class _Arrival(asyncio.Protocol):
             secured = await asyncio.get_running_loop().start_tls(
                 transport, first, self._context, server_side=True, ssl_handshake_timeout=self._handshakes.timeout
             )
-        except OSError as error:  # of ssl, a connection that was lost, the time-out
+        except OSError as error:  # an SSL error, a lost connection, or the time-out
             log.info("no TLS with %s: %s", peer, error)
             secured = None
         finally:
@@ -84,7 +84,7 @@ class _Arrival(asyncio.Protocol):
 
 
 class _First(asyncio.Protocol):
-    """Keeps what comes right behind a handshake, which may be before anybody knows that it is done."""
+    """Keeps octets that follow a handshake directly: they may arrive before `start_tls` returns."""
 
     def __init__(self) -> None:
         self.octets = bytearray()

@@ -1,6 +1,6 @@
-"""Who can reach an address that is listened at: the one rule for listeners that ask nobody for a login.
+"""The rule for the addresses of listeners that require no login.
 
-At an address of this machine alone they may listen as they are. At any other somebody has to have said that they may.
+They may listen at an address that only this machine reaches; any other address must be allowed explicitly.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from ipaddress import IPv6Address, ip_address
 
 
 def is_here_only(address: str) -> bool:
-    """Say whether only this machine reaches an IP address."""
+    """Return whether an IP address can be reached only from this machine."""
     found = ip_address(address.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return (mapped or found).is_loopback
 
 
 def check_reach(listening: socket.socket, otherwise: str) -> None:
-    """Close a socket that other machines reach, and say what would be accepted there.
+    """Refuse, and close, a socket that other machines can reach.
 
     Args:
-        listening: a socket that listens for clients of which none needs a login.
-        otherwise: what else is accepted than another address.
+        listening: a socket that listens for clients without login.
+        otherwise: the alternatives to another address, for the error text.
 
     Raises:
-        ValueError: other machines reach it.
+        ValueError: other machines can reach the socket.
     """
     address = listening.getsockname()[0]
     if not is_here_only(address):
         listening.close()
         raise ValueError(
-            f"other machines reach {address}, and whoever reaches it is let in; accepted are addresses of this"
-            f" machine alone, such as 127.0.0.1, {otherwise}"
+            f"other machines reach {address}, and every client is let in there; accepted are addresses that only this"
+            f" machine reaches, such as 127.0.0.1, {otherwise}"
         )

@@ -1,8 +1,8 @@
-"""Room for clients that are waited for, in all and for each address, and who goes when there is none left. No I/O.
+"""Limits on what is held for slow clients, in total and for each address, and the choice of what to end. No I/O.
 
-A connection, an unfinished request, an unread answer: whatever is held for a client is held for so long only as the
-client does its part. Where more is held than there is room for, the one that has kept us waiting longest goes; what is
-being worked on never does. So clients that say or take nothing may come in any number, and the others still get in.
+A connection, an unfinished request or an unread answer is held only for as long as the client does its part. When the
+limit is exceeded, the share whose client has kept the server waiting longest is ended; a share that the server is
+working on never is. So any number of silent clients may connect, and others still get in.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from brokers.listeners.guesses import LOGIN_GRACE_SECONDS, place_of
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS: Final = 10.0
-"""Seconds between two log lines about those that had to go."""
+"""Minimum interval between two log lines about ended shares, in seconds."""
 
 
 @dataclass(eq=False, slots=True)
 class ClientShare:
-    """What is held for a client.
+    """Something held for a client, such as a connection.
 
     Attributes:
-        place: of its address, or whose it is by now.
+        place: place of the client's address, or its owner after `settle`.
         size: how much of the room it takes.
-        end: what ends it, and returns at once.
-        since: when the client began to keep us waiting, by the clock of the room; None while it does not.
-        is_held: it is in the room.
-        has_to_go: it was ended to make room.
+        end: ends it, and returns at once.
+        since: when the client began to keep the server waiting, by the clock of the room; None while it does not.
+        is_held: whether it is in the room.
+        has_to_go: whether it was ended to make room.
     """
 
     place: str
@@ -45,7 +45,7 @@ class ClientShare:
 
 @dataclass(slots=True)
 class _Place:
-    """What is held for one address; those that keep us waiting in order, the longest first."""
+    """The shares of one address; `waiting` has those whose clients keep the server waiting, the longest first."""
 
     count: int = 0
     size: int = 0
@@ -53,17 +53,17 @@ class _Place:
 
 
 class Room:
-    """What is held for clients. Thread-safe.
+    """The shares of all clients. Thread-safe.
 
-    One address (of IPv6: one network of 64 bits) has its part. Where it has more, the one of its own that has kept us
-    waiting longest goes, unless that is less than `LOGIN_GRACE_SECONDS` seconds; where the whole is full, the one of
-    the address that has most, however short the time. What is alone in the room stays.
+    Each address (for IPv6, each network of 64 bits) has a limit. Beyond it, the longest waiting share of that address
+    is ended, unless it has waited less than `LOGIN_GRACE_SECONDS`. If the whole room is full, the longest waiting share
+    of the largest address is ended, however short its wait. The only share in the room is never ended.
 
     Args:
-        most: in all.
-        what: is held, for the log.
-        ticks: seconds of a clock that never jumps.
-        most_each: for one address; half of the room unless given.
+        most: maximum size of all shares.
+        what: name of the shares, for the log.
+        ticks: monotonic clock, in seconds.
+        most_each: maximum size of the shares of one address; by default half of `most`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Room:
 
     @property
     def count(self) -> int:
-        """How many are held."""
+        """Number of shares in the room."""
         with self._lock:
             return self._count
 
@@ -89,7 +89,7 @@ class Room:
         return sum(each.count for each in self._places.values())
 
     def enter(self, address: str, size: int, end: Callable[[], None]) -> ClientShare:
-        """Hold something for a client at an address, which keeps us waiting from now on; others may have to go."""
+        """Add a share for a client at an address, which keeps the server waiting from now on; may end other shares."""
         held = ClientShare(place_of(address), 0, end)
         with self._lock:
             self._places.setdefault(held.place, _Place()).count += 1
@@ -98,7 +98,7 @@ class Room:
         return held
 
     def grow(self, held: ClientShare, size: int) -> None:
-        """Hold more of the same; others may have to go, and so may this one."""
+        """Increase the size of a share; this may end other shares, or the share itself."""
         with self._lock:
             if not held.is_held:
                 return
@@ -110,7 +110,7 @@ class Room:
             each.end()
 
     def waits(self, held: ClientShare) -> None:
-        """From now on its client keeps us waiting, or does so anew."""
+        """Record that the client keeps the server waiting from now on, even if it did before."""
         with self._lock:
             if held.is_held:
                 waiting = self._places[held.place].waiting
@@ -119,16 +119,16 @@ class Room:
                 held.since = self._ticks()
 
     def works(self, held: ClientShare) -> None:
-        """From now on its client does not keep us waiting."""
+        """Record that the client does not keep the server waiting from now on."""
         with self._lock:
             if held.is_held:
                 self._places[held.place].waiting.pop(held, None)
             held.since = None
 
     def settle(self, held: ClientShare, owner: str, most: int) -> bool:
-        """Hold it for who has logged in, for which it never has to go; False where that one has so many, or it is gone.
+        """Move a share to a logged-in owner, so that it is never ended; False if it was ended, or the owner has `most`.
 
-        Owners are no addresses: what strangers do at one takes nothing from those who have logged in from there.
+        Owners are kept apart from addresses: strangers at an address take no room from users who log in from there.
         """
         with self._lock:
             own = self._places.get(f"login:{owner}", _Place())
@@ -142,7 +142,7 @@ class Room:
             return True
 
     def shed(self) -> None:
-        """End the one that would have to go if it were full, as where there are no more files to be had."""
+        """End the share that would be ended if the room were full, for example when no more files can be opened."""
         with self._lock:
             found = self._longest()
             if found is not None:
@@ -152,7 +152,7 @@ class Room:
             found.end()
 
     def leave(self, held: ClientShare) -> None:
-        """Hold it no longer. Idempotent."""
+        """Remove a share. Idempotent."""
         with self._lock:
             self._drop(held)
 
@@ -186,7 +186,7 @@ class Room:
         return min(waiting, key=lambda each: (each[0], each[1].since))[1] if waiting else None
 
     def _first_to_go(self, place: str) -> ClientShare | None:
-        """Find who has to go, if somebody has to."""
+        """Return the share to end next, or None."""
         if self._total > self.most:
             return self._longest() if self._count > 1 else None
         own = self._places.get(place)
@@ -200,6 +200,6 @@ class Room:
         now = self._ticks()
         if now - self._told_at < LOG_INTERVAL_SECONDS:
             return
-        said = "there is no room for more %s: %d had to go, the last for one from %s"
+        said = "there is no room for more %s: %d were ended, the last for one from %s"
         log.warning(said, self._what, self._gone, place or "somewhere")
         self._gone, self._told_at = 0, now

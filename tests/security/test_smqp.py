@@ -318,7 +318,7 @@ def test_silent_strangers_make_room(caplog: pytest.LogCaptureFixture) -> None:
         assert silent[0].is_over()
         assert [each.code("NOOP") for each in logged_in] == [200] * 5
     assert (
-        "no room for more SMQP clients that have not logged in: 1 had to go, the last for one from 127.0.0.1"
+        "no room for more SMQP clients that have not logged in: 1 were ended, the last for one from 127.0.0.1"
         in caplog.text
     )
 
