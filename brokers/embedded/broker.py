@@ -1,4 +1,4 @@
-"""`Broker`, as programs and tests use it, and the brokers of this process that a URL names."""
+"""`Broker`, for programs and tests, and the registry of the brokers of this process that a URL can name."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ DEFAULT_MAX_DESTINATIONS: Final = 100_000
 
 
 def epoch_milliseconds() -> int:
-    """Read the wall clock, in milliseconds since 1970."""
+    """Return the time of the wall clock, in milliseconds since 1970."""
     return time_ns() // 1_000_000
 
 
 class Broker:
-    """A message broker in this process, in memory only. It lives as long as somebody refers to it.
+    """A message broker in this process, in memory only. It lives as long as it is referred to.
 
-    `broker = Broker(); connection = broker.connect()`. Every `Broker()` is a broker of its own, whatever its name.
+    `broker = Broker(); connection = broker.connect()`. Every `Broker()` is a separate broker, whatever its name.
 
     Attributes:
-        name: shows in message ids and thread names.
-        claims: who is to be the only one, of those that listeners let in.
+        name: part of message ids and thread names.
+        claims: names that only one client may use at a time, for the clients of listeners.
     """
 
     def __init__(
@@ -48,23 +48,23 @@ class Broker:
         max_total_octets: int = DEFAULT_MAX_TOTAL_OCTETS,
         max_destinations: int = DEFAULT_MAX_DESTINATIONS,
     ) -> None:
-        """Make a broker without any destination; destinations come into being when used.
+        """Create a broker without destinations; destinations are created when they are used.
 
         Args:
-            name: shows in message ids and thread names.
-            clock: the time in milliseconds since 1970, for timestamps and expiry. A message that waits is checked when
-                it would be delivered or when its queue is full, not before.
-            max_deliveries: when a message comes back from this many deliveries it goes to the dead-letter queue.
-            max_messages: how many messages, waiting or handed over, a queue or a topic's subscriber may have; beyond
-                that a send fails. A dead letter beyond it is dropped and logged.
-            max_octets: how many octets they may have together, by `Message.octets`; else as `max_messages`.
-            max_total_octets: how many octets all messages of the broker may have together, with 512 more for each;
-                beyond that every send fails. One that several subscribers are to get counts once.
-            max_destinations: how many queues and topics in use, temporary destinations and durable subscriptions there
-                may be; what would make one more fails.
+            name: part of message ids and thread names.
+            clock: returns milliseconds since 1970, for timestamps and expiry. The expiry of a waiting message is
+                checked when it is due for delivery or when its queue is full, not before.
+            max_deliveries: a message that was delivered this often and not accepted goes to the dead-letter queue.
+            max_messages: maximum number of messages, waiting or handed over, of a queue or a topic's subscriber. A
+                send beyond it fails; a dead letter beyond it is dropped and logged.
+            max_octets: maximum of their octets together, by `Message.octets`; otherwise like `max_messages`.
+            max_total_octets: maximum of the octets of all messages of the broker, plus 512 for each; a send beyond it
+                fails. A message for several subscribers counts once.
+            max_destinations: maximum number of queues and topics in use, temporary destinations and durable
+                subscriptions; an operation that would create one more fails.
 
         Raises:
-            ValueError: a maximum below 1.
+            ValueError: a maximum is below 1.
         """
         limits = BrokerLimits(
             max_messages=max_messages,
@@ -74,7 +74,7 @@ class Broker:
         )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
             if value < 1:
-                raise ValueError(f"{limit} must be at least 1, not {value}")
+                raise ValueError(f"{limit} must be at least 1, got {value}")
         self.name: Final = name
         self.claims: Final = Claims()
         self._core = EmbeddedCore(name, clock, max_deliveries, limits)
@@ -83,11 +83,12 @@ class Broker:
     def connect(
         self, *, max_destinations: int | None = None, on_close: Callable[[], None] = lambda: None
     ) -> EmbeddedConnection:
-        """Make a connection.
+        """Return a new connection.
 
         Args:
-            max_destinations: how many of the destinations and durable subscriptions that there are it may have made.
-            on_close: called once it is closed.
+            max_destinations: maximum number of existing destinations and durable subscriptions that were created by
+                this connection; None for no limit but the broker's.
+            on_close: called once the connection is closed.
         """
         label = f"embedded-{self.name}" if self.name else "embedded"
         return EmbeddedConnection(self._core, f"{label}-{next(self._connections)}", on_close, max_destinations)
@@ -98,11 +99,11 @@ class Broker:
         return self._core.has_connections
 
     def depth(self, destination: Destination) -> int:
-        """Count the messages that a destination has waiting, or handed over and not settled."""
+        """Return the number of messages of a destination that wait, or were handed over and are not settled."""
         return self._core.depth(destination)
 
     def has(self, destination: Destination) -> bool:
-        """Say whether there is such a destination; one that lasts is there once it is used."""
+        """Return whether a destination exists; a queue or topic that is not temporary exists once it is used."""
         return self._core.has(destination)
 
     def destinations(self) -> list[Destination]:
@@ -110,20 +111,20 @@ class Broker:
         return self._core.destinations()
 
     def durable(self, durable_name: str) -> tuple[Destination, SubscribeTerms] | None:
-        """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
+        """Return the topic and the terms of a durable subscription of this name, or None if there is none."""
         return self._core.durable(durable_name)
 
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
-        """End a durable subscription that nobody will come back to, with the messages kept for it.
+        """Delete a durable subscription, with the messages kept for it.
 
         Raises:
-            BrokerError: it has a consumer.
+            BrokerError: the subscription has a consumer.
         """
         self._core.forget_durable(topic, durable_name)
 
 
 class BrokerOptions(TypedDict, total=False):
-    """What a URL's broker can be given by the call that starts it; `Broker` says what each means."""
+    """Options for the call that starts the broker of a URL; `Broker` describes each."""
 
     clock: Clock
     max_deliveries: int
@@ -141,17 +142,17 @@ class Registry:
         self._brokers: dict[str, Broker] = {}
 
     def connect(self, name: str, options: BrokerOptions) -> EmbeddedConnection:
-        """Connect to the broker called `name`, which is started if nobody is connected to it.
+        """Connect to the broker called `name`, and start it if it has no connection yet.
 
         Raises:
-            ValueError: options for a broker that runs already; it would not heed them.
+            ValueError: there are options, but the broker is already running and would ignore them.
         """
         with self._lock:
             broker = self._brokers.get(name)
             if broker is None:
                 broker = Broker(name, **options)
             elif options:
-                raise ValueError(f"embedded:{name} runs already, so these come too late: {', '.join(sorted(options))}")
+                raise ValueError(f"embedded:{name} is already running; its start must set {', '.join(sorted(options))}")
             self._brokers[name] = broker
             return broker.connect(on_close=lambda: self._drop_if_idle(broker))
 
@@ -162,5 +163,5 @@ class Registry:
 
 
 REGISTRY: Final = Registry()
-"""The one piece of module state: two calls of `connect("embedded:a")` anywhere in a process must find the same broker,
-and they share nothing but this module."""
+"""The only module state: two calls of `connect("embedded:a")` anywhere in a process must find the same broker, and
+share nothing but this module."""

@@ -1,7 +1,7 @@
-"""Who is to be the only one at a broker, whichever way clients come: a connection, or the consumer of a subscription.
+"""Exclusive claims at a broker, across all protocols: a client's only connection, a subscription's only consumer.
 
-The broker has one `Claims`; the listeners that it has for clients of other protocols ask it. What a client or a
-subscription is called is theirs to say.
+Each broker has one `Claims`, which its listeners for clients of other protocols share. The listeners define how clients
+and subscriptions are named.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 class Claims:
-    """All that there are. Thread-safe."""
+    """The exclusive claims at one broker. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._succeeding = Lock()  # held outside the other
+        self._succeeding = Lock()  # acquired before the other lock
         self._connections: dict[Hashable, dict[object, bool]] = {}
         self._holders: dict[str, tuple[object, Callable[[], None]]] = {}
 
     def admit(self, client: Hashable, connection: object, *, is_sole: bool) -> bool:
-        """Note a connection of a client; False, and it is not noted, where one of several is to be the only one.
+        """Admit a connection of a client; return False, and do not admit it, if an exclusive claim is in conflict.
 
         Args:
-            client: by which connections belong together.
-            connection: one of them.
-            is_sole: it is to be the only one.
+            client: identifies the client, which may have several connections.
+            connection: one of its connections.
+            is_sole: whether the connection must be the client's only one.
         """
         with self._lock:
             others = self._connections.setdefault(client, {})
@@ -39,7 +39,7 @@ class Claims:
             return True
 
     def leave(self, client: Hashable, connection: object) -> None:
-        """Forget a connection, so that another may come. Does nothing where it was not admitted."""
+        """Forget a connection, so that another can be admitted. Does nothing if it was not admitted."""
         with self._lock:
             others = self._connections.get(client, {})
             others.pop(connection, None)
@@ -47,12 +47,12 @@ class Claims:
                 self._connections.pop(client, None)
 
     def succeed(self, subscription: str, make: Callable[[], T], end: Callable[[T], None]) -> T:
-        """Make the one consumer of a named subscription, once the one that there is has been ended.
+        """Create the only consumer of a named subscription, after ending the previous one.
 
         Args:
-            subscription: its name.
-            make: makes the consumer; what it raises is raised, and then there is none.
-            end: ends what was made, when another one takes its place. It must not wait for who makes consumers.
+            subscription: name of the subscription.
+            make: creates the consumer. If it raises, so does this, and the subscription has no consumer.
+            end: ends the consumer when another one replaces it. It must not wait for callers of this method.
         """
         with self._succeeding:
             with self._lock:
@@ -65,7 +65,7 @@ class Claims:
             return consumer
 
     def let_go(self, subscription: str, consumer: object) -> None:
-        """Forget the consumer of a subscription, if it is this one still."""
+        """Forget the consumer of a subscription, if it is still `consumer`."""
         with self._lock:
             held = self._holders.get(subscription)
             if held is not None and held[0] is consumer:

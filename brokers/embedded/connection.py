@@ -1,7 +1,6 @@
 """The embedded broker as a `brokers.Connection`: deliveries, threads, futures and life cycle around the `EmbeddedCore`.
 
-The thread that calls a program with its deliveries is here. What is delivered to whom, and in what order, is decided
-in `core.py`.
+The threads that call `on_delivery` are here. `core.py` decides which consumer gets which message, and in what order.
 """
 
 from __future__ import annotations
@@ -40,47 +39,47 @@ from brokers.threads.thread import Thread
 log = logging.getLogger(__name__)
 
 GENERATION: Final = 1
-"""A connection within one process is never lost, so it never has a second generation."""
+"""The only generation: a connection within one process is never lost."""
 
 
 class EmbeddedDelivery(Delivery):
-    """One message as it reached one consumer of the embedded broker."""
+    """A delivery by the embedded broker."""
 
     __slots__ = ("_batch", "_core", "holding")
 
     def __init__(self, core: EmbeddedCore, holding: Handover, batch: Batch | None = None) -> None:
-        """Take what is held; with a `batch` all that is done here is done at its commit."""
+        """Wrap a hand-over; with a `batch`, it is settled at the commit of that transaction."""
         super().__init__(holding.message, holding.delivery_count, GENERATION)
         self._core = core
         self._batch = batch
         self.holding = holding
 
     def within(self, batch: Batch) -> EmbeddedDelivery:
-        """Return what decides within a transaction; that raises ClosedError once the transaction has ended."""
+        """Return this delivery as part of a transaction; it raises ClosedError once the transaction has ended."""
         return EmbeddedDelivery(self._core, self.holding, batch)
 
     def accept(self) -> None:
-        """Acknowledge. Does nothing if this was settled, is in a transaction, or went back with its consumer."""
+        """Acknowledge. Does nothing if the delivery was settled, is in a transaction, or went back."""
         self._core.accept(self.holding, self._batch)
 
     def release(self) -> None:
-        """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
+        """Give the message back, or to the dead letters if that was its last delivery. Otherwise like `accept`."""
         self._core.release(self.holding, self._batch)
 
     def give_back(self) -> None:
-        """Do as `release`, of what nobody has seen: it does not count as a delivery."""
+        """Release a message that the program has not seen: it does not count as delivered."""
         self._core.release(self.holding, self._batch, counts=False)
 
     def reject(self, reason: str) -> None:
-        """Put the message on the dead-letter queue, `reason` in its property `dead_letter_reason`. Else as `accept`."""
+        """Send the message to the dead letters, with `reason` as property `dead_letter_reason`; else like `accept`."""
         self._core.reject(self.holding, reason, self._batch)
 
 
 class EmbeddedConsumer(Consumer):
-    """A subscription and the thread that calls `on_delivery`; `on_end` is told when that thread ends.
+    """A subscription and the thread that calls `on_delivery`; `on_end` is called when that thread ends.
 
     Raises:
-        BrokerError: there is no thread to be had; the subscription has ended.
+        BrokerError: no thread could be started; the subscription has ended.
     """
 
     def __init__(
@@ -95,39 +94,39 @@ class EmbeddedConsumer(Consumer):
         self._subscription = subscription
         self._on_delivery = on_delivery
         self._on_end = on_end
-        # A daemon, so that a program that forgets to close still ends.
+        # A daemon thread, so that a program that does not close the consumer can still end.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
             self.close()
-            raise BrokerError(f"{subscription.node.destination} is not consumed from: {error}") from error
+            raise BrokerError(f"cannot consume from {subscription.node.destination}: {error}") from error
 
     def close(self) -> None:
-        """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`."""
         self.stop()
         self.leave()
 
     def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
+        """Start no further `on_delivery`; held deliveries may still be settled."""
         self._core.stop(self._subscription)
 
     def allow(self, prefetch: int) -> None:
-        """Hold so many from now on; 0 to pause."""
+        """Set the number of deliveries that may be held from now on; 0 to pause."""
         self._core.allow(self._subscription, prefetch)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to take, or nothing may be taken."""
+        """Whether there is no message to take, or none may be taken."""
         return self._core.is_idle(self._subscription)
 
     def join(self, deadline: float) -> None:
-        """Wait for the `on_delivery` under way, until the monotonic clock shows `deadline`; not for one's own."""
+        """Wait for the running `on_delivery` until the monotonic clock shows `deadline`; return at once inside it."""
         if self._thread is not current_thread():
             self._thread.join(max(0.0, deadline - monotonic()))
 
     def leave(self, seen: Iterable[EmbeddedDelivery] | None = None) -> None:
-        """Give back what is held; of this only what was `seen` counts as delivered, None for all of it."""
+        """Give back the held deliveries; only those in `seen` count as delivered, or all if it is None."""
         holdings = None if seen is None else {each.holding for each in seen}
         self._core.leave(self._subscription, holdings)
 
@@ -137,7 +136,7 @@ class EmbeddedConsumer(Consumer):
             try:
                 self._on_delivery(delivery)
             except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-                delivery.release()  # first, as there may not be the memory to tell of it
+                delivery.release()  # first, because logging may fail for lack of memory
                 with suppress(MemoryError):
                     log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
         self._on_end(self)
@@ -179,37 +178,37 @@ class EmbeddedTransaction(Transaction):
         """Add a message; it gets its message id and timestamp now, and its place in the order at the commit.
 
         Raises:
-            ValueError: no destination, or a body that does not go with the message type.
+            ValueError: the message has no destination, or a body that does not fit its type.
             ClosedError: the transaction was committed or aborted before.
         """
         self.add(message)
 
     def add(self, message: Message) -> SendResult:
-        """Do as `send`, and tell the message id."""
+        """Add a message like `send`, and return its message id."""
         stamped = self._core.stamp(message)
         self._core.add(self._batch, stamped)
         return SendResult(stamped.message_id)
 
     def accept(self, delivery: Delivery) -> None:
-        """Add an acceptance. Nothing if the delivery is settled or went back; the consumer may end before the commit.
+        """Add the acknowledgement of a delivery, unless it was settled or went back; its consumer may end meanwhile.
 
         Raises:
-            ValueError: the delivery came by another connection.
+            ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
         if not isinstance(delivery, EmbeddedDelivery) or not self.connection.owns(delivery):
-            raise ValueError("the delivery came by another connection")
+            raise ValueError("the delivery belongs to another connection")
         self.taking(delivery).accept()
 
     def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
-        """Return a delivery of this connection whose end, whatever that is, is part of this."""
+        """Return a delivery of this connection as part of this transaction, however it is settled."""
         return delivery.within(self._batch)
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Carry out everything at once, before this returns.
+        """Carry out the transaction before this returns.
 
-        A send to a temporary destination that ended is refused; the rest stands. When a destination is full the future
-        raises SendFailedError, and all is as after `abort`.
+        A send to a temporary destination that has ended is refused; the rest is carried out. If a destination is full,
+        the future raises SendFailedError, and the transaction is aborted.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -225,13 +224,13 @@ class EmbeddedTransaction(Transaction):
         return future
 
     def abort(self) -> None:
-        """Drop the sends; the deliveries are held as before, or go back if their consumer ended. Idempotent."""
+        """Drop the sends; the deliveries are held as before, or go back if their consumer has ended. Idempotent."""
         self._core.abort(self._batch)
         self._on_end(self)
 
 
 class EmbeddedConnection(Connection):
-    """One program's way to an embedded broker. `Broker.connect` and `brokers.connect` make it."""
+    """A connection to an embedded broker, as returned by `Broker.connect` and `brokers.connect`."""
 
     def __init__(self, core: EmbeddedCore, name: str, on_close: Callable[[], None], limit: int | None) -> None:
         self._core = core
@@ -248,7 +247,7 @@ class EmbeddedConnection(Connection):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but cumulative acceptance."""
+        """All capabilities except cumulative acceptance."""
         return CAPABILITIES
 
     @property
@@ -258,7 +257,7 @@ class EmbeddedConnection(Connection):
 
     @property
     def state(self) -> ConnectionState:
-        """Connected, or closed."""
+        """CONNECTED or CLOSED."""
         return self._life.state
 
     def watch(self, on_state: OnState) -> None:
@@ -266,7 +265,7 @@ class EmbeddedConnection(Connection):
         self._life.watch(on_state)
 
     def unwatch(self, on_state: OnState) -> None:
-        """End `watch`."""
+        """Stop calling `on_state`."""
         self._life.unwatch(on_state)
 
     def wait_connected(self, timeout: float | None = None) -> None:
@@ -276,9 +275,9 @@ class EmbeddedConnection(Connection):
     def send(
         self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
     ) -> Completion[SendResult]:
-        """Send; the future is done when this returns, with the message id. Never waits, whatever the `timeout`.
+        """Send; the future is done when this returns, with the message id. Never waits, so `timeout` is ignored.
 
-        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for a full one.
+        The future raises DestinationGoneError if a temporary destination has ended, SendFailedError if one is full.
         """
         self._require_open()
         future: Completion[SendResult] = self.completion()
@@ -295,18 +294,18 @@ class EmbeddedConnection(Connection):
         return future
 
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
-        """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
+        """Subscribe. Messages stay in the broker until `on_delivery` is called, so no consumer hoards them.
 
-        None is above a limit here, and nobody but its owner ends a subscription.
+        No message is above a limit here, and only its owner ends a subscription.
 
-        Consumers with the same `durable_name` on one topic share that subscription. With another selector it is a new
-        one, and the messages that were kept for the old one are forgotten.
+        Consumers with the same `durable_name` on one topic share that subscription. With another selector it is
+        replaced, and the messages that were kept for it are dropped.
 
         Raises:
-            InvalidSelectorError: the selector is none.
-            StaleDestinationError: a temporary destination that is not this connection's.
+            InvalidSelectorError: the selector is invalid.
+            StaleDestinationError: the temporary destination belongs to another connection, or has ended.
             BrokerError: there are too many destinations or durable subscriptions, one of that name has a consumer with
-                another selector, or there is no thread to be had.
+                another selector, or no thread could be started.
         """
         if options.auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
@@ -319,7 +318,7 @@ class EmbeddedConnection(Connection):
         """Subscribe on any terms, as a listener does for its clients.
 
         Raises:
-            StaleDestinationError: a temporary destination that is not this connection's.
+            StaleDestinationError: the temporary destination belongs to another connection, or has ended.
             BrokerError: as for `consume`.
         """
         with self._lock:
@@ -331,12 +330,12 @@ class EmbeddedConnection(Connection):
             return consumer
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
-        """End a durable subscription; nothing if there is none, BrokerError if it has a consumer."""
+        """Delete a durable subscription, if it exists; raise BrokerError if it has a consumer."""
         self._require_open()
         self._core.forget_durable(topic, durable_name)
 
     def begin(self) -> EmbeddedTransaction:
-        """Begin a transaction; one that is still open when the connection closes is aborted."""
+        """Begin a transaction; it is aborted if it is still open when the connection closes."""
         with self._lock:
             self._require_open()
             transaction = EmbeddedTransaction(self._core, self, self._forget_transaction)
@@ -346,24 +345,24 @@ class EmbeddedConnection(Connection):
     def temporary(
         self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
     ) -> Destination:
-        """Make a temporary destination, always a fresh one; its name is known to every connection of the same broker.
+        """Create a new temporary destination; every connection of the same broker can send to it by its name.
 
         Raises:
-            ValueError: a kind that is not temporary.
+            ValueError: `kind` is not temporary.
         """
         with self._lock:
             self._require_not_closing()
             return self._core.temporary(temporary_kind(kind), self.place)
 
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination: what is sent there is refused from now on."""
+        """Delete a temporary destination: later sends to it are refused."""
         self._core.end_temporary(destination, self.place)
 
     def close(self, deadline: float = 5.0) -> None:
-        """Close: let each `on_delivery` under way finish within `deadline` seconds, give back what is held, go.
+        """Close: let running `on_delivery` calls finish within `deadline` seconds, and release held deliveries.
 
-        While those finish they may still send, accept and commit, but not consume. Idempotent; a second call while the
-        first is under way returns at once.
+        Running calls may still send, accept and commit, but not consume. Idempotent; a second call during the first
+        returns at once.
         """
         until = monotonic() + deadline
         with self._lock:
@@ -387,11 +386,11 @@ class EmbeddedConnection(Connection):
         self._on_close()
 
     def completion(self) -> Completion[T]:
-        """Make a future whose callbacks run on this connection's executor."""
+        """Return a new future whose callbacks run on this connection's executor."""
         return Completion(self._callbacks.executor)
 
     def owns(self, delivery: EmbeddedDelivery) -> bool:
-        """Say whether the delivery came by this connection."""
+        """Return whether a delivery belongs to this connection."""
         return delivery.holding.subscription.owner is self.place
 
     def _own(self, transaction: Transaction) -> EmbeddedTransaction:

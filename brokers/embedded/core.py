@@ -1,12 +1,12 @@
-"""The broker proper: destinations, who subscribes to them, and transactions, all under one lock.
+"""The broker proper: destinations, their subscriptions, and transactions, all under one lock.
 
-A destination has *outlets*: a queue one, for all its consumers; a topic one for each subscriber or durable name. An
-outlet is a store of messages and the subscriptions that wait for it (`queues.py` has these pieces). Consumers pull:
-the thread of a consumer waits in `take` until its outlet has a message and it holds less than its prefetch. No
-thread is started and no user code but the clock is called in here.
+A destination has *outlets*: a queue has one, for all its consumers; a topic has one for each subscriber or durable
+name. An outlet is a store of messages with the subscriptions that compete for them (see `queues.py`). Consumers pull:
+the thread of a consumer waits in `take` until its outlet has a message and it holds less than its prefetch. This module
+starts no threads and calls no user code except the clock and selectors.
 
-Destinations are kept by name, with the connection that made each, and there is a limit to how many there may be.
-Only memory is counted: a queue or topic is forgotten as soon as it is empty and unused.
+Destinations are kept by name, with the connection that created each, and their number is limited. A queue or topic
+that is empty and unused is forgotten at once and does not count.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ from brokers.message import Destination, DestinationKind, Message
 
 
 class DestinationNodes:
-    """Destinations and durable subscriptions, each of which counts as one.
+    """Destinations and durable subscriptions, each of which counts as one towards `max_destinations`.
 
     Args:
-        limits: of messages for each queue and each topic's subscriber and of all together, of destinations for all
-            connections together.
+        limits: limits of messages, for each queue or topic's subscriber and in total, and of destinations in total.
     """
 
     def __init__(self, limits: BrokerLimits) -> None:
@@ -66,20 +65,20 @@ class DestinationNodes:
         self._durable: dict[str, list[Outlet]] = {}
 
     def find(self, destination: Destination) -> DestinationNode | None:
-        """Return a destination's node, if it has one."""
+        """Return the node of a destination, or None if it has none."""
         return self._nodes.get(key_of(destination))
 
     def in_use(self) -> list[Destination]:
-        """List the destinations with messages, consumers, a durable subscription or an owner."""
+        """Return the destinations with messages, consumers, a durable subscription or an owner."""
         return [node.destination for node in self._nodes.values() if not node.is_unused]
 
     def add(
         self, destination: Destination, maker: ConnectionPlace, owner: ConnectionPlace | None = None
     ) -> DestinationNode:
-        """Make a node that is not there yet.
+        """Create the node of a destination that has none.
 
         Raises:
-            BrokerError: there are too many.
+            BrokerError: there are too many destinations.
         """
         self._count(maker, destination)
         node = DestinationNode(destination, maker, owner)
@@ -89,10 +88,10 @@ class DestinationNodes:
         return node
 
     def outlet(self, node: DestinationNode, terms: SubscribeTerms, maker: ConnectionPlace) -> Outlet:
-        """Find or make the outlet that a new subscription joins; one of other terms that nobody uses is made anew.
+        """Return the outlet that a new subscription joins; an unused one with other terms is replaced.
 
         Raises:
-            BrokerError: it would be one durable subscription too many, or one of that name has other terms.
+            BrokerError: there are too many durable subscriptions, or the one of that name is in use on other terms.
         """
         if not node.destination.kind.is_topic:
             return node.outlets[0]
@@ -112,16 +111,16 @@ class DestinationNodes:
         return outlet
 
     def durable(self, name: str) -> Outlet | None:
-        """Return the outlet of a durable subscription of this name to any topic, if there is one."""
+        """Return the outlet of a durable subscription of this name to any topic, or None."""
         return next(iter(self._durable.get(name, ())), None)
 
     @staticmethod
     def named(node: DestinationNode, name: str) -> Outlet | None:
-        """Return the outlet of a named subscription to a topic, if there is one."""
+        """Return the outlet of a named subscription to a topic, or None."""
         return next((outlet for outlet in node.outlets if outlet.name == name), None)
 
     def end(self, node: DestinationNode, outlet: Outlet) -> None:
-        """Forget one outlet of a topic, with what is in it."""
+        """Remove one outlet of a topic, with its messages."""
         node.outlets.remove(outlet)
         outlet.store.end()
         if outlet.name is not None and outlet.maker is not None:
@@ -132,7 +131,7 @@ class DestinationNodes:
                     del self._durable[outlet.name]
 
     def remove(self, node: DestinationNode) -> None:
-        """Forget a node, with what is in it. Idempotent."""
+        """Remove a node, with its messages. Idempotent."""
         if self._nodes.get(key_of(node.destination)) is not node:
             return
         for outlet in list(node.outlets):
@@ -143,21 +142,21 @@ class DestinationNodes:
         self._uncount(node.maker)
 
     def remove_if_unused(self, node: DestinationNode) -> None:
-        """Forget a node where that loses nothing."""
+        """Remove a node if that loses nothing."""
         if node.is_unused:
             self.remove(node)
 
     def route(self, message: Message, sender: ConnectionPlace) -> MessageRoute:
-        """Find where a stamped message is to go, and make a queue that is not there yet.
+        """Return the route of a stamped message, and create its queue if it does not exist.
 
         Raises:
-            DestinationGoneError: its temporary destination ended.
+            DestinationGoneError: its temporary destination has ended.
             SendFailedError: there are too many destinations.
         """
         return MessageRoute(message, message.octets, self._outlets(message, sender))
 
     def _outlets(self, message: Message, sender: ConnectionPlace) -> list[Outlet]:
-        assert message.destination is not None  # the stamp saw to it
+        assert message.destination is not None  # checked by `stamp`
         node = self.find(message.destination)
         if node is None and message.destination.kind.is_temporary:
             raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
@@ -171,22 +170,22 @@ class DestinationNodes:
             raise SendFailedError(str(error)) from error
 
     def put(self, route: MessageRoute, numbers: Iterator[int]) -> None:
-        """Put a message where it is to go."""
+        """Put a message into the outlets of its route."""
         share = MessageShare(self._total, route.octets + MESSAGE_OVERHEAD_OCTETS)
         for outlet in route.outlets:
             outlet.put(QueueEntry(route.message, next(numbers), route.octets, share=share))
 
     def require_room(self, routes: Iterable[MessageRoute]) -> None:
-        """See that so much more is not too much for all destinations together.
+        """Check that the messages of these routes fit the limit of all destinations together.
 
         Raises:
-            SendFailedError: it is.
+            SendFailedError: they do not.
         """
         more = sum(route.octets + MESSAGE_OVERHEAD_OCTETS for route in routes if route.outlets)
         if self._total.octets + more > self._limits.max_total_octets:
             raise SendFailedError(
                 f"the broker is full: max_total_octets is {self._limits.max_total_octets},"
-                f" there are {self._total.octets} and {more} more were to come"
+                f" it has {self._total.octets}, and {more} more were to be added"
             )
 
     def _new_store(self) -> EntryStore:
@@ -195,14 +194,14 @@ class DestinationNodes:
     def _count(self, maker: ConnectionPlace, wanted: Destination) -> None:
         if maker.limit is not None and maker.made >= maker.limit:
             raise BrokerError(
-                f"{wanted} is not made: this client made {maker.limit} destinations and durable subscriptions that"
-                " are still in use, which is as many as one may"
+                f"{wanted} cannot be created: this client has {maker.limit} destinations and durable subscriptions"
+                " in use, which is the maximum for one client"
             )
         limit = self._limits.max_destinations
         if self._made >= limit:
             raise BrokerError(
-                f"{wanted} is not made: {limit} destinations and durable subscriptions are in use,"
-                " which is as many as there may be (max_destinations)"
+                f"{wanted} cannot be created: {limit} destinations and durable subscriptions are in use,"
+                " which is the maximum (max_destinations)"
             )
         maker.made += 1
         self._made += 1
@@ -216,7 +215,7 @@ log = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
 NAME_OCTETS: Final = 16
-"""Octets of chance in the name of a temporary destination."""
+"""Number of random octets in the name of a temporary destination."""
 
 
 class EmbeddedCore:
@@ -226,7 +225,7 @@ class EmbeddedCore:
         self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
         self.clock: Final = clock
         self.max_deliveries: Final = max_deliveries
-        # Re-entrant, as a logging handler or a finaliser may use the broker from a thread that is in here.
+        # Re-entrant, because a logging handler or finaliser may use the broker on a thread that holds the lock.
         self._lock = RLock()
         self._numbers = count(1)
         self._nodes = DestinationNodes(limits)
@@ -240,14 +239,14 @@ class EmbeddedCore:
         return bool(self._places)
 
     def attach(self, limit: int | None) -> ConnectionPlace:
-        """Take note of a connection, which may make so many destinations; None for as many as there is room for."""
+        """Register a connection that may create `limit` destinations; None for as many as the broker has room for."""
         with self._lock:
             place = ConnectionPlace(limit)
             self._places.add(place)
             return place
 
     def detach(self, place: ConnectionPlace) -> None:
-        """Forget a connection, whose subscriptions have left, and its temporary destinations with what is in them."""
+        """Forget a connection without subscriptions, and its temporary destinations with their messages."""
         with self._lock:
             self._places.discard(place)
             for node in place.temporaries:
@@ -255,7 +254,7 @@ class EmbeddedCore:
             place.temporaries.clear()
 
     def temporary(self, kind: DestinationKind, owner: ConnectionPlace) -> Destination:
-        """Make a temporary destination of a connection. Nobody guesses its name: who is told it may send there.
+        """Create a temporary destination of a connection. Its name cannot be guessed; whoever knows it may send there.
 
         Raises:
             BrokerError: there are too many destinations.
@@ -266,7 +265,7 @@ class EmbeddedCore:
             return destination
 
     def end_temporary(self, destination: Destination, owner: ConnectionPlace) -> None:
-        """Forget a temporary destination with what is in it; nothing for one that is not, or no longer, the owner's."""
+        """Remove a temporary destination with its messages, if it is still the owner's."""
         with self._lock:
             node = self._nodes.find(destination)
             if node is not None and node in owner.temporaries:
@@ -279,7 +278,7 @@ class EmbeddedCore:
         """Return the message as the broker will store it.
 
         Raises:
-            ValueError: no destination, or a body that does not go with the message type.
+            ValueError: the message has no destination, or a body that does not fit its type.
         """
         if message.destination is None:
             raise ValueError("the message has no destination")
@@ -290,8 +289,8 @@ class EmbeddedCore:
         """Route one stamped message.
 
         Raises:
-            DestinationGoneError: its temporary destination ended.
-            SendFailedError: a limit is reached; the message went nowhere.
+            DestinationGoneError: its temporary destination has ended.
+            SendFailedError: a limit is reached; the message was not stored.
         """
         with self._lock:
             route = self._nodes.route(stamped, sender)
@@ -303,34 +302,34 @@ class EmbeddedCore:
             self._nodes.put(route, self._numbers)
 
     def depth(self, destination: Destination) -> int:
-        """Count what a destination has waiting or handed over and not settled, over all its outlets."""
+        """Return the number of unsettled messages of a destination, waiting or handed over, over all its outlets."""
         with self._lock:
             node = self._nodes.find(destination)
             return sum(len(outlet.store) for outlet in node.outlets) if node else 0
 
     def has(self, destination: Destination) -> bool:
-        """Say whether there is such a destination; one that lasts is there once it is used."""
+        """Return whether a destination exists; a queue or topic that is not temporary exists once it is used."""
         with self._lock:
             return self._nodes.find(destination) is not None
 
     def destinations(self) -> list[Destination]:
-        """List the destinations in use: with messages, consumers, a durable subscription or an owner."""
+        """Return the destinations in use: with messages, consumers, a durable subscription or an owner."""
         with self._lock:
             return self._nodes.in_use()
 
     # --- subscriptions
 
     def subscribe(self, destination: Destination, owner: ConnectionPlace, terms: SubscribeTerms) -> OutletSubscription:
-        """Add a subscription; several of one name compete as the consumers of a queue do.
+        """Add a subscription; several of one name compete like the consumers of a queue.
 
         Raises:
-            StaleDestinationError: a temporary destination that is not, or no longer, the owner's.
-            BrokerError: there are too many destinations, or durable subscriptions, or one of that name has other terms.
+            StaleDestinationError: the temporary destination is not, or no longer, the owner's.
+            BrokerError: there are too many destinations or durable subscriptions, or one of that name has other terms.
         """
         with self._lock:
             node = self._nodes.find(destination)
             if destination.kind.is_temporary and (node is None or node.owner is not owner):
-                raise StaleDestinationError(f"{destination} is no temporary destination of this connection")
+                raise StaleDestinationError(f"{destination} is not a temporary destination of this connection")
             node = node or self._nodes.add(destination, owner)
             try:
                 outlet = self._nodes.outlet(node, terms, owner)
@@ -346,7 +345,7 @@ class EmbeddedCore:
             return subscription
 
     def take(self, subscription: OutletSubscription) -> Handover | None:
-        """Wait for the subscription's next delivery; None once it was stopped."""
+        """Wait for the next delivery of a subscription, and return it, or None once the subscription was stopped."""
         with self._lock:
             while subscription.is_open:
                 holding = self._next(subscription)
@@ -356,28 +355,28 @@ class EmbeddedCore:
             return None
 
     def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
-        """Let a subscription hold so many from now on; what it holds beyond that it keeps."""
+        """Set the number of deliveries that a subscription may hold; it keeps those beyond that number."""
         with self._lock:
             subscription.prefetch = prefetch
             subscription.changed.notify()
 
     def is_idle(self, subscription: OutletSubscription) -> bool:
-        """Say whether a subscription found nothing to take, or may take nothing."""
+        """Return whether a subscription found no message to take, or may take none."""
         with self._lock:
             return subscription in subscription.outlet.idle or subscription.is_full
 
     def stop(self, subscription: OutletSubscription) -> None:
-        """Hand over nothing more; what is held may still be settled."""
+        """Hand over no more messages; held deliveries may still be settled."""
         with self._lock:
             subscription.is_open = False
             subscription.outlet.idle.pop(subscription, None)
             subscription.changed.notify()
-            subscription.outlet.hand_on()  # it may have been woken for a message that it will not take now
+            subscription.outlet.hand_on()  # it may have been woken for a message that it will no longer take
 
     def leave(self, subscription: OutletSubscription, seen: Container[Handover] | None = None) -> None:
-        """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent.
+        """End a stopped subscription: its deliveries go back, except those in an open transaction. Idempotent.
 
-        Of these only what was `seen` counts as delivered; None for all of it.
+        Only the deliveries in `seen` count as delivered; None for all.
         """
         with self._lock:
             outlet, node = subscription.outlet, subscription.node
@@ -394,16 +393,16 @@ class EmbeddedCore:
             self._nodes.remove_if_unused(node)
 
     def durable(self, name: str) -> tuple[Destination, SubscribeTerms] | None:
-        """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
+        """Return the topic and the terms of a durable subscription of this name, or None if there is none."""
         with self._lock:
             outlet = self._nodes.durable(name)
             return None if outlet is None else (outlet.source, outlet.terms)
 
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
-        """Drop a durable subscription with its messages; nothing if there is none.
+        """Delete a durable subscription with its messages, if it exists.
 
         Raises:
-            BrokerError: it has a consumer.
+            BrokerError: the subscription has a consumer.
         """
         with self._lock:
             node = self._nodes.find(topic)
@@ -419,9 +418,9 @@ class EmbeddedCore:
     # --- settling
 
     def accept(self, holding: Handover, batch: Batch | None = None) -> None:
-        """Forget the message, within a transaction at its commit.
+        """Forget the message: at once, or at the commit of `batch`.
 
-        Does nothing if the holding was settled, went back, or is in a transaction already.
+        Does nothing if the hand-over was settled, went back, or is in a transaction already.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -429,11 +428,11 @@ class EmbeddedCore:
         self._decide(holding, self._settle, batch)
 
     def release(self, holding: Handover, batch: Batch | None = None, *, counts: bool = True) -> None:
-        """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
+        """Put the message back, or into the dead letters if it was delivered too often. Otherwise like `accept`."""
         self._decide(holding, partial(self._give_back, counts=counts), batch)
 
     def reject(self, holding: Handover, reason: str, batch: Batch | None = None) -> None:
-        """Put the message with the dead letters. Else as `accept`."""
+        """Put the message into the dead letters. Otherwise like `accept`."""
         self._decide(holding, partial(self._discard, reason=reason), batch)
 
     def _decide(self, holding: Handover, deed: Deed, batch: Batch | None) -> None:
@@ -457,11 +456,11 @@ class EmbeddedCore:
             batch.sends.append(stamped)
 
     def commit(self, batch: Batch) -> tuple[RefusedSend, ...]:
-        """Carry out everything at once, and return the sends to temporary destinations that ended.
+        """Carry out a transaction, and return the sends to temporary destinations that have ended.
 
         Raises:
-            ClosedError: it was committed or aborted before.
-            SendFailedError: a limit is reached; all is as after `abort`.
+            ClosedError: the transaction was committed or aborted before.
+            SendFailedError: a limit is reached; the transaction is aborted.
         """
         with self._lock:
             _require_open(batch)
@@ -481,7 +480,7 @@ class EmbeddedCore:
             return refused
 
     def abort(self, batch: Batch) -> None:
-        """Drop the sends and free the holdings; those whose consumer ended meanwhile go back. Nothing a second time."""
+        """Drop the sends and free the deliveries; those whose consumer has ended go back. Idempotent."""
         with self._lock:
             if not batch.is_open:
                 return
@@ -492,10 +491,10 @@ class EmbeddedCore:
                     self._give_back(holding)
             self._forget_unused(batch)
 
-    # --- with the lock held
+    # --- called with the lock held
 
     def _forget_unused(self, batch: Batch) -> None:
-        """Forget destinations that the end of a transaction leaves without use."""
+        """Remove destinations that are unused after the end of a transaction."""
         found = [self._nodes.find(message.destination) for message in batch.sends if message.destination is not None]
         for node in {*found, *(holding.subscription.node for holding in batch.decided)}:
             if node is not None:
@@ -530,7 +529,7 @@ class EmbeddedCore:
 
     def _next(self, subscription: OutletSubscription) -> Handover | None:
         if subscription.is_full:
-            return None  # `_settle` and `_give_back` wake it
+            return None  # `_settle` and `_give_back` wake the subscription
         outlet = subscription.outlet
         entry = self._browsed(subscription) if subscription.is_browsing else self._taken(subscription)
         if entry is None:
@@ -547,7 +546,7 @@ class EmbeddedCore:
         return entry
 
     def _browsed(self, subscription: OutletSubscription) -> QueueEntry | None:
-        """Return a copy of the next entry that somebody looks at, who has no part in what becomes of it."""
+        """Return a copy of the next entry for a browser, so that settling it does not change the queue."""
         assert subscription.line is not None
         entry = subscription.outlet.store.look(self.clock(), subscription.line)
         return None if entry is None else QueueEntry(entry.message, entry.sequence, deliveries=entry.deliveries + 1)
@@ -586,21 +585,21 @@ class EmbeddedCore:
             self._bury(outlet.source, entry, EXPIRED)
 
     def _bury(self, source: Destination, entry: QueueEntry, reason: str) -> None:
-        """Put a message with the dead letters, or drop and log it where that is not possible."""
+        """Put a message into the dead letters, or drop and log it if that is not possible."""
         if is_dead_letter_queue(source):
             log.error("dropped message %s from %s: %s", entry.message.message_id, source, reason)
             return
         letter = dead_letter(entry.message, source, reason)
         try:
             route = self._nodes.route(letter, self._maker_of(source))
-            self._require_places([route])  # of all together there is no more than before
+            self._require_places([route])  # the total does not grow, so only the queue's limits count
         except SendFailedError as error:
             log.error("dropped message %s: %s", letter.message_id, error)
             return
         self._nodes.put(route, self._numbers)
 
     def _maker_of(self, source: Destination) -> ConnectionPlace:
-        """Return who answers for the dead letters of a destination: its maker, unless it ended meanwhile."""
+        """Return the connection that the dead letters of a destination count for: its maker, unless it has ended."""
         node = self._nodes.find(source)
         return ConnectionPlace() if node is None else node.maker
 

@@ -1,11 +1,10 @@
-"""The pieces that the core moves about: waiting messages in order, destinations, subscriptions and headers.
+"""The data structures of the core: stores of waiting messages, destinations, subscriptions and headers.
 
-`core.py` holds its lock around every call. Nothing here takes a lock, starts a thread or reads a clock, and nobody
-is called. The messages waiting in one place are kept in the order in which they are to be delivered, without
-knowledge of destination names.
+`core.py` holds its lock around every call. Nothing here takes a lock, starts a thread, reads a clock or calls back
+except for selectors. Waiting messages are kept in the order of delivery, without knowledge of destination names.
 
-What a broker writes into the messages that pass through it is what JMS 1.1 section 3.4 gives to the provider: pure
-functions from message to message. Any header that they do not name passes unchanged.
+The headers that JMS 1.1 section 3.4 assigns to the provider are set by pure functions from message to message. All
+other headers pass unchanged.
 """
 
 from __future__ import annotations
@@ -31,46 +30,46 @@ HIGHEST_PRIORITY: Final = 9
 
 
 MESSAGE_OVERHEAD_OCTETS: Final = 512
-"""Octets that a message takes besides what it is made of, where all of them are counted."""
+"""Octets that count for each message in the total, besides its own size."""
 
 
 @dataclass(slots=True, eq=False)
 class Total:
-    """What all stores of a broker hold together, in octets."""
+    """The size of all messages of a broker, in octets."""
 
     octets: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class MessageShare:
-    """What one message has of a total, once, however many stores it is in."""
+    """The share of one message in the total, counted once, however many stores hold the message."""
 
     total: Total = field(default_factory=Total)
     octets: int = 0
     stores: int = 0
 
     def enter(self) -> None:
-        """Note that one more store has the message."""
+        """Record that one more store holds the message."""
         self.stores += 1
         if self.stores == 1:
             self.total.octets += self.octets
 
     def leave(self) -> None:
-        """Note that one store fewer has it."""
+        """Record that one store fewer holds the message."""
         self.stores -= 1
         if self.stores == 0:
             self.total.octets -= self.octets
 
 
 Wants: TypeAlias = Callable[[Message, int], bool]
-"""Says whether somebody wants a message, which it would be so many deliveries of."""
+"""Returns whether a subscription wants a message, given the number of its deliveries including this one."""
 
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:
     """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs.
 
-    `octets` is what it counts for here, `share` in all stores; `is_waiting` while it may be taken.
+    `octets` is its size in this store, `share` its share in the total; `is_waiting` is True while it may be taken.
     """
 
     message: Message
@@ -82,13 +81,13 @@ class QueueEntry:
 
 
 class EntryLine:
-    """Entries of a store in the order in which they are to be delivered: all, or those that somebody wants.
+    """Entries of a store in the order of delivery: all, or those that a subscription wants.
 
-    An entry may be in several lines; in those that it was not taken from it stays, passed over, until `prune`.
+    An entry may be in several lines; after it was taken from one, the others skip it until `prune` removes it.
 
     Args:
-        wants: which are meant; None for all.
-        is_for_looking: what is taken from this line stays in the store, and is not shown again when it comes back.
+        wants: selects the entries; None for all.
+        is_for_looking: whether the line is for a browser: entries stay in the store, and are not shown twice.
     """
 
     __slots__ = ("_heap", "_known", "_wants", "is_for_looking")
@@ -100,7 +99,7 @@ class EntryLine:
         self.is_for_looking: Final = is_for_looking
 
     def offer(self, entry: QueueEntry) -> bool:
-        """Add a waiting entry, if it is wanted; say whether it is in the line."""
+        """Add a waiting entry if it is wanted; return whether it is in the line."""
         if entry in self._known:
             return True
         if self._wants is not None and not self._wants(entry.message, entry.deliveries + 1):
@@ -110,7 +109,7 @@ class EntryLine:
         return True
 
     def next(self) -> QueueEntry | None:
-        """Remove and return the first entry that waits still; None if there is none."""
+        """Remove and return the first entry that is still waiting, or None."""
         while self._heap:
             entry = heappop(self._heap)[2]
             self._known.discard(entry)
@@ -121,7 +120,7 @@ class EntryLine:
         return None
 
     def prune(self, waiting: int) -> None:
-        """Forget what does not wait any more, once that is most of the line; so many wait in the store."""
+        """Drop entries that are no longer waiting, once they are most of the line; `waiting` are in the store."""
         if len(self._heap) > 2 * waiting + SPARE_ENTRIES:
             self._heap = [ranked for ranked in self._heap if ranked[2].is_waiting]
             heapify(self._heap)
@@ -129,7 +128,7 @@ class EntryLine:
 
     @property
     def has_some(self) -> bool:
-        """Whether there may be something to take."""
+        """Whether there may be an entry to take."""
         return bool(self._heap)
 
     def __iter__(self) -> Iterator[QueueEntry]:
@@ -137,18 +136,18 @@ class EntryLine:
 
 
 SPARE_ENTRIES: Final = 64
-"""Entries that a line may keep that do not wait any more, besides as many as do."""
+"""Number of entries beyond twice the waiting ones that a line may keep before it is pruned."""
 
 
 class EntryStore:
-    """Entries by priority (9 first), then by arrival; one that comes back takes its old place again.
+    """Entries by priority (9 first), then by arrival; an entry that comes back takes its old place again.
 
-    An entry is *waiting* from `put` to `take`, *taken* until `settle` or `give_back`. Waiting and taken entries
-    together count towards the limits, so what was taken can always come back.
+    An entry is *waiting* from `put` to `take`, and *taken* until `settle` or `give_back`. Waiting and taken entries
+    together count towards the limits, so a taken entry can always come back.
 
     Args:
-        max_messages: how many there may be.
-        max_octets: how many octets they may have together.
+        max_messages: maximum number of entries.
+        max_octets: maximum of their octets together.
     """
 
     def __init__(self, max_messages: int, max_octets: int) -> None:
@@ -167,31 +166,31 @@ class EntryStore:
 
     @property
     def waiting(self) -> int:
-        """How many entries could be taken, expired ones included."""
+        """Number of entries that could be taken, including expired ones."""
         return self._waiting
 
     def add(self, line: EntryLine) -> None:
-        """Have a line of its own for who wants some entries only, or looks at them."""
+        """Add a line for a subscription with a selector, or for a browser."""
         for entry in self:
             line.offer(entry)
         self._others.append(line)
 
     def drop(self, line: EntryLine) -> None:
-        """End `add`."""
+        """Remove a line that was added."""
         self._others.remove(line)
 
     def excess(self, count: int, octets: int) -> str | None:
-        """Say which limit `count` more entries of `octets` together would go beyond; None for none."""
+        """Return which limit `count` more entries of `octets` together would exceed, or None."""
         for name, limit, held, more in (
             ("max_messages", self._max_messages, len(self), count),
             ("max_octets", self._max_octets, self._octets, octets),
         ):
             if held + more > limit:
-                return f"{name} is {limit}, there are {held} and {more} more were to come"
+                return f"{name} is {limit}, it has {held}, and {more} more were to be added"
         return None
 
     def put(self, entry: QueueEntry) -> list[EntryLine]:
-        """Add an entry that is new here, and return the lines besides that of all entries that it is in."""
+        """Add a new entry, and return the added lines that contain it."""
         self._octets += entry.octets
         entry.share.enter()
         self._push(entry)
@@ -206,13 +205,13 @@ class EntryStore:
         self._line.offer(entry)
 
     def take(self, now: int, line: EntryLine | None = None) -> tuple[QueueEntry | None, list[QueueEntry]]:
-        """Take the next entry that has not expired at `now`, or None; and the expired ones found before it.
+        """Take the next entry that has not expired at `now`, or None, and return it with the expired ones before it.
 
-        The expired ones have left the store.
+        The expired entries have left the store.
 
         Args:
             now: milliseconds since 1970.
-            line: where from; None for all entries.
+            line: the line to take from; None for that of all entries.
         """
         expired: list[QueueEntry] = []
         found: QueueEntry | None = None
@@ -231,13 +230,13 @@ class EntryStore:
 
     @staticmethod
     def look(now: int, line: EntryLine) -> QueueEntry | None:
-        """Return the next entry of a line that has not expired, and leave it where it is."""
+        """Return the next entry of a line that has not expired, and leave it in the store."""
         while (entry := line.next()) is not None and is_expired(entry.message, now):
             pass
         return entry
 
     def give_back(self, entry: QueueEntry) -> list[EntryLine]:
-        """Put a taken entry back at its old place, unless there is none any more; as `put`."""
+        """Put a taken entry back at its old place, unless the store has ended; returns lines like `put`."""
         if self._has_ended:
             self.settle(entry)
             return []
@@ -246,17 +245,17 @@ class EntryStore:
         return [line for line in self._others if not line.is_for_looking and line.offer(entry)]
 
     def settle(self, entry: QueueEntry) -> None:
-        """Forget a taken entry: it was accepted, or went elsewhere."""
+        """Forget a taken entry: it was accepted, or moved elsewhere."""
         self._taken -= 1
         self._forget(entry)
 
     def end(self) -> None:
-        """Forget all that waits; what is taken is forgotten once it is settled, or given back."""
+        """Forget all waiting entries; taken ones are forgotten once they are settled or given back."""
         self._has_ended = True
         self._drop_all(list(self))
 
     def expire(self, now: int) -> list[QueueEntry]:
-        """Remove and return every waiting entry that has expired; costs nothing until the first of them has."""
+        """Remove and return all waiting entries that have expired; costs nothing until the first one expires."""
         if self._earliest_expiration is None or now < self._earliest_expiration:
             return []
         expired = [entry for entry in self if is_expired(entry.message, now)]
@@ -285,12 +284,12 @@ class EntryStore:
 
 
 def is_expired(message: Message, now: int) -> bool:
-    """Say whether the message may no longer be delivered at `now`; an expiration of 0 or None means never."""
+    """Return whether a message has expired at `now`; an expiration of 0 or None means never."""
     return 0 < (message.expiration or 0) <= now
 
 
 def _ranked(entry: QueueEntry) -> tuple[int, int, QueueEntry]:
-    """Make the heap's item: the smallest comes first, and the sequence makes ties impossible."""
+    """Return the item of the heap: the smallest comes first, and the sequence makes ties impossible."""
     priority = DEFAULT_PRIORITY if entry.message.priority is None else entry.message.priority
     return HIGHEST_PRIORITY - min(max(priority, 0), HIGHEST_PRIORITY), entry.sequence, entry
 
@@ -300,7 +299,7 @@ Key: TypeAlias = tuple[DestinationKind, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimits:
-    """How much a broker holds; `Broker` says what each means."""
+    """The limits of a broker; `Broker` describes each."""
 
     max_messages: int
     max_octets: int
@@ -312,9 +311,9 @@ class BrokerLimits:
 class ConnectionPlace:
     """A connection's place in the broker.
 
-    `made` counts the destinations and durable subscriptions that are there because of it, up to `limit`, None for as
-    many as the broker has room for; `temporaries` are those that end with it (a dict, as Python has no ordered set).
-    `client` is who it belongs to, where one client may have several; None for nobody in particular.
+    `made` counts the existing destinations and durable subscriptions that it created, up to `limit`, or None for as
+    many as the broker has room for; `temporaries` end with it (a dict, because Python has no ordered set). `client`
+    identifies the client if that may have several connections; None if it is unknown.
     """
 
     limit: int | None = None
@@ -323,22 +322,22 @@ class ConnectionPlace:
     temporaries: dict[DestinationNode, None] = field(default_factory=dict)
 
     def is_same_as(self, other: ConnectionPlace) -> bool:
-        """Say whether these are of one client."""
+        """Return whether both connections belong to one client."""
         return self is other or (self.client is not None and self.client == other.client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeTerms:
-    """What somebody subscribes on.
+    """The terms of a subscription.
 
     Attributes:
-        prefetch: how much may be held; with 0 it is on credit, and gets nothing before it is allowed some.
-        name: of a subscription to a topic that several share, or that lasts; None for one of its own.
-        is_durable: what has a name outlives its subscriptions.
-        wants: which messages; None for all.
-        leaves_out_own: not those of a topic that the same place, or the same client, sent.
-        label: what `wants` goes by, for a comparison with what a named subscription has.
-        is_browsing: look at the messages of a queue, and take none.
+        prefetch: number of deliveries that may be held; with 0 it is on credit, and gets none until `allow`.
+        name: of a shared or durable subscription to a topic; None for an anonymous one.
+        is_durable: whether a named subscription outlives its consumers.
+        wants: selects the messages; None for all.
+        leaves_out_own: whether messages to a topic from the same connection, or the same client, are left out.
+        label: identifies `wants`, for a comparison with the terms of a named subscription.
+        is_browsing: whether it looks at the messages of a queue without taking them.
     """
 
     prefetch: int = 1
@@ -357,8 +356,8 @@ ALL: Final = SubscribeTerms()
 class Outlet:
     """One stream of messages out of a destination; its subscriptions compete for them.
 
-    `terms` are those of a topic's subscription, which `maker` made: they say what is put in here. `idle` holds the
-    subscriptions that found nothing to take, longest waiting first (a dict, as Python has no ordered set).
+    `terms` are those of a topic's subscription, created by `maker`; they select the messages. `idle` holds the
+    subscriptions that found no message, longest waiting first (a dict, because Python has no ordered set).
     """
 
     source: Destination
@@ -370,41 +369,41 @@ class Outlet:
 
     @property
     def name(self) -> str | None:
-        """Of a named subscription to a topic."""
+        """The name of a named subscription to a topic, or None."""
         return self.terms.name
 
     @property
     def is_durable(self) -> bool:
-        """True where the messages wait for subscriptions to come."""
+        """Whether messages are kept while there is no subscription."""
         return self.terms.name is not None and self.terms.is_durable
 
     @property
     def is_ephemeral(self) -> bool:
-        """True where the messages end with their last subscription."""
+        """Whether the messages are dropped with the last subscription."""
         return self.source.kind.is_topic and not self.is_durable
 
     def takes(self, message: Message, sender: ConnectionPlace) -> bool:
-        """Say whether a message that somebody sent to the topic is put in here."""
+        """Return whether a message to the topic belongs in this outlet."""
         terms = self.terms
         if terms.leaves_out_own and self.maker is not None and sender.is_same_as(self.maker):
             return False
         return terms.wants is None or terms.wants(message, 1)
 
     def put(self, entry: QueueEntry) -> None:
-        """Add an entry that is new here, and let who wants it look."""
+        """Add a new entry, and wake the subscriptions that may want it."""
         self._wake(self.store.put(entry))
 
     def give_back(self, entry: QueueEntry) -> None:
-        """Take back an entry that was taken, and let who wants it look."""
+        """Put a taken entry back, and wake the subscriptions that may want it."""
         self._wake(self.store.give_back(entry))
 
     def hand_on(self) -> None:
-        """Let others look for what a subscription was to take that is ending."""
+        """Wake other subscriptions, for a message that an ending subscription was woken for."""
         if self.idle and self.store.waiting:
             self._wake([each.line for each in self.idle if each.line is not None and each.line.has_some])
 
     def _wake(self, lines: list[EntryLine]) -> None:
-        """Let the first idle subscription look that can take what is in these lines, and all that look at it only."""
+        """Wake the first idle subscription that can take from these lines, and all browsers."""
         if not (self.idle and self.store.waiting):
             return
         is_woken, is_browsed = False, any(line.is_for_looking for line in lines)
@@ -415,14 +414,14 @@ class Outlet:
                 is_woken = is_woken or not (each.is_browsing or each.is_full)
             if is_woken and not is_browsed:
                 break
-        for each in woken:  # one that is full will look when it is not
+        for each in woken:  # a full one will check again when it has room
             del self.idle[each]
             each.changed.notify()
 
 
 @dataclass(slots=True, eq=False)
 class DestinationNode:
-    """One destination with its outlets; `maker` used it first, `owner` is whom a temporary one belongs to."""
+    """One destination with its outlets; `maker` used it first, `owner` is the connection of a temporary one."""
 
     destination: Destination
     maker: ConnectionPlace
@@ -431,7 +430,7 @@ class DestinationNode:
 
     @property
     def is_unused(self) -> bool:
-        """True where forgetting the node loses nothing: no message, no subscriber, no durable name, no owner."""
+        """Whether removing the node loses nothing: it has no message, subscriber, durable name or owner."""
         return self.owner is None and not any(
             outlet.is_durable or outlet.subscriptions or len(outlet.store) for outlet in self.outlets
         )
@@ -439,11 +438,11 @@ class DestinationNode:
 
 @dataclass(slots=True, eq=False)
 class OutletSubscription:
-    """One consumer's place at an outlet.
+    """The subscription of one consumer to an outlet.
 
-    `owner` is whose it is, `changed` what its thread waits on, `held` what it was handed and has not settled,
-    `enlisted` how many of these are in transactions. On credit those make room for others, as the client took them.
-    `line` is of what it wants of a queue; None for all that the outlet has.
+    `owner` is its connection, `changed` the condition that its thread waits on, `held` its unsettled hand-overs, and
+    `enlisted` the number of these in transactions. On credit, enlisted ones do not count, because the client took them.
+    `line` has the entries that it wants of a queue; None for all entries of the outlet.
     """
 
     node: DestinationNode
@@ -459,20 +458,20 @@ class OutletSubscription:
 
     @property
     def is_browsing(self) -> bool:
-        """True where it takes nothing."""
+        """Whether it only looks at messages."""
         return self.line is not None and self.line.is_for_looking
 
     @property
     def is_full(self) -> bool:
-        """True while it may be handed nothing more."""
+        """Whether no further message may be handed to it."""
         return len(self.held) - self.enlisted * self.is_on_credit >= self.prefetch
 
 
 @dataclass(slots=True, eq=False)
 class Handover:
-    """One hand-over of an entry to a subscription; delivered again, it is another one, so that an old one is void.
+    """One hand-over of an entry to a subscription. A redelivery is another hand-over, which makes the old one void.
 
-    `batch` is the transaction that its end is part of and that is still to be committed.
+    `batch` is the open transaction that settles it, or None.
     """
 
     entry: QueueEntry
@@ -483,21 +482,21 @@ class Handover:
 
     @property
     def is_free(self) -> bool:
-        """True while it is neither settled, nor given back, nor in a transaction."""
+        """Whether it is neither settled, nor given back, nor in a transaction."""
         return self.batch is None and self in self.subscription.held
 
     def enlist(self, batch: Batch | None) -> None:
-        """Make its end part of a transaction, or not any more."""
+        """Make its settlement part of a transaction, or of none."""
         self.batch = batch
         self.subscription.enlisted += -1 if batch is None else 1
 
 
 Deed: TypeAlias = Callable[[Handover], None]
-"""Ends a holding."""
+"""Settles a hand-over."""
 
 
 class MessageRoute(NamedTuple):
-    """Where a message of so many octets is to go."""
+    """A message, its size in octets, and the outlets that it goes to."""
 
     message: Message
     octets: int
@@ -506,7 +505,7 @@ class MessageRoute(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What a transaction of `owner` gathered: messages, and what is to be done with holdings, in this order."""
+    """The contents of a transaction of `owner`: messages, and how to settle hand-overs, in this order."""
 
     owner: ConnectionPlace
     sends: list[Message] = field(default_factory=list)
@@ -515,19 +514,19 @@ class Batch:
 
 
 def key_of(destination: Destination) -> Key:
-    """Return what tells destinations apart; how an adapter spelt one on its wire does not.
+    """Return the key of a destination: kind and name, without the address that an adapter uses on the wire.
 
     Raises:
         ValueError: it has no name, so it came from a connection to another broker.
     """
     if not destination.name:
-        raise ValueError(f"the embedded broker knows destinations by name, and {destination} has none")
+        raise ValueError(f"a destination of the embedded broker must have a name, got {destination}")
     return destination.kind, destination.name
 
 
 DEAD_LETTER_PREFIX: Final = "DLQ."
 TEMPORARY_DEAD_LETTERS: Final = Destination(DestinationKind.QUEUE, DEAD_LETTER_PREFIX + "temporary")
-"""One queue for the dead letters of all temporary destinations: one each would outlive its use for ever."""
+"""The queue for the dead letters of all temporary destinations: one for each would stay forever."""
 
 REASON_PROPERTY: Final = "dead_letter_reason"
 DESTINATION_PROPERTY: Final = "dead_letter_destination"
@@ -535,13 +534,13 @@ EXPIRED: Final = "expired"
 
 
 def received(message: Message, message_id: str, now: int) -> Message:
-    """Return the message as the broker stores it: id and time of receipt set, defaults filled, never redelivered.
+    """Return the message as the broker stores it: with id, time of receipt and defaults, and not redelivered.
 
-    The sender's own message id and timestamp are replaced. A `memoryview` body becomes bytes of its own, as the
-    sender may go on to change what it views.
+    The sender's own message id and timestamp are replaced. A `memoryview` body is copied, because the sender may change
+    the memory later.
 
     Raises:
-        ValueError: the body is of no kind that the message type has.
+        ValueError: the body does not fit the message type.
     """
     return replace(
         message,
@@ -556,19 +555,19 @@ def received(message: Message, message_id: str, now: int) -> Message:
 
 
 def redelivered(message: Message) -> Message:
-    """Return the message marked as one that was delivered before."""
+    """Return the message marked as redelivered."""
     return replace(message, redelivered=True)
 
 
 def is_dead_letter_queue(destination: Destination) -> bool:
-    """Say whether dead letters end there: what fails in such a queue has nowhere further to go."""
+    """Return whether a destination is a dead-letter queue; messages that fail there are not moved again."""
     return destination.kind is DestinationKind.QUEUE and (destination.name or "").startswith(DEAD_LETTER_PREFIX)
 
 
 def dead_letter(message: Message, source: Destination, reason: str) -> Message:
-    """Return the message addressed to the dead-letter queue of `source`, saying why; it expires no more.
+    """Return the message addressed to the dead-letter queue of `source`, with the reason and without expiration.
 
-    It keeps its message id, so that it can be matched with what was sent.
+    It keeps its message id, so that it can be matched with the message that was sent.
     """
     why = (typed(REASON_PROPERTY, reason), typed(DESTINATION_PROPERTY, str(source)))
     return replace(

@@ -157,7 +157,9 @@ class TestLimits(EmbeddedFixtures):
                 send(connection, text(ORDERS, "a" * 90_000), text(ORDERS, "é" * 45_000))
                 held = inbox.next()
                 refused = connection.send(text(ORDERS, "c" * 30_000)).exception()
-                said = r"queue:orders is full: max_octets is 200000, there are 180\d\d\d and 300\d\d more were to come"
+                said = (
+                    r"queue:orders is full: max_octets is 200000, it has 180\d\d\d, and 300\d\d more were to be added"
+                )
                 assert isinstance(refused, SendFailedError)
                 assert re.fullmatch(said, str(refused))
                 transaction = connection.begin()
@@ -181,7 +183,7 @@ class TestLimits(EmbeddedFixtures):
             inboxes = [Inbox(accept=False) for _ in range(20)]
             consumers = [connection.consume(NEWS, each) for each in inboxes]
             send(connection, text(NEWS, "n" * 39_000), text(ORDERS, "o" * 39_000))
-            said = r"the broker is full: max_total_octets is 100000, there are 79\d\d\d and 395\d\d more were to come"
+            said = r"the broker is full: max_total_octets is 100000, it has 79\d\d\d, and 395\d\d more were to be added"
             for full in (queue("another"), ORDERS, NEWS, connection.temporary()):
                 assert re.fullmatch(said, str(connection.send(text(full, "x" * 39_000)).exception()))
             assert queue("another") not in broker.destinations()

@@ -102,7 +102,7 @@ def test_limit() -> None:
     store = EntryStore(2, 1000)
     store.put(entry(1))
     assert store.excess(1, 0) is None
-    assert store.excess(2, 0) == "max_messages is 2, there are 1 and 2 more were to come"
+    assert store.excess(2, 0) == "max_messages is 2, it has 1, and 2 more were to be added"
     store.put(entry(2))
     taken, _ = store.take(0)
     assert taken is not None
@@ -141,7 +141,7 @@ def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
     assert (held <= 100) is (store.excess(0, 0) is None)
     room = 100 - held
     assert store.excess(0, room) is None
-    assert store.excess(0, room + 1) == f"max_octets is 100, there are {held} and {room + 1} more were to come"
+    assert store.excess(0, room + 1) == f"max_octets is 100, it has {held}, and {room + 1} more were to be added"
     store.end()
     assert total.octets == sum(each.octets for each in taken)
     for number, item in enumerate(taken):
