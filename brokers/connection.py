@@ -1,18 +1,18 @@
-"""The interface that every broker adapter offers, and the way to get one: `connect(url)`.
+"""The interface that every broker adapter implements.
 
-Adapters implement the abstract classes below; the SOAP side uses nothing else of a broker. Everything is
-thread-safe. Five rules hold for every adapter, and the contract tests check them:
+Adapters implement the abstract classes below; the SOAP side uses nothing else of a broker. Everything is thread-safe.
+Five rules hold for every adapter, and the contract tests check them:
 
-* A consumer calls `on_delivery` for one delivery at a time, in order, and not always on the same thread; on the one
-  that reads the socket only with `inline`, `quick` or `lazy`. But for `inline` and `lazy` it may block, send, wait for
-  futures, and open further consumers.
+* A consumer calls `on_delivery` for one delivery at a time, in order, but not always on the same thread. It runs on the
+  thread that reads the socket only with `inline`, `quick` or `lazy`. Except with `inline` and `lazy`, it may block,
+  send, wait for futures, and open further consumers.
 * A `Future` may be completed by any thread, but its callbacks run on the connection's executor (see `Completion`).
-* A delivery is the consumer's until `accept`, `release` or `reject`, or until its consumer or connection ends; then
-  the broker delivers it again.
-* A message that is released again and again becomes a dead letter after some deliveries; none goes round for ever.
-* A subscription that the broker ends is made again, or its consumer says that it has ended: none is deaf in silence.
+* A delivery belongs to its consumer until `accept`, `release` or `reject`, or until its consumer or connection ends;
+  then the broker delivers it again.
+* A message that is released repeatedly becomes a dead letter after some deliveries; none circulates forever.
+* A subscription that the broker ends is renewed, or its consumer reports the end: none stops silently.
 
-No adapter is imported before its URL scheme is asked for.
+An adapter is imported only when its URL scheme is used.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from brokers.threads.futures import Completion
 log = logging.getLogger("brokers")
 
 DEFAULT_TIMEOUT: Final = 30.0
-"""Seconds that connecting, subscribing and committing may take before the adapter gives up."""
+"""Default time limit for connecting, subscribing and committing, in seconds."""
 
 
 class ConnectionState(StrEnum):
-    """Where a connection is in its life, as it reports to those who `watch` it.
+    """The state of a connection, as reported to callbacks of `watch`.
 
-    LOST may become CONNECTED again: consumers go on then, but for those of temporary destinations, and the connection
-    has another generation. What was under way when it was lost has failed. CLOSED is the end.
+    LOST may become CONNECTED again: the connection then has another generation, and its consumers resume, except those
+    of temporary destinations. Operations that were running at the loss have failed. CLOSED is final.
     """
 
     CONNECTED = "connected"
@@ -49,25 +49,25 @@ class ConnectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a broker, seen through this adapter, can do. Code asks here, never for a broker's name.
+    """The features of a broker, as seen through this adapter. Code checks these, never a broker's name.
 
     Attributes:
-        broker: what it is, for people to read (`embedded`, `ActiveMQ/6.1.8`).
-        dialect: the row of the adapter's table that it is spoken to by (`artemis`), else the adapter's name.
-        typed_properties: properties arrive with the JMS type they were sent with; else all arrive as strings.
-        message_types: a received message tells which of the JMS message types it was; else some are `unknown`.
+        broker: name and version, for people to read (`embedded`, `ActiveMQ/6.1.8`).
+        dialect: the row used of the adapter's table of dialects (`artemis`), or the adapter's name.
+        typed_properties: properties arrive with the JMS type they were sent with; otherwise all arrive as strings.
+        message_types: a received message has its JMS message type; otherwise some are `unknown`.
         transactions: `begin` works: sends and accepts happen together or not at all.
         stable_message_id: a redelivered message keeps its JMSMessageID, so that it can serve as a key.
         tells_message_id: `SendResult.message_id` is known to the sender.
         delivery_count: `Delivery.delivery_count` is known.
-        tells_redelivery: a message that was delivered before says so; else it may say nothing.
-        accepts_in_transactions: the accepts of a transaction happen together with its sends; else right after them, so
-            that after a crash in between a message is delivered again that was answered.
-        tells_gone: a send to a temporary destination that is gone fails; else the message vanishes.
-        release: `Delivery.release` gives one message back; else it gives back all that the consumer holds.
-        cumulative_accept: accepting a delivery accepts all that came before it on the same consumer.
-        selectors: `consume` takes a JMS message selector.
-        durable_topics: `consume` takes a `durable_name`.
+        tells_redelivery: a message that was delivered before is marked as redelivered; otherwise it may not be.
+        accepts_in_transactions: the accepts of a transaction happen together with its sends; otherwise right after
+            them, so that a crash in between leads to a redelivery of an answered message.
+        tells_gone: a send to a temporary destination that is gone fails; otherwise the message is lost.
+        release: `Delivery.release` gives back one message; otherwise all that the consumer holds.
+        cumulative_accept: accepting a delivery accepts all earlier ones of the same consumer.
+        selectors: `consume` supports JMS message selectors.
+        durable_topics: `consume` supports a `durable_name`.
     """
 
     broker: str
@@ -89,19 +89,19 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The broker has the message. `message_id` is its JMSMessageID where the broker tells it, else None."""
+    """The broker has the message. `message_id` is its JMSMessageID, or None if the broker does not report it."""
 
     message_id: str | None = None
 
 
 class Delivery(ABC):
-    """One message as it reached one consumer.
+    """One delivery of a message to a consumer.
 
     Attributes:
-        message: what arrived.
-        delivery_count: 1 for the first delivery, counting up; None where the broker does not tell.
-        generation: the generation of the connection that it came by; it ends with that generation.
-        read_at: when it was read, in seconds since 1970, where it may be late for that: of a lazy consumer; else None.
+        message: the message.
+        delivery_count: number of deliveries including this one; None if the broker does not report it.
+        generation: the generation of the connection that it belongs to and ends with.
+        read_at: for a lazy consumer, when the message was read from the socket, in seconds since 1970; otherwise None.
     """
 
     __slots__ = ("delivery_count", "generation", "message", "read_at")
@@ -123,40 +123,41 @@ class Delivery(ABC):
     def release(self) -> None:
         """Give the message back to be delivered again, to this consumer or another, marked as redelivered.
 
-        That may take a moment. A message that comes back too often becomes a dead letter instead.
+        The redelivery may take a moment. A message that is released too often becomes a dead letter instead.
         """
 
     @abstractmethod
     def reject(self, reason: str) -> None:
-        """Refuse the message for good: the broker puts it on its dead-letter destination, with the reason if it can."""
+        """Refuse the message: the broker moves it to its dead-letter destination, if it can with the reason."""
 
 
 OnDelivery: TypeAlias = Callable[[Delivery], None]
 OnRefused: TypeAlias = Callable[[Message, str], None]
-"""Told of a message that was refused unread: what it says besides its body, which is None, and why."""
+"""Called for a message that was refused unread, with the message (its body is None) and the reason."""
 OnProblem: TypeAlias = Callable[[str], None]
-"""Told why a subscription has ended at the broker, and an empty text once it lives again."""
+"""Called with the reason when a subscription has ended at the broker, and with an empty text once it is renewed."""
 OnState: TypeAlias = Callable[[ConnectionState], None]
 
 
 class Consumer(ABC):
     """A subscription to one destination. Usable in a `with` statement.
 
-    One that the broker ends, as when an operator deletes its queue, is made again for as long as it and the connection
-    live. That of a temporary destination has ended for good with that; so it has when the connection is lost.
+    A subscription that the broker ends, for example because an operator deletes its queue, is renewed as long as the
+    consumer and the connection live. One to a temporary destination is not renewed, and ends when the connection is
+    lost.
     """
 
     @property
     def problem(self) -> str:
-        """Why the broker has no such subscription although there is a connection; empty while all is well.
+        """Why the broker has no subscription although there is a connection; empty while it has one.
 
-        While the connection is lost its state says so, and this need not.
+        It may be empty while the connection is lost, which the connection's state shows.
         """
         return ""
 
     @abstractmethod
     def close(self) -> None:
-        """End the subscription; what was delivered and not accepted goes back to the broker. Idempotent.
+        """End the subscription; deliveries that were not accepted go back to the broker. Idempotent.
 
         Returns when no further `on_delivery` will start. Called from `on_delivery` itself it returns at once.
         """
@@ -171,7 +172,7 @@ class Consumer(ABC):
 
 
 class RefusedSend(NamedTuple):
-    """A message of a transaction that the broker would not take, though it carried out the rest.
+    """A message of a transaction that the broker refused, although it carried out the rest.
 
     `position` counts the transaction's sends from 0.
     """
@@ -184,13 +185,13 @@ class RefusedSend(NamedTuple):
 class Transaction(ABC):
     """Sends and accepts that happen together at `commit`, or not at all.
 
-    With one exception, which commit reports: a send that the broker refuses by itself, such as an answer to the
-    temporary queue of a client that left, takes nobody else's answer down with it.
+    There is one exception, which `commit` reports: a single send that the broker refuses, such as an answer to the
+    temporary queue of a client that has left, does not make the other sends fail.
     """
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Add a message; it is delivered to nobody before the commit."""
+        """Add a message; it is not delivered before the commit."""
 
     @abstractmethod
     def accept(self, delivery: Delivery) -> None:
@@ -198,43 +199,43 @@ class Transaction(ABC):
 
     @abstractmethod
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Ask the broker to carry out everything; the future is done when it said so, with the sends that it refused.
+        """Ask the broker to carry out the transaction; the future is done when it has, with the sends that it refused.
 
-        The future raises ConnectionLostError if the connection ended before the answer (whether it was carried out is
-        not known), SendFailedError if the broker carried out nothing; then all is as after `abort`, or the connection
-        ends and the broker delivers again. NoAnswerError says that the sends were carried out, and something that was
-        accepted may come again all the same.
+        The future raises ConnectionLostError if the connection ended before the answer (the outcome is unknown), and
+        SendFailedError if the broker carried out nothing; then the transaction is aborted, or the connection ends and
+        the broker redelivers. NoAnswerError means that the sends were carried out, but accepted messages may be
+        redelivered.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop the sends; the deliveries are as if they had not been accepted, and the consumer still holds them."""
+        """Drop the sends and the accepts; the consumers still hold the deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
-    """What is to be consumed, and how: the arguments of `Connection.consume` but for `on_delivery`.
+    """What to consume, and how: the arguments of `Connection.consume` except `on_delivery`.
 
     Attributes:
-        destination: where from; a topic delivers what is sent after `consume` returned.
-        prefetch: how many deliveries the broker may hand over before one is accepted.
+        destination: where to consume from; a topic delivers messages that are sent after `consume` has returned.
+        prefetch: number of deliveries that the broker may hand over before one is accepted; at least 1.
         selector: a JMS message selector; needs the capability `selectors`.
-        durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
-        auto_accept: each delivery is accepted without being told, at the latest soon after `on_delivery` ended, and
-            `accept` does nothing: for replies, and what else may come a second time. The broker never has more on the
-            way than `prefetch`, of which some hundreds make it quick.
+        durable_name: name of a durable subscription to a topic; needs the capability `durable_topics`.
+        auto_accept: each delivery is accepted automatically, at the latest soon after `on_delivery` has returned, and
+            `accept` does nothing: for replies, and other messages whose redelivery does no harm. The broker has at most
+            `prefetch` deliveries in flight; several hundred make it fast.
         inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread that
-            reads the socket. Over AMQP, with 8 calls in flight, a client takes about 0.8 of the processor time with it.
-        quick: `on_delivery` is seldom at one message for more than a few milliseconds, so an adapter may call it on the
-            thread that reads the socket. It may do what others may: where it takes longer, another thread reads within
-            0.01 s, and the next are called elsewhere for a while. Over STOMP, with 8 in flight, a call takes about 0.9
-            of the processor time with it (`benchmarks/scheduling.py`).
-        lazy: a delivery may come some tenths of a second late. So an adapter may let messages gather and handle them
-            together, which takes less of the processor than to be woken for each; `Delivery.read_at` says when it was
-            read. All that the connection reads may be as late: it is for one that does nothing else. And `on_delivery`
-            neither waits for this connection nor blocks, as it may be called on the thread that reads the socket.
-        on_refused: told of each message that was above the limit, in its turn, where `on_delivery` is called.
-        on_problem: told on the connection's executor when `Consumer.problem` changes, in order.
+            reads the socket. Over AMQP, with 8 calls in flight, a client then needs about 0.8 of the processor time.
+        quick: `on_delivery` seldom takes more than a few milliseconds, so an adapter may call it on the thread that
+            reads the socket. It may still block: if it takes longer, another thread reads within 0.01 s, and the next
+            calls run elsewhere for a while. Over STOMP, with 8 in flight, a call then needs about 0.9 of the processor
+            time (`benchmarks/scheduling.py`).
+        lazy: a delivery may be some tenths of a second late, so an adapter may collect messages and handle them
+            together, which takes less processor time; `Delivery.read_at` has the time of reading. Everything that the
+            connection reads may be as late, so use a separate connection. `on_delivery` must neither wait for this
+            connection nor block, because it may be called on the thread that reads the socket.
+        on_refused: called for each message above the size limit, in its turn, on the threads of `on_delivery`.
+        on_problem: called on the connection's executor when `Consumer.problem` changes, in order.
     """
 
     destination: Destination
@@ -249,31 +250,31 @@ class SubscribeOptions:
     on_problem: OnProblem | None = None
 
     def check(self, capabilities: Capabilities) -> None:
-        """See that this can be asked of the broker.
+        """Check that the broker supports these options.
 
         Raises:
-            UnsupportedError: a selector, or a durable name, and the broker has none (through this connection).
-            ValueError: a durable name for anything but a topic, or no room for a message.
+            UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
+            ValueError: there is a durable name for a destination that is not a topic, or `prefetch` is below 1.
         """
         broker = capabilities.broker
         if self.selector is not None and not capabilities.selectors:
             raise UnsupportedError(f"{broker} has no selectors (capability `selectors`); ActiveMQ has")
         if self.durable_name is not None and self.destination.kind is not DestinationKind.TOPIC:
-            raise ValueError(f"a durable subscription needs a topic, and {self.destination} is none")
+            raise ValueError(f"the destination of a durable subscription must be a topic, got {self.destination}")
         if self.durable_name is not None and not capabilities.durable_topics:
             raise UnsupportedError(
-                f"no durable subscriptions at {broker} (capability `durable_topics`): ActiveMQ has them, where they "
-                "belong to a client id: connect with client_id=NAME"
+                f"{broker} has no durable subscriptions (capability `durable_topics`); ActiveMQ has them for "
+                "connections with a client id: connect with client_id=NAME"
             )
         if self.prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {self.prefetch} would never get a message")
+            raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
 
 
 class Connection(ABC):
     """A connection to a broker. Usable in a `with` statement, which closes it.
 
     Attributes:
-        is_local: the broker is on this machine, by what its URL says; of several brokers, all of them.
+        is_local: whether all brokers of the connection are on this machine, by their URLs.
 
     Raises (every method): ClosedError after `close`, ConnectionLostError while the connection is lost.
     """
@@ -283,21 +284,21 @@ class Connection(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What this broker can do through this adapter."""
+        """The features of this broker through this adapter."""
 
     @property
     @abstractmethod
     def generation(self) -> int:
-        """Counts connections made under this object, from 1; a temporary destination and a delivery belong to one."""
+        """Number of the current session with the broker, from 1; a temporary destination or delivery belongs to one."""
 
     @property
     @abstractmethod
     def state(self) -> ConnectionState:
-        """Where the connection is in its life."""
+        """The current state of the connection."""
 
     @property
     def backlog(self) -> int:
-        """How many deliveries have arrived and wait for a thread, roughly; 0 where that is not known."""
+        """Approximate number of deliveries that have arrived and wait for a thread; 0 if it is not known."""
         return 0
 
     @abstractmethod
@@ -306,15 +307,15 @@ class Connection(ABC):
 
     @abstractmethod
     def unwatch(self, on_state: OnState) -> None:
-        """End `watch`: nothing refers to `on_state` any more. It may be called once more, by a change under way."""
+        """Stop calling `on_state`, and drop the reference. A change that is being reported may still call it once."""
 
     @abstractmethod
     def wait_connected(self, timeout: float | None = None) -> None:
-        """Return once the connection can be used: at once, or when it was made again after it was lost.
+        """Return once the connection can be used: at once, or when it is restored after a loss.
 
         Raises:
-            ConnectionLostError: that did not happen within `timeout` seconds, or nobody makes it again.
-            ClosedError: it never will.
+            ConnectionLostError: it was not restored within `timeout` seconds, or does not reconnect.
+            ClosedError: the connection is closed.
         """
 
     @abstractmethod
@@ -323,19 +324,19 @@ class Connection(ABC):
     ) -> Completion[SendResult]:
         """Send `message` to its `destination`.
 
-        The future is done when the broker has the message if its delivery mode is persistent, else when it is
-        written. Within a transaction it is done at once. What is None in the message has JMS's default (persistent);
-        `message_id` and `timestamp` are the broker's to set where it does so.
+        The future is done when the broker has the message if its delivery mode is persistent, otherwise when it is
+        written. Within a transaction it is done at once. Headers that are None get JMS's default (such as persistent);
+        brokers that set `message_id` and `timestamp` override those of the message.
 
         Args:
-            message: what to send.
-            transaction: what it is part of.
-            timeout: seconds that it may wait while the broker reads nothing, or takes no more; then NotSentError,
-                raised here or by the future, and never once some of it is written. None for as long as it takes.
+            message: the message to send.
+            transaction: the transaction that it belongs to, if any.
+            timeout: seconds to wait while the broker does not read, or accepts no more; then NotSentError is raised,
+                here or by the future, but never after a part was written. None to wait without limit.
 
-        What this itself raises says that nothing was sent. What the future raises says what became of the message:
-        SendFailedError that the broker refused it, but for one that is not `is_known`; NotSentError and ClosedError
-        that nothing was sent; any other error that it is not known. Who gives up may `withdraw` the future.
+        If this raises, nothing was sent. If the future raises SendFailedError, the broker refused the message, unless
+        its `is_known` is False; with NotSentError or ClosedError nothing was sent; with any other error the outcome is
+        unknown. A caller that gives up may `withdraw` the future.
 
         Raises:
             NotSentError: see `timeout`.
@@ -343,12 +344,12 @@ class Connection(ABC):
         """
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
-        """Send what answers a delivery; the caller accepts that once the future is done.
+        """Send the answer to a delivery; the caller accepts the delivery once the future is done.
 
-        Does not wait for a broker that reads nothing: what is answered is bounded by what it handed over.
-        An adapter may write both at once where it asks the broker to confirm nothing; then `accept` does nothing more.
-        Callbacks of the future may run where `on_delivery` is called, which saves a change of threads.
-        Over STOMP, with 8 in flight, a call takes about 0.93 of the processor time (`benchmarks/scheduling.py`).
+        This does not wait for a broker that does not read: deliveries in hand bound the number of answers. An adapter
+        that needs no confirmation may write both together; then `accept` does nothing more. Callbacks of the future may
+        run on the threads of `on_delivery`, which saves a change of threads. Over STOMP, with 8 in flight, a call then
+        needs about 0.93 of the processor time (`benchmarks/scheduling.py`).
         """
         return self.send(message)
 
@@ -367,20 +368,20 @@ class Connection(ABC):
         on_refused: OnRefused | None = None,
         on_problem: OnProblem | None = None,
     ) -> Consumer:
-        """Subscribe, and return once the broker confirmed it.
+        """Subscribe, and return once the broker has confirmed.
 
-        A message above the adapter's limit never reaches `on_delivery`: its body is dropped as it arrives, it is
-        rejected with the reason (with `auto_accept` accepted, and so gone), logged, and the next one follows.
+        A message above the adapter's size limit never reaches `on_delivery`: its body is dropped as it arrives, and the
+        message is logged and rejected with the reason (with `auto_accept` it is accepted, and so lost).
 
-        `on_delivery` is called with one delivery at a time, in order; it may block. An exception that leaves it is
-        logged and the delivery released. The other arguments are described with `SubscribeOptions`.
+        `on_delivery` is called with one delivery at a time, in order; it may block. An exception from it is logged, and
+        the delivery released. `SubscribeOptions` describes the other arguments.
 
         Raises:
-            UnsupportedError: the broker lacks a capability asked for.
-            NoDestinationError: there is no such destination, and the broker makes none for who asks.
-            StaleDestinationError: a temporary destination of an earlier generation, or of another connection.
-            BrokerError: the broker refused, as it does a selector that it cannot read; or no thread is to be had.
-            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
+            UnsupportedError: the broker lacks a required capability.
+            NoDestinationError: the destination does not exist, and the broker does not create it on request.
+            StaleDestinationError: the temporary destination belongs to an earlier generation or another connection.
+            BrokerError: the broker refused, for example an invalid selector; or no thread could be started.
+            ValueError: `prefetch` is below 1, or there is a `durable_name` and the destination is not a topic.
         """
         options = SubscribeOptions(
             destination=destination,
@@ -399,40 +400,40 @@ class Connection(ABC):
 
     @abstractmethod
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
-        """Subscribe as `consume` says, which has checked the options."""
+        """Subscribe for `consume`, which has checked the options."""
 
     @abstractmethod
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
-        """End a durable subscription for good. Raises UnsupportedError, or BrokerError if it has a consumer."""
+        """Delete a durable subscription. Raises UnsupportedError, or BrokerError if it has a consumer."""
 
     @abstractmethod
     def begin(self) -> Transaction:
         """Begin a transaction.
 
         Raises:
-            UnsupportedError: the broker has none.
+            UnsupportedError: the broker has no transactions.
         """
 
     @abstractmethod
     def temporary(
         self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
     ) -> Destination:
-        """Make a destination that only this connection may consume from, and that ends with this generation of it.
+        """Create a destination that only this connection may consume from, and that ends with its current generation.
 
         Args:
             kind: a temporary kind.
-            fresh: nobody sent to it before; else it may be one that was ended and that the broker still has.
-            ends: it will be ended, and gone from the broker then, also where that takes another session (STOMP to
-                ActiveMQ Classic). Its consumers have `auto_accept`.
+            fresh: whether it must be new; otherwise it may be one that was ended and that the broker still has.
+            ends: whether it must disappear from the broker when it is ended, even if that takes another session (STOMP
+                to ActiveMQ Classic). Its consumers must use `auto_accept`.
         """
 
     @abstractmethod
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination, whose consumers are closed; nothing for one that has ended, or is not ours."""
+        """End a temporary destination whose consumers are closed; do nothing if it has ended or is not our own."""
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:
-        """Close within `deadline` seconds: consumers, then what is to be written, then the connection. Idempotent."""
+        """Close within `deadline` seconds: end the consumers, write pending data, then disconnect. Idempotent."""
 
     def __enter__(self) -> Self:
         return self

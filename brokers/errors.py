@@ -1,6 +1,6 @@
-"""What goes wrong between this program and a broker, as one small tree.
+"""The errors between this program and a broker, as one small tree.
 
-Every adapter maps its own library's errors to these in one place; nobody above an adapter sees a foreign error.
+Every adapter maps its library's errors to these in one place; code above an adapter never sees a foreign error.
 """
 
 from __future__ import annotations
@@ -9,50 +9,50 @@ from brokers.redaction import visible
 
 
 class BrokerError(Exception):
-    """Anything that went wrong with a broker or with the way to it."""
+    """Base class of the errors of a broker or of the connection to it."""
 
     def __str__(self) -> str:
-        """Return the text. What a peer said may be in it, so what a terminal would act on is escaped."""
+        """Return the text. It may quote a peer, so characters that a terminal would act on are escaped."""
         return "\n".join(map(visible, super().__str__().split("\n")))
 
 
 class ConnectionFailedError(BrokerError):
-    """The connection could not be made: nobody listens, the handshake failed, the credentials were refused."""
+    """The connection could not be made: nothing listens, the handshake failed, or the credentials were refused."""
 
 
 class UnreachableError(ConnectionFailedError):
-    """Nothing at the address answered, not even that nobody listens there: the machine is off, or the way to it."""
+    """Nothing at the address answered, not even with a refusal: the machine or the network to it is down."""
 
 
 class LoginRefusedError(ConnectionFailedError):
-    """The broker does not let us in: a wrong user or password, a client id that is in use."""
+    """The broker refused the login: user or password are wrong, or the client id is in use."""
 
 
 class TlsError(ConnectionFailedError):
-    """One side does not trust the other's certificate, or they cannot agree on TLS; the message says what to do."""
+    """One side does not trust the other's certificate, or they cannot agree on TLS; the text says what to do."""
 
 
 class ConnectionLostError(BrokerError):
-    """The connection was lost while something was under way. Whether the broker got it is not known."""
+    """The connection was lost during an operation. Whether the broker carried it out is not known."""
 
 
 class ClosedError(BrokerError):
-    """The connection, consumer or transaction was closed before, by this side."""
+    """The connection, consumer or transaction was already closed by this side."""
 
 
 class NotSentError(BrokerError):
-    """Nothing of a message was written, in the time that its sender gave or at all: the broker will not get it."""
+    """No part of a message was written, within the sender's time limit or at all: the broker will not get it."""
 
 
 class UnsentError(NotSentError, ConnectionLostError):
-    """The connection was lost before anything of a message was written."""
+    """The connection was lost before any part of a message was written."""
 
 
 class SendFailedError(BrokerError):
     """The broker refused a message, or a commit that held it.
 
     Attributes:
-        is_known: False where the broker let go of the message without saying whether it has taken it.
+        is_known: False if the broker settled the message without saying whether it accepted it.
     """
 
     def __init__(self, text: str = "", *, is_known: bool = True) -> None:
@@ -61,32 +61,32 @@ class SendFailedError(BrokerError):
 
 
 class DestinationGoneError(SendFailedError):
-    """The destination does not exist any more, as with the temporary queue of a client that left."""
+    """The destination no longer exists, like the temporary queue of a client that has left."""
 
 
 class NoAnswerError(BrokerError):
-    """The broker did not answer in time; whether it did what it was asked for is not known."""
+    """The broker did not answer in time; whether it carried out the request is not known."""
 
 
 class NoDestinationError(BrokerError):
-    """There is no such destination to consume from, and the broker makes none for who asks."""
+    """The destination to consume from does not exist, and the broker does not create it on request."""
 
 
 class InvalidSelectorError(BrokerError, ValueError):
-    """A message selector is none that JMS knows; the message says where."""
+    """A message selector is not valid JMS; the text says where."""
 
 
 class StaleDestinationError(BrokerError):
-    """A temporary destination of an earlier generation of the connection: it ended with that generation."""
+    """The temporary destination belongs to an earlier generation of the connection, and ended with it."""
 
 
 class UnsupportedError(BrokerError):
-    """This broker or adapter lacks the capability; the message names the capability and who has it."""
+    """This broker or adapter lacks a capability; the text names the capability and the brokers that have it."""
 
 
 class NotInstalledError(BrokerError, ImportError):
-    """The adapter for a URL needs a library that is not installed; the message says what to type."""
+    """The adapter for a URL needs a library that is not installed; the text has the command to install it."""
 
 
 class UnknownSchemeError(BrokerError, ValueError):
-    """`connect` was given a URL whose scheme no adapter serves."""
+    """No adapter serves the scheme of the URL that was passed to `connect`."""

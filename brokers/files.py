@@ -1,4 +1,4 @@
-"""Files that a user names: what is none is refused before anybody opens it, and waits there for ever."""
+"""Checks of files that a user names: FIFOs and devices are refused, because opening them might never return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Final
 
 OPEN_ALREADY: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/", "/dev/null")
-"""How names begin of what the program has open already, as `<(…)` of a shell, and of what is empty."""
+"""Prefixes of names for files that the program has open already, such as `<(…)` of a shell, and of /dev/null."""
 
 _KINDS: Final[Mapping[int, str]] = {
     stat.S_IFIFO: "a FIFO",
@@ -21,12 +21,12 @@ _KINDS: Final[Mapping[int, str]] = {
 
 
 def check_files(*paths: str | PathLike[str] | None) -> None:
-    """Refuse a FIFO, device or socket, of which nobody knows whether it is ever written to, or ends.
+    """Refuse a FIFO, device or socket: reading from it might never return.
 
-    Let pass are None, the ends of pipes that a shell made for the program, as for `<(command)`, and /dev/null.
+    Accepted are None, pipes that a shell opened for the program, such as `<(command)`, and /dev/null.
 
     Raises:
-        OSError: it is one, or a folder, or is not there.
+        OSError: a path is a FIFO, device, socket or folder, or does not exist.
     """
     for name in (os.fspath(each) for each in paths if each is not None):
         if not name.startswith(OPEN_ALREADY):

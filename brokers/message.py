@@ -1,7 +1,7 @@
-"""What JMS 1.1 calls a message, a destination and a typed property, as frozen, picklable values.
+"""The messages, destinations and typed properties of JMS 1.1, as frozen, picklable values.
 
-Everything else in this project passes these around: nodes, brokers, the capture log, test vectors, Spark.
-No I/O, no broker, no SOAP in here.
+All other parts of this project pass these around: nodes, brokers, the capture log, test vectors, Spark.
+I/O, brokers and SOAP do not belong here.
 
 Spec: JMS 1.1 chapters 2.4 (destinations) and 3 (message model).
 """
@@ -17,20 +17,20 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 MAX_MESSAGE_OCTETS: Final = 100 << 20
-"""Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
+"""Default maximum size of a message that is read, in octets (100 MiB), for all adapters and nodes."""
 
 MAX_CACHED_CHARACTERS: Final = 256
-"""Characters of a destination that is remembered once it was read."""
+"""Maximum number of characters of a destination that is cached after parsing."""
 
 TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
-"""Why an adapter refuses a message unread: how many octets it has, and how many it may have."""
+"""The reason for refusing a message unread: its size in octets, and the limit."""
 
 PropertyValue: TypeAlias = bool | int | float | str | None
 """A property's value; None is JMS's null string."""
 
 
 class PropertyType(StrEnum):
-    """The JMS types that a message property, a map entry or a stream element may have."""
+    """The JMS types of message properties, map entries and stream elements."""
 
     BOOLEAN = "boolean"
     BYTE = "byte"
@@ -40,7 +40,7 @@ class PropertyType(StrEnum):
     FLOAT = "float"
     DOUBLE = "double"
     STRING = "string"
-    BYTES = "bytes"  # in the body of a MapMessage or StreamMessage only, there as base64 text
+    BYTES = "bytes"  # only in the body of a MapMessage or StreamMessage, as base64 text
 
 
 INTEGER_BITS: Final[Mapping[PropertyType, int]] = {
@@ -52,7 +52,7 @@ INTEGER_BITS: Final[Mapping[PropertyType, int]] = {
 
 
 class DestinationKind(StrEnum):
-    """The four kinds of destination that JMS knows."""
+    """The four kinds of JMS destination."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -61,17 +61,17 @@ class DestinationKind(StrEnum):
 
     @property
     def is_temporary(self) -> bool:
-        """True for a destination that lives as long as the connection that made it."""
+        """Whether the destination lives only as long as the connection that created it."""
         return self in (DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC)
 
     @property
     def is_topic(self) -> bool:
-        """True where each subscriber gets a copy of its own."""
+        """Whether each subscriber gets its own copy of a message."""
         return self in (DestinationKind.TOPIC, DestinationKind.TEMPORARY_TOPIC)
 
 
 class MessageType(StrEnum):
-    """The JMS message types; `UNKNOWN` where the wire protocol does not show which it was."""
+    """The JMS message types; `UNKNOWN` if the wire protocol does not carry the type."""
 
     BYTES = "bytes"
     TEXT = "text"
@@ -83,7 +83,7 @@ class MessageType(StrEnum):
 
 
 class DeliveryMode(IntEnum):
-    """JMSDeliveryMode, with the numbers that JMS gives it."""
+    """JMSDeliveryMode, with its numbers in JMS."""
 
     NON_PERSISTENT = 1
     PERSISTENT = 2
@@ -96,9 +96,9 @@ DEFAULT_PRIORITY: Final = 4
 class Destination:
     """A queue or topic.
 
-    `name` is the broker's own name without a wire protocol's prefix, None where this side cannot know it (the
-    owner of a temporary queue over STOMP). `address` is how an adapter spells it on the wire, where that cannot be
-    told from kind and name; it belongs to the connection that made it.
+    `name` is the broker's own name without a wire protocol's prefix, or None if this side cannot know it (such as the
+    owner of a temporary queue over STOMP). `address` is its spelling on an adapter's wire, if that cannot be derived
+    from kind and name; it is valid only for the connection that created it.
     """
 
     kind: DestinationKind
@@ -110,12 +110,12 @@ class Destination:
 
 
 def queue(name: str) -> Destination:
-    """Name a queue."""
+    """Return the queue called `name`."""
     return Destination(DestinationKind.QUEUE, name)
 
 
 def topic(name: str) -> Destination:
-    """Name a topic."""
+    """Return the topic called `name`."""
     return Destination(DestinationKind.TOPIC, name)
 
 
@@ -128,7 +128,7 @@ class Property(NamedTuple):
 
 
 new_property: Final[Callable[[tuple[str, PropertyType, PropertyValue]], Property]] = partial(tuple.__new__, Property)
-"""Make a property of its three parts: as `Property` does, in half the time, for the many that arrive."""
+"""Create a property from its three parts, in half the time of `Property`, for the many that arrive."""
 
 
 class Properties(tuple[Property, ...]):
@@ -158,7 +158,7 @@ class Properties(tuple[Property, ...]):
         return as_text(self.value(name))
 
     def merged(self, others: Iterable[Property]) -> Properties:
-        """Return these properties with `others` put over them: same name replaces, new names follow."""
+        """Return these properties with `others` merged in: one of the same name is replaced, new names follow."""
         by_name = {entry.name: entry for entry in self}
         by_name.update((entry.name, entry) for entry in others)
         return Properties(by_name.values())
@@ -177,8 +177,8 @@ def infer_type(value: PropertyValue) -> PropertyType:
     """Choose the JMS type of a Python value: int is `int` if it fits 32 bits, else `long`; None is a null string.
 
     Raises:
-        ValueError: an integer beyond 64 bits, which no JMS type holds.
-        TypeError: any other type.
+        ValueError: an integer does not fit 64 bits, the largest JMS type.
+        TypeError: the value has another Python type.
     """
     if isinstance(value, bool):
         return PropertyType.BOOLEAN
@@ -190,18 +190,18 @@ def infer_type(value: PropertyValue) -> PropertyType:
         for kind in (PropertyType.INT, PropertyType.LONG):
             if fits(value, kind):
                 return kind
-        raise ValueError(f"integer property {value} does not fit JMS's 64 bits")
-    raise TypeError(f"a JMS property is bool, int, float or str, not {type(value).__name__}")
+        raise ValueError(f"an integer property must fit 64 bits, got {value}")
+    raise TypeError(f"a JMS property must be a bool, int, float or str, got {type(value).__name__}")
 
 
 def fits(value: int, kind: PropertyType) -> bool:
-    """Say whether an integer is within the range of a JMS integer type."""
+    """Return whether an integer is within the range of a JMS integer type."""
     limit = 1 << (INTEGER_BITS[kind] - 1)
     return -limit <= value < limit
 
 
 def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> Property:
-    """Make a property, inferring its JMS type unless `kind` says it.
+    """Return a property, with its JMS type inferred from the value unless `kind` gives it.
 
     Raises:
         ValueError, TypeError: the value has no JMS type, or does not fit `kind`.
@@ -210,7 +210,7 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
         return Property(name, infer_type(value), value)
     if kind in INTEGER_BITS:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"property {name}: {kind} needs an integer, not {value!r}")
+            raise TypeError(f"property {name}: {kind} must be an integer, got {value!r}")
         if not fits(value, kind):
             raise ValueError(f"property {name}: {value} does not fit JMS {kind}")
         return Property(name, kind, value)
@@ -230,10 +230,10 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
 
 
 def properties(values: Mapping[str, PropertyValue] | Iterable[Property] = ()) -> Properties:
-    """Make typed properties from a mapping of names to Python values, or from `Property` values as they are.
+    """Return typed properties from a mapping of names to Python values, or from `Property` values as they are.
 
     Raises:
-        ValueError, TypeError: a value that no JMS type holds.
+        ValueError, TypeError: no JMS type can hold a value.
     """
     if isinstance(values, Mapping):
         return Properties(typed(name, value) for name, value in values.items())
@@ -241,7 +241,7 @@ def properties(values: Mapping[str, PropertyValue] | Iterable[Property] = ()) ->
 
 
 def is_finite(value: PropertyValue) -> bool:
-    """Say whether JSON could carry the value as a number (NaN and the infinities it cannot)."""
+    """Return whether JSON can represent the value: False only for NaN and the infinities."""
     return not isinstance(value, float) or isfinite(value)
 
 
@@ -253,20 +253,20 @@ class Element(NamedTuple):
 
 
 Body: TypeAlias = bytes | memoryview | str | Properties | tuple[Element, ...] | None
-"""bytes for BytesMessage (and the octets of an ObjectMessage, never deserialised), str for TextMessage, `Properties`
-for MapMessage, elements for StreamMessage; None for a null or absent body."""
+"""bytes for a BytesMessage (and the octets of an ObjectMessage, never deserialised), str for a TextMessage,
+`Properties` for a MapMessage, elements for a StreamMessage; None for a null or absent body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One JMS message: headers, typed properties, body.
 
-    A header that is None is not set, or not known to this side. Times are milliseconds since 1970; an `expiration`
-    of 0 means never. `untyped` says that the way here turned every property into a string, so that a check of
-    types has nothing to go by.
+    A header that is None is not set, or not known to this side. Times are milliseconds since 1970; an `expiration` of 0
+    means never. `untyped` is True if the wire protocol turned every property into a string, so that their types cannot
+    be checked.
 
-    Making one checks nothing: most are made of what a broker sent, and on the way of every call. That body and type go
-    together is checked where one leaves this program, by `Connection.send`, and where one is recorded.
+    The constructor checks nothing, for speed: most messages come from a broker. Whether the body fits the type is
+    checked when a message leaves this program, by `Connection.send`, and when it is recorded.
     """
 
     message_type: MessageType
@@ -286,14 +286,14 @@ class Message:
 
     @property
     def size(self) -> int:
-        """The body's length: octets of bytes, characters of text, elements of a map or stream, 0 for none."""
+        """The body's length: octets of bytes, characters of text, elements of a map or stream, 0 without a body."""
         return 0 if self.body is None else len(self.body)
 
     @property
     def octets(self) -> int:
-        """About what the message takes, as limits count it: body, properties, ids and type; text as UTF-8.
+        """The approximate size of the message for limits: body, properties, ids and type, with text as UTF-8.
 
-        Each property, and each element of a map or stream, counts 64 octets besides its text; Python takes more.
+        Each property, and each element of a map or stream, counts 64 octets plus its text; Python uses more memory.
         """
         body = self.body
         total = _octets_of_all(self.properties)
@@ -357,12 +357,12 @@ class MessageDraft:
 
 
 def changed(message: Message, **changes: Any) -> Message:
-    """Return a message with other values, as `dataclasses.replace` does, which takes five times as long.
+    """Return a message with some values changed, in a fifth of the time of `dataclasses.replace`.
 
-    What a class beyond `Message` adds is left behind.
+    Fields of a subclass of `Message` are lost.
 
     Raises:
-        TypeError: a message has nothing of that name.
+        TypeError: a message has no field of that name.
     """
     if not changes.keys() <= _NAMES:
         raise TypeError(f"a message has no {', '.join(sorted(changes.keys() - _NAMES))}")
@@ -385,7 +385,7 @@ def _octets_of_all(values: Iterable[Property | Element]) -> int:
     total = 0
     for each in values:
         total += ENTRY_OCTETS
-        for part in (each[0], each[-1]):  # of an element the first is its type
+        for part in (each[0], each[-1]):  # the first part of an element is its type
             if isinstance(part, str) and not isinstance(part, PropertyType):
                 total += _octets(part)
     return total
@@ -400,13 +400,13 @@ BODY_TYPES: Final[Mapping[MessageType, tuple[type, ...]]] = {
     MessageType.MESSAGE: (),
     MessageType.UNKNOWN: (bytes, memoryview, str, Properties, tuple),
 }
-"""What the body of each type of message is, if it is not null."""
+"""The Python types of the body of each message type, unless it is null."""
 
 
 def body_problem(message: Message) -> str | None:
-    """Say why the body is none that the message's type has, and what would be; None if it is, or is null."""
+    """Return why the body does not fit the message type, and what would; None if it fits or is null."""
     body, accepted = message.body, BODY_TYPES[message.message_type]
-    is_map = isinstance(body, Properties)  # which is a tuple too, as the elements of a stream are
+    is_map = isinstance(body, Properties)  # a tuple too, like the elements of a stream
     if body is None or (Properties in accepted if is_map else isinstance(body, accepted)):
         return None
     known = " or ".join(each.__name__ for each in accepted) or "none"

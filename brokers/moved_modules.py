@@ -1,4 +1,4 @@
-"""Modules that have another name now: whoever imports one by its old name is told the new one."""
+"""Renamed modules: importing one by its old name raises an error with the new name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 
 
 class MovedModules(MetaPathFinder):
-    """Stands behind all other finders, so that it is asked for what is not there.
+    """Finder that stands behind all others, so that it sees only imports that they did not find.
 
     Args:
-        names: the new names of modules by their old ones.
+        names: maps old names of modules to new ones.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -21,10 +21,10 @@ class MovedModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find nothing.
+        """Return None, as this finds no module.
 
         Raises:
-            ModuleNotFoundError: the module has moved; the message says where it is.
+            ModuleNotFoundError: the module was renamed; the text has the new name.
         """
         if fullname not in self.names:
             return None

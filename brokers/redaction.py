@@ -1,7 +1,7 @@
-"""What may be shown of somebody else's text: a URL without its login, a line without what a terminal would act on.
+"""Safe forms of foreign text: a URL without its login, a line without characters that a terminal would act on.
 
-Every text that repeats a URL (errors, logs, output) takes it from here. It takes time in proportion to the text, which
-a peer may have written.
+Every text that repeats a URL (errors, logs, output) uses these functions. They take linear time, because a peer may
+have written the text.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 HIDDEN: Final = "***"
 MAX_URL_CHARACTERS: Final = 100
-"""Characters of a URL that a text repeats."""
+"""Maximum number of characters of a URL that a text repeats."""
 
 _HEAD: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?|//")
 _AUTHORITY: Final = re.compile(r"[^/?#]*")
 _MARK: Final = re.compile(r":/+")  # a path that was a URL has one slash
-# A port is up to five digits, PORT in examples; behind it the authority ends, or the words that it stands in.
+# A port is up to five digits, or PORT in examples; the authority, or the surrounding words, end after it.
 _NO_PORT: Final = r":(?!(?:\d{1,5}|PORT)(?:[^\w:]|$|:\s))"
 _EXAMPLE: Final = "://USER:PASSWORD@"
 _LOGIN_WITHOUT_END: Final = re.compile(_NO_PORT)
@@ -30,8 +30,8 @@ _WORD: Final = re.compile(r"[^&\s]+")
 def without_login(url: str) -> str:
     """Return a URL with `***` for its user and password.
 
-    These are all that is before the last `@`; without one, also what follows a colon where a port would be a number, as
-    in `stomp://USER:PASSWORD`, whose host was forgotten.
+    The login is everything before the last `@`. Without an `@`, a text after a colon that is not a port number counts
+    as a login too, as in `stomp://USER:PASSWORD` without a host.
     """
     head = _HEAD.match(url)
     begin = url[: head.end()] if head and (head[0].endswith("/") or "@" not in url) else ""
@@ -42,14 +42,15 @@ def without_login(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a URL in quotes for a text: no login, no options, not too long, nothing that a terminal acts on."""
+    """Return a URL for a text, in quotes and shortened, without login, options and terminal control characters."""
     return repr(_OPTIONS.split(without_login(url), maxsplit=1)[0][:MAX_URL_CHARACTERS])
 
 
 def without_logins(text: str) -> str:
     """Return a text, such as an error of another library, with `***` for user and password of the URLs in it.
 
-    Rather too much is hidden than too little: all from the first `://` to the last `@`, as a password may have blanks.
+    This rather hides too much than too little: everything from the first `://` to the last `@`, because a password may
+    contain blanks.
     """
     return _EXAMPLE.join(map(_without_logins, text.split(_EXAMPLE)))
 
@@ -80,7 +81,7 @@ def _before_last_at(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Show a text with what a terminal would act on, or nobody would see, as escapes."""
+    """Return a text with escapes for characters that a terminal would act on or not show."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

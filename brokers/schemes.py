@@ -1,4 +1,4 @@
-"""From the URL of a broker to a connection."""
+"""Connecting to a broker by its URL: the adapter for each URL scheme."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SCHEMES: Final[Mapping[str, str]] = {
     "stomp": "brokers.stomp",
     "stomp+ssl": "brokers.stomp",
 }
-"""URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
+"""The module that serves each URL scheme; it has `connect(url, timeout=…)`."""
 
 EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "stomp"}
-"""What has to be installed for an adapter, where something has."""
+"""The extra of `soapjms` that an adapter needs, if it needs one."""
 
 
 def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
@@ -35,17 +35,17 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
             for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
             first of several that answers.
-        timeout: seconds that connecting may take; always finite.
-        options: the adapter's own; see its module.
+        timeout: seconds that connecting may take; positive and finite.
+        options: options of the adapter; see its module.
 
     Raises:
-        UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
-        NotInstalledError: that adapter needs a library that is not there.
-        ConnectionFailedError: nobody answers there, or the credentials were refused.
-        ValueError: a URL that the adapter cannot use, or a timeout that is none; no message repeats a password.
+        UnknownSchemeError: no adapter serves the scheme of `url`, or it is no URL; the text lists the known ones.
+        NotInstalledError: the adapter needs a library that is not installed.
+        ConnectionFailedError: no broker answered, or the credentials were refused.
+        ValueError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
-        raise ValueError(f"timeout is {timeout!r}; connecting takes a positive, finite number of seconds")
+        raise ValueError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
     scheme = _scheme_of(url)
     try:
         name = SCHEMES[scheme]
@@ -59,7 +59,7 @@ def adapter(name: str) -> ModuleType:
     """Import a module of `SCHEMES`.
 
     Raises:
-        NotInstalledError: it is made of what is not there.
+        NotInstalledError: a library that it needs is not installed.
     """
     try:
         return import_module(name)
@@ -77,8 +77,8 @@ KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or
 
 def _scheme_of(url: str) -> str:
     if not isinstance(url, str):
-        raise UnknownSchemeError(f"the URL of a broker is text, not {type(url).__name__}; {KNOWN}")
+        raise UnknownSchemeError(f"the URL of a broker must be a string, got {type(url).__name__}; {KNOWN}")
     with suppress(ValueError):
         return urlsplit(url).scheme.lower()
-    # Out here, or the error would be kept beside ours, and it may repeat what is before the host.
-    raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}")
+    # Raised outside the block, so that it has no context: the original error may repeat the part before the host.
+    raise UnknownSchemeError(f"the URL of the broker cannot be parsed, check its host; {KNOWN}")

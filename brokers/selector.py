@@ -1,14 +1,14 @@
-"""JMS message selectors: which messages a consumer wants, as an expression over headers and properties.
+"""JMS message selectors: expressions over headers and properties that select the messages of a consumer.
 
-A text is cut into tokens and parsed by the levels of `GRAMMAR`, loosest first, into functions that yield a value for a
-message. Conditions are true, false or unknown (None), as in SQL; a message is wanted where its selector is true.
+A text is split into tokens and parsed by the levels of `GRAMMAR`, loosest first, into functions that return a value for
+a message. Conditions are true, false or unknown (None), as in SQL; a message is selected if its selector is true.
 
-A selector may come from a stranger, and a broker asks it while everybody waits. Its length and its depth are bounded,
-and so is what LIKE searches for one message: beyond that the selector is unknown. The rest of its time grows in
-proportion to its length.
+A selector may come from a stranger, and the broker evaluates it under its lock. So its length and depth are bounded,
+and so are the characters that LIKE searches for one message: beyond that limit the selector is unknown. Otherwise its
+time is linear in its length.
 
-Deviation: an integer result that 64 bits do not hold is unknown, where Java's overflows; to divide by an integer 0
-gives unknown, where Java raises.
+Deviation: an integer result that does not fit 64 bits is unknown, where Java's overflows; division by an integer 0 is
+unknown, where Java raises an exception.
 
 Spec: JMS 1.1 and 2.0, 3.8.1 (message selector syntax), 3.5.1 (names that begin with JMS).
 """
@@ -26,21 +26,21 @@ from brokers.errors import InvalidSelectorError
 from brokers.message import DeliveryMode, Message, Property, PropertyType
 
 MAX_SELECTOR_CHARACTERS: Final = 8192
-"""Characters of a selector."""
+"""Maximum length of a selector, in characters."""
 
 MAX_DEPTH: Final = 50
-"""Parentheses, signs and NOTs within each other."""
+"""Maximum nesting of parentheses, signs and NOTs."""
 
 MAX_SEARCHED_CHARACTERS: Final = 16_384
-"""Characters that all LIKEs of a selector search for one message: of each string, once for each pattern that has
-something between two `%`. Ten milliseconds at worst; what begins or ends with something is seen without a search."""
+"""Maximum number of characters that all LIKEs of a selector search for one message: each string counts once for each
+pattern with text between two `%`. This takes ten milliseconds at worst; the beginning and end need no search."""
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 Headers: TypeAlias = Mapping[str, Callable[[Message], Value]]
 
 
 class Evaluation:
-    """Reads one message for one evaluation of a selector, and counts what that searches."""
+    """Gives one evaluation of a selector access to a message, and counts the characters that it searches."""
 
     __slots__ = ("_delivery_count", "_headers", "_left", "_message", "_properties")
 
@@ -52,26 +52,26 @@ class Evaluation:
         self._left = MAX_SEARCHED_CHARACTERS
 
     def __call__(self, name: str) -> Value:
-        """Return the value of a header or property; None where there is none."""
+        """Return the value of a header or property, or None if the message has none."""
         header = self._headers.get(name)
         if header is not None:
             return header(self._message)
         if name == DELIVERY_COUNT:
             return self._delivery_count
-        if self._properties is None:  # once, as a stranger's message may have very many
+        if self._properties is None:  # built once, because a stranger's message may have very many
             self._properties = {each.name: each for each in reversed(self._message.properties)}
         found = self._properties.get(name)
         if found is None or found.type is not PropertyType.BYTES:
             return None if found is None else found.value
-        return b""  # octets are no type of JMS's: they are not null, and compare with nothing
+        return b""  # octets are not a JMS type: they are not null, and equal no value
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether more was to be searched than may be."""
+        """Whether the limit of searched characters was exceeded."""
         return self._left < 0
 
     def may_search(self, characters: int) -> bool:
-        """Count what is to be searched, and say whether it is not too much."""
+        """Count characters to search, and return whether they are within the limit."""
         self._left -= characters
         return self._left >= 0
 
@@ -94,16 +94,16 @@ HEADERS: Final[Headers] = {
 """The headers that a selector may name. Spec: JMS 2.0, 3.8.1.1."""
 
 PROPERTY_PREFIXES: Final = ("JMSX", "JMS_")
-"""What names of properties begin with that begin with JMS."""
+"""Prefixes of property names that begin with JMS."""
 
 DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 
 RESERVED: Final = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
-"""Words that name nothing, in any case."""
+"""Words that cannot be names, in upper or lower case."""
 
 
 class ValueKind(StrEnum):
-    """What is known of an expression's value without a message."""
+    """The kind of an expression's value, as far as it is known without a message."""
 
     CONDITION = "a condition"
     NUMBER = "a number"
@@ -112,7 +112,7 @@ class ValueKind(StrEnum):
 
 
 class Expression(NamedTuple):
-    """A part of a selector: what it is, what yields its value, and the literal or name that it consists of, if any."""
+    """A part of a selector: its kind, the function that returns its value, and its text if it is a single name."""
 
     kind: ValueKind
     evaluate: Evaluate
@@ -123,18 +123,18 @@ class Selector:
     """One message selector.
 
     Attributes:
-        text: as it was given.
+        text: the selector as it was given.
     """
 
     def __init__(self, text: str, headers: Headers = HEADERS) -> None:
-        """Read a selector; one of white space wants every message.
+        """Parse a selector; one that is only white space selects every message.
 
         Args:
             text: the selector.
-            headers: what yields the headers of a message, by name.
+            headers: functions that return the headers of a message, by name.
 
         Raises:
-            InvalidSelectorError: it is none; the message says where and why. Or it is nested too deep for what is left
+            InvalidSelectorError: it is invalid, and the text says where and why; or it is nested too deep for the rest
                 of the caller's stack.
         """
         self.text = text
@@ -143,13 +143,13 @@ class Selector:
             self._evaluate = Parser(text).parse() if text.strip() else _always
         except RecursionError as error:
             raise InvalidSelectorError(
-                f"selector must be nested less deep where its caller's stack is as deep as here: {text[:200]!r}"
+                f"selector must be nested less deep, because its caller's stack is deep already: {text[:200]!r}"
             ) from error
 
     def wants(self, message: Message, delivery_count: int = 1) -> bool:
-        """Say whether a consumer wants a message, which this would be so many deliveries of.
+        """Return whether the selector selects a message, with the number of its deliveries including this one.
 
-        It does not want one of which LIKE would have to search more than `MAX_SEARCHED_CHARACTERS` characters.
+        A message in which LIKE would have to search more than `MAX_SEARCHED_CHARACTERS` is not selected.
         """
         read = Evaluation(message, self._headers, delivery_count)
         return self._evaluate(read) is True and not read.is_exhausted
@@ -175,7 +175,7 @@ TOKEN: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """One token: its kind, its text (a reserved word in upper case, a sign as it is), and where it begins."""
+    """One token: its kind, its text (a reserved word in upper case), and its position in the selector."""
 
     kind: str
     text: str
@@ -183,10 +183,10 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Cut a selector into tokens, of which the last is the end.
+    """Split a selector into tokens; the last one is the end.
 
     Raises:
-        InvalidSelectorError: something is no token.
+        InvalidSelectorError: a part of the text is not a token.
     """
     found: list[Token] = []
     at = 0
@@ -215,7 +215,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _compare(sign: str) -> Callable[[Value, Value], bool | None]:
-    """Return what compares two values: unknown where one is null, false where they are of types that do not compare.
+    """Return a function that compares two values: unknown if one is null, false if their types do not compare.
 
     Spec: JMS 2.0, 3.8.1.1 (comparison operators).
     """
@@ -244,7 +244,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 SMALLEST_LONG: Final = 1 << 63
-"""Without its sign."""
+"""Magnitude of the smallest 64-bit integer."""
 
 
 def _negate(value: Value) -> bool | None:
@@ -252,7 +252,7 @@ def _negate(value: Value) -> bool | None:
 
 
 def _divide(left: Any, right: Any) -> Any:
-    """Divide as Java does: integers towards zero, others by IEEE 754; None where there is no number for it."""
+    """Divide as Java does: integers towards zero, others by IEEE 754; None for division by an integer 0."""
     if isinstance(left, int) and isinstance(right, int):
         if right == 0:
             return None
@@ -272,25 +272,25 @@ ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def _calculate(sign: str, left: Value, right: Value) -> Value:
-    """Return the result; None where an operand is no number, or where no long or double holds the result."""
+    """Return the result, or None if an operand is not a number, or the result fits neither a long nor a double."""
     if not (_is_number(left) and _is_number(right)):
         return None
     try:
         result: int | float | None = ARITHMETIC[sign](left, right)
-    except OverflowError:  # an integer that no double holds
+    except OverflowError:  # an integer that does not fit a double
         return None
     if isinstance(result, int) and not -SMALLEST_LONG <= result < SMALLEST_LONG:
         return None
     return result
 
 
-# --- the grammar, from what binds loosest to what binds tightest
+# --- the grammar, from the loosest binding to the tightest
 
 
 class Parser:
-    """Reads one selector.
+    """Parses one selector.
 
-    Raises (every method): InvalidSelectorError: it is none.
+    Raises (every method): InvalidSelectorError: the selector is invalid.
     """
 
     def __init__(self, text: str) -> None:
@@ -304,7 +304,7 @@ class Parser:
         self._depth = 0
 
     def parse(self) -> Evaluate:
-        """Read all of it."""
+        """Parse the whole selector."""
         whole = self.require(self.level(0), ValueKind.CONDITION)
         if self.next.kind != "end":
             self.fail("an operator or the end")
@@ -312,11 +312,11 @@ class Parser:
 
     @property
     def next(self) -> Token:
-        """The token that is to be read."""
+        """The next token."""
         return self._tokens[self._position]
 
     def take(self, *texts: str) -> str | None:
-        """Read a sign or a word, if it is one of these."""
+        """Consume the next token if it is one of these signs or words, and return its text, or None."""
         token = self.next
         if token.kind not in ("sign", "word") or token.text not in texts:
             return None
@@ -324,16 +324,16 @@ class Parser:
         return token.text
 
     def expect(self, text: str) -> None:
-        """Read a sign or a word that has to be there."""
+        """Consume the next token, which must be this sign or word."""
         if self.take(text) is None:
             self.fail(text)
 
     def fail(self, wanted: str) -> NoReturn:
-        """Say what should have been next."""
+        """Raise the error that says what should have been next."""
         raise InvalidSelectorError(f"selector must have {wanted} here, got {_shown(self._text, self.next.at)}")
 
     def require(self, part: Expression, kind: ValueKind) -> Expression:
-        """See that an expression is of a kind, or may be."""
+        """Return an expression, having checked that it is, or may be, of a kind."""
         if part.kind not in (kind, ValueKind.ANY):
             raise InvalidSelectorError(
                 f"selector must have {kind}, got {part.kind} before {_shown(self._text, self.next.at)}"
@@ -341,11 +341,11 @@ class Parser:
         return part
 
     def level(self, number: int) -> Expression:
-        """Read what binds at least as tightly as a level of the grammar."""
+        """Parse an expression that binds at least as tightly as a level of the grammar."""
         return GRAMMAR[number](self, number)
 
     def inside(self, number: int) -> Expression:
-        """Read likewise, within something that may contain itself."""
+        """Parse like `level`, one step deeper in a recursive rule."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidSelectorError(f"selector must be nested {MAX_DEPTH} deep at most: {self._text[:200]!r}")
@@ -354,7 +354,7 @@ class Parser:
         return found
 
     def string(self, wanted: str) -> str:
-        """Read the literal of a string."""
+        """Consume a string literal, and return its value."""
         token = self.next
         if token.kind != "string":
             self.fail(wanted)
@@ -363,11 +363,11 @@ class Parser:
 
     @property
     def is_negative(self) -> bool:
-        """Whether a minus stands before the token that was read."""
+        """Whether a minus precedes the last token that was consumed."""
         return self._position > 1 and self._tokens[self._position - 2].text == "-"
 
     def primary(self) -> Expression:
-        """Read a literal, a name, or something in parentheses."""
+        """Parse a literal, a name, or an expression in parentheses."""
         if self.take("("):
             found = self.inside(0)
             self.expect(")")
@@ -392,7 +392,7 @@ def _both(parts: tuple[Evaluate, ...]) -> Evaluate:
 
 
 def _joined(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
-    """Join conditions: one that is decisive decides, else one that is unknown leaves it unknown."""
+    """Join conditions: a `decisive` value decides the result; otherwise an unknown one makes it unknown."""
 
     def evaluate(read: Evaluation) -> Value:
         result: bool | None = not decisive
@@ -408,7 +408,7 @@ def _joined(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
 
 
 def _conditions(word: str, join: Callable[[tuple[Evaluate, ...]], Evaluate]) -> Level:
-    """Conditions with a word between them."""
+    """Return the level for conditions joined by a word."""
 
     def read(parser: Parser, number: int) -> Expression:
         first = parser.level(number + 1)
@@ -431,7 +431,7 @@ def _negation(parser: Parser, number: int) -> Expression:
 
 
 def _predicate(parser: Parser, number: int) -> Expression:
-    """A comparison, or BETWEEN, IN, LIKE and IS after what they are about."""
+    """Parse a comparison, or an operand with BETWEEN, IN, LIKE or IS."""
     left = parser.level(number + 1)
     sign = parser.take(*COMPARISONS)
     if sign is not None:
@@ -492,7 +492,7 @@ def _like(parser: Parser, number: int, left: Expression, is_negated: bool) -> Ev
 
 
 def _of_string(left: Expression, holds: Callable[[str, Evaluation], bool], is_negated: bool) -> Evaluate:
-    """Ask something of a string: unknown of null, false of other values, and so true where it is negated."""
+    """Apply a test to a string: unknown for null, false (or true if negated) for other values."""
     evaluate = left.evaluate
 
     def ask(read: Evaluation) -> Value:
@@ -518,7 +518,7 @@ PREDICATES: Final[Mapping[str, Callable[[Parser, int, Expression, bool], Evaluat
 
 
 def _arithmetic(*signs: str) -> Level:
-    """Numbers with signs between them, from left to right."""
+    """Return the level for numbers joined by signs, evaluated from left to right."""
 
     def read(parser: Parser, number: int) -> Expression:
         first = parser.level(number + 1)
@@ -558,7 +558,7 @@ GRAMMAR: Final[tuple[Level, ...]] = (
     _arithmetic("*", "/"),
     _sign,
 )
-"""What each level reads; the operands of one are of the next."""
+"""The parsing function of each level; the operands of a level belong to the next one."""
 
 
 # --- literals and names
@@ -573,7 +573,7 @@ def _unquoted(text: str) -> str:
 
 
 def _exact(parser: Parser, text: str) -> Expression:
-    """Read an integer literal of Java's: decimal, octal after a 0, or hexadecimal after 0x."""
+    """Parse a Java integer literal: decimal, octal after a 0, or hexadecimal after 0x."""
     digits = text.rstrip("lL").lower()
     base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") and digits != "0" else 10
     try:
@@ -607,21 +607,21 @@ PRIMARIES: Final[Mapping[str, Callable[[Parser, str], Expression]]] = {
     "TRUE": lambda parser, text: _constant(ValueKind.CONDITION, True),
     "FALSE": lambda parser, text: _constant(ValueKind.CONDITION, False),
 }
-"""What reads a token by its kind, or a reserved word."""
+"""The parsing function for each kind of token, and for reserved words."""
 
 
 # --- LIKE
 
 
 class LikePiece:
-    """What stands between two `%` of a pattern: characters, of which `_` is any one.
+    """A part of a pattern between two `%`: characters, of which `_` matches any one.
 
     Attributes:
-        length: of what fits it.
+        length: number of characters that it matches.
     """
 
     def __init__(self, characters: list[str | None]) -> None:
-        """Take the characters, None for any one."""
+        """Create a piece from its characters, with None for any one."""
         self.length = len(characters)
         self._text = "".join(each or "" for each in characters)
         self._is_plain = None not in characters
@@ -632,10 +632,10 @@ class LikePiece:
                 self._places[each] = self._places.get(each, self._any) | 1 << at
 
     def find(self, value: str, begin: int, end: int) -> int:
-        """Return where this fits first within a part of a string, -1 for nowhere.
+        """Return the first position where this matches within a part of a string, or -1.
 
-        With `_` in it, all its beginnings are followed at once, as bits of a number (Baeza-Yates and Gonnet): one step
-        a character, whatever the pattern.
+        A piece with `_` is searched by the bitap algorithm (Baeza-Yates and Gonnet): all partial matches are followed
+        at once, as bits of a number, with one step for each character.
         """
         if self._is_plain:
             return value.find(self._text, begin, end)
@@ -647,19 +647,19 @@ class LikePiece:
         return -1
 
     def fits(self, value: str, begin: int) -> bool:
-        """Say whether this fits a string at a place."""
+        """Return whether this matches a string at a position."""
         end = begin + self.length
         return begin >= 0 and end <= len(value) and (not self.length or self.find(value, begin, end) == begin)
 
 
 class LikePattern:
-    """A pattern of LIKE: `%` is any characters, `_` is any one, and what follows the escape is itself.
+    """A pattern of LIKE: `%` is any text, `_` is any character, and a character after the escape is literal.
 
     Attributes:
-        has_search: something is between two `%`, and may be anywhere in a string.
+        has_search: whether there is text between two `%`, which may be anywhere in a string.
 
     Raises:
-        InvalidSelectorError: it ends with the escape.
+        InvalidSelectorError: the pattern ends with the escape.
     """
 
     def __init__(self, pattern: str, escape: str = "") -> None:
@@ -681,7 +681,7 @@ class LikePattern:
         self.has_search = bool(self._between)
 
     def matches(self, value: str) -> bool:
-        """Say whether a string is like this."""
+        """Return whether a string matches the pattern."""
         if not self._first.fits(value, 0):
             return False
         if not self._is_open:

@@ -1,4 +1,4 @@
-"""TLS to a broker: whom to trust, what to show, and what its errors mean."""
+"""TLS to a broker: authorities to trust, the client's certificate, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from brokers.files import check_files
 log = logging.getLogger(__name__)
 
 WRONG_NAME: Final = frozenset({62, 64})
-"""OpenSSL's numbers for a certificate that is for another host name or address."""
+"""OpenSSL's codes for a certificate that is for another host name or address."""
 
 UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})
-"""For one that nobody vouches for whom we know."""
+"""OpenSSL's codes for a certificate that no trusted authority has signed."""
 
 REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: is it the port for TLS?",
@@ -32,24 +32,26 @@ REASONS: Final = {
     "TLSV1_ALERT_PROTOCOL_VERSION": "the broker offers only versions of TLS that are no longer safe",
     "KEY_VALUES_MISMATCH": "certFile=FILE and keyFile=FILE do not belong together",
 }
-"""OpenSSL's names for what went wrong, in words."""
+"""The meaning of OpenSSL's error names."""
 
 ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""The peer has closed the connection; which of them it is depends on the versions of Python and OpenSSL."""
+"""Errors when the peer closes the connection; which one is raised depends on the versions of Python and OpenSSL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How the way to a broker is made safe. Files are read at every attempt to connect, so they may change meanwhile.
+    """TLS settings for the connection to a broker. Files are read at every attempt to connect, so they may change.
 
     Attributes:
-        ca_file: PEM, the authorities to trust; None for those of the system.
-        cert_file: PEM, the client's own certificate, and its key unless `key_file` has that; None for none.
-        key_file: PEM, the key of `cert_file`.
-        key_password_file: the password of the key, in the first line.
-        server_name: whom the broker's certificate must be for; None for the host in the URL.
-        verify: check the broker's certificate. Without, anybody on the way can read and change everything.
-        context: used as it is, in place of all but `server_name`.
+        ca_file: PEM file of the authorities to trust; None for those of the system.
+        cert_file: PEM file of the client's certificate, and of its key unless `key_file` is given; None for no
+            certificate.
+        key_file: PEM file of the key of `cert_file`.
+        key_password_file: file with the password of the key in its first line.
+        server_name: name that the broker's certificate must have; None for the host in the URL.
+        verify: whether to check the broker's certificate. If not, anyone on the network path can read and change the
+            traffic.
+        context: used unchanged, in place of all other attributes except `server_name`.
     """
 
     ca_file: Path | None = None
@@ -61,16 +63,16 @@ class Tls:
     context: ssl.SSLContext | None = None
 
     def prepare(self, host: str) -> Callable[[socket.socket], ssl.SSLSocket]:
-        """Read the files, and return what makes the socket to speak over of a connected one, before the handshake.
+        """Read the files, and return a function that wraps a connected socket for TLS, before the handshake.
 
         Raises:
-            OSError: a file that cannot be read, or holds something else.
+            OSError: a file cannot be read, or has the wrong content.
         """
         wrap = (self.context or self._context(host)).wrap_socket
         return partial(wrap, server_hostname=self.server_name or host, do_handshake_on_connect=False)
 
     def explain(self, error: ssl.SSLError, broker: str, host: str) -> TlsError:
-        """Say in words what an error means, and what to do about it."""
+        """Return an error that explains what `error` means, and what to do about it."""
         return TlsError(f"no connection to {broker}: {self._meaning(error, host)}")
 
     def _meaning(self, error: ssl.SSLError, host: str) -> str:
@@ -78,7 +80,7 @@ class Tls:
             if error.verify_code in WRONG_NAME:
                 return (
                     f"the broker's certificate is for another name than {self.server_name or host}; "
-                    "write the name that it is for in the URL, or give it with serverName=NAME"
+                    "put the name of the certificate in the URL, or give it with serverName=NAME"
                 )
             if error.verify_code in UNKNOWN_AUTHORITY:
                 return (
@@ -87,7 +89,7 @@ class Tls:
                 )
             return f"the broker's certificate is not valid: {error.verify_message}"
         if isinstance(error, ENDED):
-            return "the handshake was ended from there: is it the port for TLS?"
+            return "the broker ended the handshake: is it the port for TLS?"
         return REASONS.get(error.reason or "", f"TLS failed: {error.reason or error}")
 
     def _context(self, host: str) -> ssl.SSLContext:
@@ -96,12 +98,12 @@ class Tls:
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)
         if not self.verify:
-            log.warning("the certificate of %s is not checked: anybody on the way can read and change everything", host)
+            log.warning("the certificate of %s is not checked: anyone on the path can read and change traffic", host)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
 
     def _key_password(self) -> str:
         if self.key_password_file is None:
-            return ""  # else OpenSSL would ask at the terminal
+            return ""  # otherwise OpenSSL would ask at the terminal
         return self.key_password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")

@@ -249,7 +249,7 @@ def test_a_deep_stack() -> None:
     deep = "(" * MAX_DEPTH + "age = 17" + ")" * MAX_DEPTH
     assert Selector(deep).wants(MESSAGE)
     room = sys.getrecursionlimit() - len(inspect.stack())
-    with pytest.raises(InvalidSelectorError, match="selector must be nested less deep where its caller's stack"):
+    with pytest.raises(InvalidSelectorError, match="selector must be nested less deep, because its caller's stack"):
         below(room - 200, deep)
     assert below(room - 200, "age = 17").wants(MESSAGE)
 

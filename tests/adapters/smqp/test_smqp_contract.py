@@ -121,7 +121,7 @@ def test_a_consumer_holds_one_message(broker: ReachedByUrl) -> None:
         ("smqp://jms@localhost:1", "password"),
         ("smqp://localhost:1", "account"),
         ("smqp://jms:pw@localhost:0", "port"),
-        ("smqp://jms:pw@localhost/path", "ends with the port"),
+        ("smqp://jms:pw@localhost/path", "must end with the port"),
         ("smqp://jms:pw@localhost?color=red", "known are"),
     ],
 )
