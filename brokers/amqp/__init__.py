@@ -1,6 +1,6 @@
 """AMQP 1.0 brokers, on Apache Qpid Proton: ActiveMQ Classic, Artemis and others, at `amqp://USER:PASSWORD@HOST:PORT`.
 
-Needs the extra `amqp`: `pip install soapjms[amqp]`. How brokers differ is in `docs/brokers.md`.
+Needs the extra `amqp`: `pip install soapjms[amqp]`. `docs/brokers.md` describes how brokers differ.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def connect(
     """Connect to an AMQP broker, or to the first that answers of several.
 
     Args:
-        url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. Several brokers, and options for how to reconnect,
-            are written as in `brokers.adapter.failover`, parameters for what follows here as in `brokers.url`.
+        url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. See `brokers.adapter.failover` for several brokers
+            and reconnect options, and `brokers.url` for parameters that set the arguments below.
         timeout: seconds that connecting may take, and later subscribing.
-        reconnect: make a lost connection again, and how; False for not at all.
-        tls: whom to trust and what to show, or a context of one's own.
+        reconnect: how to restore a lost connection; False to leave it lost.
+        tls: TLS settings, or an SSL context.
         options: see `brokers.amqp.url.AmqpOptions`.
 
     Raises:
-        ConnectionFailedError: nobody answers there; TlsError, LoginRefusedError: or not as we want.
-        ValueError: a URL that cannot be, or with a parameter that is not known.
+        ConnectionFailedError: no broker answered; its subclasses TlsError and LoginRefusedError: one refused.
+        ValueError: `url` is invalid or has an unknown parameter.
     """
     given = AmqpOptions(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
     urls, plan = read_failover(url, reconnect)

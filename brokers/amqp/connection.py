@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
-    """One program's way to an AMQP broker. `brokers.connect` makes it. Durable topics belong to a `client_id`."""
+    """A connection to an AMQP broker, as returned by `brokers.connect`. Durable topics need a `client_id`."""
 
     def __init__(self, logins: Sequence[AmqpLogin], timeout: float, reconnect: Reconnect | None) -> None:
         endpoints = AmqpEndpoints(
@@ -71,7 +71,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do: over AMQP nearly all that JMS has. Durable topics belong to a `client_id`."""
+        """The features of the broker: over AMQP nearly all of JMS. Durable topics need a `client_id`."""
         session = self._current()
         return capabilities_of(
             session.dialect,
@@ -83,18 +83,18 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def send(
         self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
     ) -> Completion[SendResult]:
-        """Send. The future is done when the broker decided, also for NON_PERSISTENT: AMQP tells it anyway.
+        """Send. The future is done when the broker has decided, even for NON_PERSISTENT: AMQP always reports it.
 
-        It raises SendFailedError with the broker's condition if the message was rejected, released or modified, or if
-        the link was detached because of it; DestinationGoneError if the destination does not exist. The message gets a
-        timestamp of its own, and where the broker takes one an id, whatever it has. While the broker gives no credit a
-        thousand messages wait, and then who sends; one that waited for `timeout` seconds is not sent any more, and the
+        The future raises SendFailedError with the broker's condition if the message was rejected, released or modified,
+        or if the link was detached because of it, and DestinationGoneError if the destination does not exist. The
+        message gets a new timestamp and, if the broker accepts one, a new id. While the broker gives no credit, up to a
+        thousand messages wait, and then the senders; a message that waited for `timeout` seconds is not sent, and the
         future raises NotSentError.
 
         Raises:
-            NotSentError: likewise, where a thousand wait before it.
-            ValueError: no destination, or something that AMQP cannot carry; see `to_amqp_message`.
-            StaleDestinationError: a temporary destination of an earlier generation of this connection.
+            NotSentError: a thousand messages still waited after `timeout` seconds.
+            ValueError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
+            StaleDestinationError: the temporary destination belongs to an earlier generation of this connection.
         """
         if transaction is not None:
             self._usable()
@@ -103,7 +103,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return self._post(message, inf if timeout is None else time.monotonic() + timeout)
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
-        """Send; it waits for credit however many do."""
+        """Send; the message waits for credit, however many others wait."""
         return self._post(message, None)
 
     def _post(self, message: Message, until: float | None) -> Completion[SendResult]:
@@ -126,11 +126,11 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _consume_elsewhere(
         self, error: RedirectedError, options: SubscribeOptions, on_delivery: OnDelivery
     ) -> Consumer:
-        """Subscribe wherever the broker says that a destination is; transactions accept what comes after the rest.
+        """Subscribe at the place that a redirect names; transactions accept its deliveries after all others.
 
         Raises:
-            RedirectedError: it is not said where, or one may not go there.
-            BrokerError: nobody lets us in there.
+            RedirectedError: the redirect names no place, or one that is not allowed.
+            BrokerError: the connection there failed.
         """
         elsewhere = self._branches.to(self._current().login, error.info)
         if elsewhere is None:
@@ -141,7 +141,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return connection._consume(there, on_delivery)
 
     def _settling(self, login: AmqpLogin, message: Message, future: Completion[SendResult]) -> Settle:
-        """Return what completes a send; one that is redirected is first sent where it should go."""
+        """Return the function that completes a send; a redirected message is first sent to its new place."""
         told = partial(future.settle, SendResult(message.message_id))
 
         def decide(error: BrokerError | None) -> None:
@@ -151,7 +151,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 return
             try:
                 self._crew.submit(lambda: future.settle(*self._sent_by(way)))
-            except RuntimeError:  # closed meanwhile
+            except RuntimeError:  # the connection was closed meanwhile
                 told(error)
 
         return decide
@@ -167,7 +167,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             self._branches.note_asked(message, by)
 
     def begin(self) -> Transaction:
-        """Begin a transaction; the broker hears of it at the commit."""
+        """Begin a transaction; the broker learns of it only at the commit."""
         return AmqpTransaction(self, self._usable())
 
     def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> AmqpConsumer:
@@ -187,7 +187,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             node.end()
 
     def _unsubscribe(self, link: AmqpSession, options: SubscribeOptions) -> None:
-        """End it by closing its link; one that is not there is made for that."""
+        """End a subscription by closing its link, which is attached for that purpose."""
         Inlet(link, self._generation, options, link.dialect, 0).unsubscribe(self._timeout)
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
@@ -200,16 +200,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             log.debug("%s: the connection was lost before it was closed", link)
         link.close(until)
 
-    # What transactions need of their connection.
+    # Used by transactions.
 
     def encode(self, message: Message) -> bytes:
-        """Return the octets of a message with an id of its own."""
+        """Return the octets of a message, with a new id."""
         return to_amqp_message(self._stamped(message), self._current().dialect)
 
     def send_on(
         self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
     ) -> None:
-        """Send elsewhere what belongs there of what a commit could not send, and tell `then` the rest; never blocks."""
+        """Send redirected messages of a commit to their new places, and pass the rest to `then`; never blocks."""
         ways = [self._branches.way_on(login, each.message, each.error) for each in refused]
 
         def send() -> None:
@@ -224,15 +224,15 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 self._crew.submit(send)
                 return
         except RuntimeError:
-            log.debug("%s was closed before what was refused could be sent elsewhere", self)
+            log.debug("%s was closed before refused messages could be sent elsewhere", self)
         then(list(refused))
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""
+        """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
         return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
     def _stamped(self, message: Message) -> Message:
-        """Give a message its id and its time, as JMS leaves it to the provider."""
+        """Return a message with id and timestamp, which JMS leaves to the provider."""
         for destination in (message.destination, message.reply_to):
             if destination is not None and destination.address in self._temporaries:
                 self._require_own(destination)

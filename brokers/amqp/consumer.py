@@ -1,4 +1,4 @@
-"""Consumers and deliveries over AMQP: whose turn it is, and what the program decides.
+"""Consumers and deliveries over AMQP: the order of deliveries, and how the program settles them.
 
 A consumer has one receiving link in each generation of the connection; see `brokers.amqp.receive`.
 """
@@ -32,23 +32,23 @@ from brokers.threads.timer import Later
 log = logging.getLogger(__name__)
 
 MAX_DELIVERIES: Final = 6
-"""A message that comes back from this many deliveries is a dead letter, as with the embedded broker."""
+"""Number of deliveries after which a released message becomes a dead letter, as with the embedded broker."""
 
 FIRST_PAUSE_SECONDS: Final = 0.05
-"""Seconds before a message is given back for the first time; they double each time."""
+"""Pause before a message is given back for the first time, in seconds; it doubles each time."""
 
 MAX_PAUSE_DELIVERIES: Final = 10
-"""After so many deliveries the pause is as long as it gets."""
+"""Number of deliveries after which the pause no longer grows."""
 
 FIRST_RETREAT_SECONDS: Final = 4.0
-"""Seconds at most before a durable subscription is taken back from who took it; they double each time."""
+"""Upper bound of the first pause before a stolen durable subscription is taken back, in seconds; it doubles."""
 
 MAX_RETREAT_SECONDS: Final = 120.0
-"""Seconds that no such pause exceeds. Who had the subscription for longer begins with the first pause again."""
+"""Maximum of that pause, in seconds. A consumer that had the subscription for longer starts over at the first pause."""
 
 
 class AmqpDeliveryState(Enum):
-    """What became of a delivery on this side."""
+    """The state of a delivery on this side."""
 
     HELD = auto()
     ACCEPTED = auto()
@@ -56,10 +56,10 @@ class AmqpDeliveryState(Enum):
 
 
 class AmqpDelivery(Delivery):
-    """One message as it reached one consumer. `fate` changes only while the engine's lock is held.
+    """A delivery over AMQP. `fate` changes only while the engine's lock is held.
 
     Attributes:
-        owner: the connection whose consumer it came to, whichever connection that consumer was redirected to.
+        owner: the connection of the program's consumer, even if that consumer was redirected to another connection.
     """
 
     __slots__ = ("consumer", "fate", "inlet", "is_settled", "number", "owner")
@@ -76,7 +76,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def is_from_elsewhere(self) -> bool:
-        """Whether its consumer was redirected, so that it belongs to no transaction of its owner's broker."""
+        """Whether its consumer was redirected, so that no transaction of its owner's broker can include it."""
         return self.owner is not self.consumer.owner
 
     @property
@@ -86,31 +86,31 @@ class AmqpDelivery(Delivery):
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the broker was told so; what it was told before the connection was lost, it may not have heard."""
+        """Whether it was accepted in this generation; the broker may have missed it if the connection was lost."""
         return self.fate is AmqpDeliveryState.ACCEPTED and self.inlet.engine.is_up
 
     def accept(self) -> None:
-        """Acknowledge. Does nothing if this was settled before, or if the message went back with its link."""
+        """Acknowledge. Does nothing if the delivery was settled before, or went back with its link."""
         self._settle(AmqpDeliveryState.ACCEPTED, Transfer.ACCEPTED)
 
     def release(self) -> None:
-        """Give this message back, after a pause that is longer each time; the last time it becomes a dead letter.
+        """Give the message back, after a pause that grows each time; the last time it becomes a dead letter.
 
-        At Qpid that is for its queue to say, as with `reject`.
+        At Qpid, its queue decides on dead letters; see `reject`.
         """
         deliveries = self.delivery_count or 1
         if deliveries >= MAX_DELIVERIES:
             reason = f"delivered {deliveries} times and not accepted"
             if self._dispose(reason):
-                rest = " goes back, until its queue has had enough of it" if self._returns else " is a dead letter"
+                rest = " goes back, until the limit of its queue" if self._returns else " is a dead letter"
                 log.error("message %s%s: %s", self.message.message_id, rest, reason)
             return
         self._settle_later(Transfer.MODIFIED)
 
     def reject(self, reason: str) -> None:
-        """Have the broker make a dead letter of it; it is told the reason, and may keep it.
+        """Have the broker make the message a dead letter. It gets the reason, and may keep it.
 
-        Qpid delivers it again nevertheless, until `maximumDeliveryAttempts` of its queue is reached.
+        Qpid nevertheless delivers it again, until `maximumDeliveryAttempts` of its queue is reached.
         """
         if self._dispose(reason):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
@@ -125,7 +125,7 @@ class AmqpDelivery(Delivery):
         return self._settle(AmqpDeliveryState.RETURNED, Transfer.REJECTED, reason)
 
     def _settle_later(self, state: int, reason: str | None = None) -> bool:
-        """Give it back after a pause, so that what nobody can use does not go round as fast as it can."""
+        """Give the message back after a pause, so that an unusable message does not circulate at full speed."""
         with self.inlet.engine.lock:
             if not self.is_held:
                 return False
@@ -139,11 +139,11 @@ class AmqpDelivery(Delivery):
         self.inlet.settle(self.number, Transfer.ACCEPTED, transaction=transaction)
 
     def conclude(self) -> None:
-        """Acknowledge what is taken for accepted once `on_delivery` ended."""
+        """Acknowledge a delivery that counts as accepted once `on_delivery` has returned."""
         if self.is_settled:
             self.inlet.note_done()
             return
-        with suppress(ConnectionLostError), self.inlet.engine.held():  # when lost, the broker delivers it again
+        with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
             self.inlet.settle(self.number, Transfer.ACCEPTED)
 
     def _give_back(self, state: int, reason: str | None) -> None:
@@ -151,7 +151,7 @@ class AmqpDelivery(Delivery):
             self.inlet.settle(self.number, state, error=_condition(reason))
 
     def _settle(self, fate: AmqpDeliveryState, state: int, reason: str | None = None) -> bool:
-        with suppress(ConnectionLostError), self.inlet.engine.working():  # when lost, the broker delivers it again
+        with suppress(ConnectionLostError), self.inlet.engine.working():  # if lost, the broker delivers it again
             if not self.is_held:
                 return False
             self.fate = fate
@@ -165,16 +165,16 @@ def _condition(reason: str | None) -> Condition | None:
 
 
 class Retreat:
-    """How long a consumer leaves a durable subscription to another one that took it.
+    """The pauses during which a consumer leaves a durable subscription to another one that took it.
 
-    A broker gives it to whoever attaches last: two that attached again at once would take it from each other for ever.
+    A broker gives it to the last consumer that attaches: two that re-attached at once would steal it back forever.
     """
 
     def __init__(self) -> None:
         self._bound = FIRST_RETREAT_SECONDS
 
     def pause(self, held: float) -> float:
-        """Return the seconds to stay away, between the half and the whole of a bound that doubles.
+        """Return the pause in seconds: random between half of a bound and the bound, which doubles.
 
         Args:
             held: seconds for which this consumer had the subscription before it was taken.
@@ -186,13 +186,14 @@ class Retreat:
 
 
 Elsewhere: TypeAlias = Callable[[RedirectedError, SubscribeOptions, OnDelivery], Consumer]
-"""Subscribes where a redirect leads; raises BrokerError if one may not go there, or nobody lets us in."""
+"""Subscribes at the place of a redirect; raises BrokerError if it is not allowed or the connection fails."""
 
 
 class AmqpConsumerContext(NamedTuple):
-    """What the consumers of a connection share.
+    """The context that the consumers of a connection share.
 
-    `note_asked` is told which message came by which other connection, `on_close` when one has no more to do with it.
+    `note_asked` is called with each message that came by another connection, and that connection; `on_close` is called
+    when a consumer has left this connection.
     """
 
     timeout: float
@@ -205,7 +206,7 @@ class AmqpConsumerContext(NamedTuple):
 
 
 class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
-    """One receiving link in each generation of the connection; or a consumer elsewhere, if the broker says so."""
+    """One receiving link in each generation of the connection, or a consumer elsewhere after a redirect."""
 
     def __init__(
         self, options: SubscribeOptions, on_delivery: OnDelivery, *, owner: ConsumerOwner, shared: AmqpConsumerContext
@@ -217,22 +218,22 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         self._inlet: Inlet | None = None
         self._retreat = Retreat()
         self._attached = monotonic()
-        self._in_turn = Lock()  # what is under way here ends before something is delivered from elsewhere
+        self._in_turn = Lock()  # a delivery here must end before one from elsewhere begins
         self._is_closed = False
         self._elsewhere: Consumer | None = None
 
     @property
     def problem(self) -> str:
-        """Why there is no link; of a consumer that was redirected, there."""
+        """Why there is no link; for a redirected consumer, the problem at its new place."""
         return self._problem if self._elsewhere is None else self._elsewhere.problem
 
     def resume(self, session: AmqpSession, generation: int, *, again: bool = False) -> bool:
-        """Attach a link in a generation; False if this was closed, or has one there by then.
+        """Attach a link in a generation; return False if the consumer was closed, or has a link there already.
 
-        In the place of one that was ended there is another to a queue only once `on_delivery` has returned.
+        An ended link to a queue is replaced only once `on_delivery` has returned.
 
         Raises:
-            BrokerError: as `start` has it.
+            BrokerError: as for `start`.
         """
         with self._replacing:
             before = self._inlet
@@ -244,7 +245,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
                 if before.is_live:
                     return True
                 if self._turns.is_busy and self.options.destination.kind is DestinationKind.QUEUE:
-                    return False  # what came next would wait behind that, though others have the time
+                    return False  # the next message would wait here, though other consumers may be free
             inlet = self._inlet = Inlet(session, generation, self.options, session.dialect, self._shared.max_message)
             self._attached = monotonic()
         try:
@@ -254,7 +255,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         return True
 
     def close(self) -> None:
-        """End the link; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        """End the link; deliveries that are not accepted go back at once, even during `on_delivery`."""
         self.stop()
         with self._replacing:
             self._is_closed = True
@@ -267,7 +268,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
 
     @staticmethod
     def _detach(inlet: Inlet) -> bool:
-        """End a link; False if it had ended before."""
+        """End a link; return False if it had ended before."""
         with suppress(ConnectionLostError), inlet.engine.working():
             was_live = inlet.is_live
             inlet.detach()
@@ -275,7 +276,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         return False
 
     def detach(self) -> None:
-        """Give back what is held and end the link; with the engine's lock held, and waiting for nothing."""
+        """Give back held deliveries and end the link, without waiting. With the engine's lock held."""
         if self._inlet is not None:
             self._inlet.detach()
 
@@ -292,21 +293,21 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
             self._note_ended(f"{error}")
 
     def _note_stolen(self, inlet: Inlet, error: StolenError) -> None:
-        """Leave the subscription to who took it, for some seconds at least."""
+        """Leave a stolen subscription to the other consumer for a pause."""
         pause = self._retreat.pause(monotonic() - self._attached)
         who = f"another consumer of client id {inlet.engine.login.container!r}"
         what = f"the durable subscription {self.options.durable_name!r}"
-        self._note_ended(f"{who} has {what} now, which is asked for again in {pause:.0f} s: {error}", pause)
+        self._note_ended(f"{who} took {what}, which is requested again in {pause:.0f} s: {error}", pause)
 
     def _follow(self, error: RedirectedError) -> None:
-        """Go where the broker sends us that let us in at first; may block."""
+        """Follow a redirect of a link that the broker had accepted at first; may block."""
         try:
             self._go(error)
-        except Exception as failed:  # whatever it is, the next attempt may fare better
+        except Exception as failed:  # whatever the reason, the next attempt may succeed
             self._note_ended(f"{error}" if failed is error else f"{error}; there: {why_of(failed)}")
 
     def _go(self, error: RedirectedError) -> None:
-        """Subscribe elsewhere, and have nothing more to do with this connection. Spec: WS-26, WS-27."""
+        """Subscribe elsewhere, and leave this connection. Spec: WS-26, WS-27."""
         elsewhere = self._shared.elsewhere(error, self.options, self._deliver_from_elsewhere)
         self.stop()
         with self._replacing:
@@ -337,23 +338,23 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
             self._give_back_unread(arrival)
             return
         delivery = self._read(arrival)
-        arrival.octets = b""  # else they would be held, beside the body, as long as it is worked on
+        arrival.octets = b""  # otherwise they would stay in memory beside the body during `on_delivery`
         if delivery is not None:
             with self._in_turn:
                 self._deliver(delivery)
 
     def _read(self, arrival: AmqpArrival) -> AmqpDelivery | None:
-        """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
+        """Return the delivery for an arrival, or None if there was no memory for its body and it was given back."""
         inlet, destination = arrival.inlet, self.options.destination
         try:
             return AmqpDelivery(self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination))
         except MemoryError:
-            pass  # what there is of it is let go first
+            pass  # give back outside the block, after the partial result is freed
         self._give_back_unread(arrival)
         return None
 
     def _give_back_unread(self, arrival: AmqpArrival) -> None:
-        """Give back what there is no memory for; the broker counts that, and the last time it is a dead letter."""
+        """Give back a message that does not fit in memory; the broker counts that, and it may become a dead letter."""
         unread = from_amqp_head(arrival.octets, arrival.inlet.dialect, self.options.destination)
         arrival.octets = b""
         self._release_unread(AmqpDelivery(self, arrival, unread), arrival.size)

@@ -1,4 +1,4 @@
-"""The broker's coordinator of transactions, as one link sees it: it begins them, and ends them.
+"""The link to the broker's transaction coordinator, which begins and ends transactions.
 
 Spec: AMQP 1.0 part 4.
 """
@@ -25,19 +25,19 @@ DECLARED: Final = 0x33
 LOCAL: Final = "amqp:local-transactions"
 
 FRESH_SECONDS: Final = 10.0
-"""Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
+"""Time for which a transaction declared in advance is kept, in seconds; brokers end unused ones."""
 
 MAX_OPEN_TRANSACTIONS: Final = 50
-"""Transactions of one client that are open at a time; more wait, as brokers refuse what is too many for them."""
+"""Maximum number of open transactions of one client; further ones wait, because brokers refuse too many."""
 
 Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
-"""Told the coordinator's answer: the id of a transaction, or None, and why it was refused."""
+"""Called with the coordinator's answer: the id of a transaction or None, and the error if it was refused."""
 
 
 class Coordinator(AmqpLink):
-    """The link to what looks after the broker's transactions.
+    """The link to the broker's transaction coordinator.
 
-    It is attached when it is first needed; a broker without transactions refuses it.
+    It is attached on first use; a broker without transactions refuses it.
     """
 
     def __init__(self, engine: AmqpEngine) -> None:
@@ -49,11 +49,11 @@ class Coordinator(AmqpLink):
         self._waiting: list[tuple[bytes, Tell]] = []
         self._asked: dict[str, Tell] = {}
         self._spare: tuple[bytes, float] | None = None
-        self._begun = 0  # declared, or being declared, and not discharged
+        self._begun = 0  # transactions declared, or being declared, and not discharged
         self._patient: deque[Tell] = deque()
 
     def declare(self, tell: Tell) -> None:
-        """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called. May have to wait."""
+        """Begin a transaction, and pass its id to `tell`, perhaps later. Both run with the engine's lock held."""
         spare, self._spare = self._spare, None
         if spare is not None and monotonic() - spare[1] < FRESH_SECONDS:
             tell(spare[0], None)
@@ -66,7 +66,7 @@ class Coordinator(AmqpLink):
             self._patient.append(tell)
 
     def prepare(self) -> None:
-        """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
+        """Declare a transaction in advance, so that the next commit need not wait. With the engine's lock held."""
         if self._spare is None and self._begun < MAX_OPEN_TRANSACTIONS:
             self._declare(self._keep)
 
@@ -93,7 +93,7 @@ class Coordinator(AmqpLink):
             self.discharge(transaction, lambda _, __: None, fail=True)
 
     def discharge(self, transaction: bytes, tell: Tell, *, fail: bool = False) -> None:
-        """End a transaction, and tell when that is done; likewise."""
+        """End a transaction, and call `tell` when that is done. With the engine's lock held."""
 
         def told(_: bytes | None, error: BrokerError | None) -> None:
             tell(None, error)
@@ -128,15 +128,15 @@ class Coordinator(AmqpLink):
             link.advance()
             self._asked[tag] = tell
 
-    # What the engine tells, with its lock held
+    # Called by the engine, with its lock held
 
     def opened(self, link: Sender | Receiver) -> None:
-        """Begin to ask, unless the link is refused; then `closed` follows."""
+        """Begin to send requests, unless the link was refused; then `closed` follows."""
         self._is_open = link.remote_target.type == Terminus.COORDINATOR
         self._send_waiting()
 
     def flowed(self, link: Sender | Receiver) -> None:
-        """Ask what waits."""
+        """Send the waiting requests."""
         self._send_waiting()
 
     def delivered(self, delivery: Delivery) -> None:
@@ -151,7 +151,7 @@ class Coordinator(AmqpLink):
             tell(transaction, error)
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
-        """Tell all who wait: every transaction that was open has failed."""
+        """Report the failure of all open transactions to the callers."""
         was_open, self._is_open, self._link = self._is_open, False, None
         self._begun -= self._spare is not None
         self._spare = None
@@ -161,7 +161,7 @@ class Coordinator(AmqpLink):
         self._fail(error)
 
     def lost(self, error: BrokerError) -> None:
-        """Tell all who wait."""
+        """Report the loss of the connection to the callers."""
         self._link = None
         self._fail(error)
 

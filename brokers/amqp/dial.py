@@ -1,6 +1,6 @@
-"""A socket to an AMQP broker: connected within a time limit, with TLS if asked for; any thread may end it.
+"""Connecting a socket to an AMQP broker: within a time limit, with TLS if required; any thread may end the attempt.
 
-It also finds out whether somebody speaks AMQP at an address, without sending a user or a password there.
+This also finds out whether an address speaks AMQP, without sending a user or password.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Dial:
         self._is_down = False
 
     def connect(self, timeout: float) -> socket.socket:
-        """Connect to the first address that answers, and shake hands if it is TLS.
+        """Connect to the first address that answers, with the handshake if it is TLS.
 
         Returns:
-            A socket that does not block.
+            A non-blocking socket.
 
         Raises:
-            OSError: nobody answers, the certificate is not good, or `drop` was called.
+            OSError: no address answers, the certificate is invalid, or `drop` was called.
         """
         until = monotonic() + timeout
         prepare = self._login.prepare()
@@ -58,15 +58,15 @@ class Dial:
         raise error or OSError("no address")
 
     def drop(self) -> None:
-        """Have `connect` fail. Never waits."""
+        """Make `connect` fail. Never waits."""
         with self._lock:
             self._is_down = True
             if self._socket is not None:
-                with suppress(OSError):  # was not connected, or not any more
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+                with suppress(OSError):  # not connected yet, or no longer
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not the method of TLS, which would wait
 
     def _close(self) -> None:
-        """Close what was held last: with TLS that is not the socket that was connected."""
+        """Close the socket held last: with TLS that is not the one that was connected."""
         if self._socket is not None:
             self._socket.close()
 
@@ -74,7 +74,7 @@ class Dial:
         with self._lock:
             if self._is_down:
                 attempt.close()
-                raise ConnectionAbortedError("closed meanwhile")
+                raise ConnectionAbortedError("the attempt was ended")
             self._socket = attempt
         return attempt
 
@@ -86,22 +86,22 @@ class Dial:
             try:
                 made.do_handshake()
             except TimeoutError as error:
-                raise TimeoutError(f"the handshake of TLS was not answered in time{perhaps(self._login)}") from error
+                raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(self._login)}") from error
         made.setblocking(False)
         return made
 
 
 def speaks_amqp(url: str, timeout: float) -> bool:
-    """Say whether a URL leads to a listener that wants a login for AMQP 1.0. No user and no password is sent.
+    """Return whether a listener at a URL offers SASL for AMQP 1.0. No user and no password is sent.
 
-    With TLS the certificate has to be good. A listener that lets clients in without SASL counts as none.
+    With TLS the certificate must be valid. A listener without SASL yields False.
 
     Args:
         url: `amqp://HOST:PORT` or `amqps://…`, with the parameters for TLS.
-        timeout: seconds that it may take.
+        timeout: seconds that this may take.
 
     Raises:
-        ValueError: a URL that cannot be.
+        ValueError: `url` is invalid.
     """
     until = monotonic() + timeout
     try:

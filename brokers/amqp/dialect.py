@@ -1,7 +1,7 @@
-"""How AMQP brokers differ, as one table: a row for a broker, a column for a difference.
+"""The differences between AMQP brokers, as one table: a row for each broker, a column for each difference.
 
-AMQP leaves to the broker what an address looks like and which kind of destination is meant. The JMS mapping settles
-the second: a capability on a link, an annotation in a message. Code asks the row, never for a broker's name.
+AMQP leaves the form of addresses and the kind of destination to the broker. The JMS mapping defines the second: a
+capability on a link, an annotation in a message. Code checks the row, never a broker's name.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from brokers.message import MAX_CACHED_CHARACTERS, Destination, DestinationKind
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AmqpDialect:
-    """What one broker does in its own way. Each is equal to itself alone.
+    """The particular behaviour of one broker. Compared by identity.
 
     Attributes:
-        name: what a program calls it.
-        prefixes: what precedes a destination's name in an address; none where the address is the name.
-        takes_ids: the sender may choose the JMSMessageID. (ActiveMQ Classic takes one too, but then does not find the
-            message again that a consumer accepts over STOMP.)
-        temporary_names: how the names of temporary destinations begin that are topics to the broker, as those made over
-            STOMP are; none where there is no such.
-        unannotated: kinds of destination of which a message does not say that its own is one. (Where a message to a
-            temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
-        id_property: the property that tells the JMSMessageID as its sender knows it, of what came by another protocol;
-            none for no such.
-        selectors: a consumer may have one.
-        tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
-        returns_rejected: a rejected message is delivered again at once, until its queue has had enough of it; so there
-            is a pause before each.
-        shown: how the annotations begin in which the broker says where a copy was, none for no such. They become
-            properties, `JMS_AMQP_MA_` before their names, as the broker itself calls them to consumers over STOMP.
+        name: name of the dialect, for programs.
+        prefixes: prefix of a destination's name in an address, by kind; empty if the address is the name.
+        takes_ids: the sender may choose the JMSMessageID. (ActiveMQ Classic accepts one too, but then cannot find the
+            message when a consumer accepts it over STOMP.)
+        temporary_names: prefixes of the names of temporary destinations that are topics to the broker, such as those
+            made over STOMP, with their kinds.
+        unannotated: kinds of destination that messages to them do not carry as an annotation. (If a message to a
+            temporary queue that is gone has one, Artemis creates a permanent queue of that name.)
+        id_property: property with the sender's JMSMessageID in messages that came by another protocol; None if the
+            broker sets none.
+        selectors: a consumer may have a selector.
+        tells_gone: a message to a temporary destination that is gone is refused; otherwise it is lost.
+        returns_rejected: a rejected message is delivered again at once, up to the limit of its queue; so rejections
+            are sent after a pause.
+        shown: prefix of the annotations with the origin of a copy; None if the broker sets none. They become properties
+            with `JMS_AMQP_MA_` before their names, like the broker's own names for consumers over STOMP.
     """
 
     name: str
@@ -51,7 +51,7 @@ class AmqpDialect:
 
 
 PLAIN: Final = AmqpDialect(name="plain")
-"""Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""
+"""Addresses are names, as in the JMS mapping: for RabbitMQ and all unknown brokers."""
 
 ACTIVEMQ_CLASSIC: Final = AmqpDialect(
     name="activemq",
@@ -73,11 +73,11 @@ ARTEMIS: Final = AmqpDialect(
     unannotated=frozenset({DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC}),
     tells_gone=False,
     shown="x-opt-ORIG-",
-    id_property="__HDR_MESSAGE_ID",  # of what came over OpenWire
+    id_property="__HDR_MESSAGE_ID",  # of messages that came over OpenWire
 )
 
 QPID: Final = AmqpDialect(name="qpid", returns_rejected=True)
-"""Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, as `amq.topic/news`."""
+"""Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, such as `amq.topic/news`."""
 
 EMBEDDED: Final = AmqpDialect(
     name="embedded",
@@ -86,10 +86,10 @@ EMBEDDED: Final = AmqpDialect(
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
     },
 )
-"""Our own listener: temporary destinations say what they are, so that clients that know nothing of JMS can answer."""
+"""Our own listener: addresses of temporary destinations show their kind, so that clients without JMS can answer."""
 
 PRODUCT: Final = "brokers-embedded"
-"""What our own listener calls itself."""
+"""The product name of our own listener."""
 
 DIALECTS: Final[Mapping[str, AmqpDialect]] = {
     "ActiveMQ": ACTIVEMQ_CLASSIC,
@@ -97,10 +97,10 @@ DIALECTS: Final[Mapping[str, AmqpDialect]] = {
     "Apache Qpid Broker-J Core": QPID,
     PRODUCT: EMBEDDED,
 }
-"""By the `product` among the properties of the broker's `open`."""
+"""Dialects by the `product` in the properties of the broker's `open`."""
 
 NAMED: Final[Mapping[str, AmqpDialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
-"""By what a program calls it, for a broker that does not say which it is."""
+"""Dialects by the name that a program gives, for brokers that do not identify themselves."""
 
 CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
     DestinationKind.QUEUE: "queue",
@@ -108,16 +108,16 @@ CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
     DestinationKind.TEMPORARY_QUEUE: "temporary-queue",
     DestinationKind.TEMPORARY_TOPIC: "temporary-topic",
 }
-"""How the source or target of a link says which kind of destination it is. Spec: AMQP JMS Mapping 1.0."""
+"""Capabilities of a source or target for each kind of destination. Spec: AMQP JMS Mapping 1.0."""
 
 
 def dialect_of(product: str | None) -> AmqpDialect:
-    """Choose the dialect of a broker by what it calls itself; one that is not known gets what the mapping has."""
+    """Return the dialect of a broker by its product name; an unknown one gets `PLAIN`."""
     return DIALECTS.get(product or "", PLAIN)
 
 
 def capabilities_of(dialect: AmqpDialect, broker: str, *, has_client_id: bool, message_ids: bool) -> Capabilities:
-    """Say what can be done over AMQP: nearly all that JMS has."""
+    """Return the capabilities over AMQP: nearly all of JMS."""
     return Capabilities(
         broker=broker,
         dialect=dialect.name,
@@ -146,30 +146,30 @@ def spell(destination: Destination, dialect: AmqpDialect) -> str:
     if destination.address is not None:
         return destination.address
     if not destination.name:
-        raise ValueError(f"the destination of kind {destination.kind} has no name")
+        raise ValueError(f"a destination must have a name or an address, got {destination.kind} without either")
     return dialect.prefixes.get(destination.kind, "") + destination.name
 
 
 def node_kind(destination: Destination, dialect: AmqpDialect) -> DestinationKind:
-    """Return what a destination is to the broker: one of `temporary_names` is a topic, whatever it is to programs."""
+    """Return the kind of a destination at the broker: one of `temporary_names` is a topic there."""
     address = destination.address or destination.name or ""
     is_topic = destination.kind.is_temporary and address.startswith(tuple(dialect.temporary_names))
     return DestinationKind.TOPIC if is_topic else destination.kind
 
 
 def read_address(address: str, kind: DestinationKind | None, dialect: AmqpDialect) -> Destination:
-    """Read an address as the broker spells it.
+    """Parse an address as the broker spells it.
 
     Args:
-        address: what stands in a message or at a link.
-        kind: what an annotation or the link says of it; a prefix of the address wins. None is taken for a queue.
+        address: address in a message or at a link.
+        kind: kind from an annotation or the link; a prefix of the address overrides it. None means a queue.
     """
     return (_known if len(address) <= MAX_CACHED_CHARACTERS else _known.__wrapped__)(address, kind, dialect)
 
 
 @lru_cache(maxsize=1024)
 def _known(address: str, kind: DestinationKind | None, dialect: AmqpDialect) -> Destination:
-    """Read an address; messages come from a few, and name a few for their answers."""
+    """Parse an address; cached, because messages use few addresses."""
     for known, prefix in dialect.prefixes.items():
         if address.startswith(prefix):
             return Destination(known, address[len(prefix) :])

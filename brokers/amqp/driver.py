@@ -1,9 +1,9 @@
-"""One AMQP connection, of whichever side: a machine, the socket under it, and the thread that reads.
+"""One AMQP connection, of either side: a machine, its socket, and the thread that reads.
 
-proton is not thread-safe, so whoever uses it holds `lock`, and what it wants written is written before the lock is
-released. The reading thread takes what arrives, has the handlers look at it, and only then, without the lock, does
-what they asked for with `later`, as that may lead into code that waits for other threads. No object of proton's
-leaves the lock. A thread that waits for the socket is woken through a pair of sockets.
+proton is not thread-safe, so it is used only with `lock` held, and its output is written before the lock is released.
+The reading thread passes arriving data to the handlers, and then, without the lock, runs the functions that they passed
+to `later`, which may wait for other threads. proton's objects are never used outside the lock. A pair of sockets wakes
+the thread that waits for the socket.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from brokers.threads.thread import Thread
 
 
 class Waker:
-    """A pair of sockets: what any thread writes on one, the thread that waits finds on the other."""
+    """A pair of sockets: any thread writes to one to wake the thread that waits for the other."""
 
     def __init__(self) -> None:
         self._near, self._far = socket.socketpair()
         self._near.setblocking(False)
         self._far.setblocking(False)
-        self._noted = bytearray(4096)  # kept, as none may be had where there is no memory
+        self._noted = bytearray(4096)  # allocated in advance, because memory may be short later
 
     def fileno(self) -> int:
-        """Say what to wait for."""
+        """Return the descriptor to wait for."""
         return self._far.fileno()
 
     def wake(self) -> None:
-        """Wake the thread, now or as soon as it would wait."""
-        with suppress(OSError):  # it is awake, or gone
+        """Wake the thread, now or when it next waits."""
+        with suppress(OSError):  # the thread is awake, or has ended
             self._near.send(b"!")
 
     def doze(self, seconds: float) -> bool:
-        """Have the thread wait for nothing but to be woken, so many seconds at most; say whether it was.
+        """Wait only for `wake`, at most `seconds`, and return whether it was called.
 
-        That is not noted: it is woken once more.
+        The wake-up is not consumed: the next wait ends at once.
         """
         was_woken = False
-        with suppress(OSError):  # it is gone, or the time is over
+        with suppress(OSError):  # the sockets are closed, or the time is over
             self._far.settimeout(seconds)
             was_woken = bool(self._far.recv_into(self._noted, 1, socket.MSG_PEEK))
         with suppress(OSError):
@@ -64,12 +64,12 @@ class Waker:
         return was_woken
 
     def rest(self) -> None:
-        """Note that the thread is awake."""
+        """Consume the wake-ups."""
         with suppress(OSError):
             self._far.recv_into(self._noted)
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both sockets."""
         self._near.close()
         self._far.close()
 
@@ -77,13 +77,13 @@ class Waker:
 log = logging.getLogger(__name__)
 
 READ_OCTETS: Final = 65_536
-"""Octets that are read at once."""
+"""Maximum number of octets of one read."""
 
 MAX_READS: Final = 16
-"""Chunks that are read before others get the lock."""
+"""Maximum number of reads before other threads get the lock."""
 
 JOIN_SECONDS: Final = 0.5
-"""Seconds that the thread gets to end."""
+"""Time that the thread has to end, in seconds."""
 
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -92,15 +92,15 @@ class Driver(ABC):
     """One connection, from `_start` until it ends; it never starts again.
 
     Args:
-        name: what this is called.
-        max_debt: octets more than it read that the peer may write, while something waits for it; after that it is not
-            listened to until it has read.
+        name: of the connection, for logs and errors.
+        max_debt: octets that the peer may write beyond those it read, while data waits for it; beyond that, nothing is
+            read from it until it has read.
 
     Attributes:
         lock: held while proton is used.
         written: signalled when something was written, with the lock held.
-        is_lazy: what arrives may wait for more of it, which costs less than to be woken for each octet.
-        read_at: when what is taken was read, in seconds since 1970, where `is_lazy`; else None.
+        is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each piece.
+        read_at: when the data being handled was read, in seconds since 1970, if `is_lazy`; otherwise None.
     """
 
     def __init__(self, name: str, max_debt: float = inf) -> None:
@@ -128,46 +128,46 @@ class Driver(ABC):
     @property
     @abstractmethod
     def _handlers(self) -> Handlers:
-        """What to do at each of proton's events; called with the lock held, by the reading thread."""
+        """Functions for proton's events; called by the reading thread, with the lock held."""
 
     @abstractmethod
     def _ended(self, error: BrokerError) -> None:
-        """Tell everybody who waits that this has ended. Called once, without the lock, by any thread."""
+        """Inform all waiting callers that the connection has ended. Called once, by any thread, without the lock."""
 
     def _let_go(self) -> bool:
-        """Let go what came of large messages, for want of memory; False if there is none. With the lock held."""
+        """Drop partial large messages to free memory; return False if there are none. With the lock held."""
         return False
 
     def _explain(self, why: str) -> BrokerError:
-        """Make the error of an end that nobody gave a reason for."""
+        """Return the error for an end without a reason."""
         return ConnectionFailedError(f"{self} {why}")
 
     @property
     def is_up(self) -> bool:
-        """Whether anything can still be written and answered."""
+        """Whether the connection has not ended."""
         return not self._has_ended
 
     @property
     def unwritten(self) -> int:
-        """How many octets wait for the peer to read, but for what proton has not encoded yet."""
+        """Number of octets that wait for the peer to read, without those that proton has not encoded yet."""
         return len(self._out) + (0 if self._machine is None else self._machine.waiting)
 
     def mark(self) -> int:
-        """Return what stands for the end of all that is to be written by now; with the lock held, as for `has_passed`.
+        """Return a mark for the end of all pending output; with the lock held, as for `has_passed`.
 
-        What the window of a session keeps back is not among it.
+        Output that is held back by the window of a session is not included.
         """
         if self._machine is not None:
             self._machine.gather()
         return self._passed + self.unwritten
 
     def has_passed(self, mark: int) -> bool:
-        """Say whether everything before a mark was written."""
+        """Return whether all output before a mark was written."""
         return self._passed >= mark
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock and have what proton wants written afterwards.
+        """Hold the lock, and write proton's output afterwards.
 
         Raises:
             ConnectionLostError: the connection has ended.
@@ -176,21 +176,21 @@ class Driver(ABC):
             if self._has_ended:
                 raise self.lost()
             yield
-            if current_thread() is not self._thread:  # which does it when it is done with all that arrived
+            if current_thread() is not self._thread:  # the reading thread writes once it has handled all arrivals
                 self._flush()
 
     def later(self, deed: Callable[[], None]) -> None:
-        """Have the reading thread do something once it holds no lock; after the end it is done at once."""
+        """Run a function on the reading thread once it does not hold the lock; after the end, run it at once."""
         if self._has_ended:
             deed()
         else:
             self._deeds.append(deed)
 
     def break_off(self, condition: str, why: str, info: Any = None) -> NoReturn:
-        """Close the connection because of what the peer does, and tell it; for proton's events, with the lock held.
+        """Close the connection with an error for the peer; from handlers of proton's events, with the lock held.
 
         Raises:
-            ConnectionFailedError: always. It ends the reading thread.
+            ConnectionFailedError: always; it ends the reading thread.
         """
         assert self._machine is not None
         self._why = f": {why} ({condition})"
@@ -199,11 +199,11 @@ class Driver(ABC):
         raise ConnectionFailedError(f"{self}{self._why}")
 
     def lost(self) -> ConnectionLostError:
-        """Make the error of those who find that the connection has ended."""
+        """Return the error for callers that find the connection ended."""
         return ConnectionLostError(f"the connection to {self} was lost{self._why}")
 
     def close(self, until: float) -> None:
-        """Take leave and end the thread before the monotonic clock shows `until`."""
+        """Close the connection and end the thread before the monotonic clock shows `until`."""
         if self.is_up and self.lock.acquire(timeout=max(0.0, until - monotonic())):
             try:
                 if self.is_up and self._machine is not None:
@@ -216,11 +216,11 @@ class Driver(ABC):
         self._join(max(until, monotonic() + JOIN_SECONDS))
 
     def drop(self) -> None:
-        """End at once, waiting for nothing. Everybody who waits is told."""
-        self._end(ConnectionFailedError(f"{self}: closed meanwhile"))
+        """End at once, without waiting. All waiting callers are informed."""
+        self._end(ConnectionFailedError(f"{self}: the connection was closed"))
 
     def _start(self, machine: AmqpMachine, connected: socket.socket) -> None:
-        """Begin to write and to read; the socket does not block."""
+        """Begin to write and read; the socket is non-blocking."""
         self._machine, self._socket = machine, connected
         with self.lock:
             self._flush()
@@ -242,10 +242,10 @@ class Driver(ABC):
         self._waker.wake()
         self._ended(error)
 
-    # Writing, with the lock held
+    # Writing; called with the lock held
 
     def _flush(self) -> None:
-        """Write what there is to write, as far as the socket takes it; the reading thread writes the rest."""
+        """Write pending output as far as the socket takes it; the reading thread writes the rest."""
         while not self._has_ended and self._machine is not None and self._socket is not None:
             self._out = self._out or memoryview(self._machine.take())
             if not self._out:
@@ -257,7 +257,7 @@ class Driver(ABC):
                 self._passed += written
                 self._debt = max(0, self._debt - written)
                 self.written.notify_all()
-            except OSError:  # no room now, or never again: the reading thread finds out
+            except OSError:  # the socket is full or broken: the reading thread finds out
                 if current_thread() is not self._thread:
                     self._waker.wake()
                 return
@@ -269,11 +269,11 @@ class Driver(ABC):
         try:
             error = self._read_to_the_end(machine, connected)
             self._do_deeds()
-        finally:  # whatever happened, even while it was told: nobody waits for who does not read
+        finally:  # whatever happened, so that no caller waits for a thread that does not read
             self._conclude(machine, connected, error)
 
     def _read_to_the_end(self, machine: AmqpMachine, connected: socket.socket) -> BrokerError:
-        """Read until that ends, and return why."""
+        """Read until the connection ends, and return the reason."""
         try:
             with DefaultSelector() as selector:
                 selector.register(self._waker, EVENT_READ)
@@ -285,7 +285,7 @@ class Driver(ABC):
         except (OSError, ProtonException) as failed:
             return self._explain(f"broke off: {failed}")
         except MemoryError:
-            self._why = ": there is no memory for what it sends"
+            self._why = ": there is no memory for the data that it sends"
             return ConnectionFailedError(f"{self}{self._why}")
         except Exception as failed:
             if is_protons(failed):
@@ -307,7 +307,7 @@ class Driver(ABC):
 
     @staticmethod
     def _part(connected: socket.socket) -> None:
-        """Give the peer a moment to read the last words: else the system would take them back."""
+        """Give the peer a moment to read the last output; the system might discard it otherwise."""
         with suppress(OSError):
             socket.socket.shutdown(connected, socket.SHUT_WR)
             connected.settimeout(JOIN_SECONDS)
@@ -336,14 +336,14 @@ class Driver(ABC):
             self._do_deeds()
 
     def _gather(self, connected: socket.socket) -> None:
-        """Read for a moment, and take nothing of it yet, until nothing comes or somebody wakes the thread.
+        """Collect data for a moment without handling it, until none arrives or the thread is woken.
 
-        The end, and whatever else is wrong, is left to who reads next.
+        The end of the connection and errors are left to the next read.
         """
         until, octets, is_empty = monotonic() + HOLD_SECONDS, 0, True
         while octets < MAX_HELD_OCTETS:
             try:
-                with self.lock:  # as TLS is used by one thread at a time
+                with self.lock:  # because TLS may be used by only one thread at a time
                     read = connected.recv(READ_OCTETS)
             except NOT_NOW:
                 if is_empty or monotonic() >= until or self._waker.doze(GATHER_SECONDS):
@@ -362,7 +362,7 @@ class Driver(ABC):
         return not self._out or self._debt < self._max_debt
 
     def _tick(self, machine: AmqpMachine) -> float | None:
-        """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
+        """Run proton's timers, and return the seconds until the next one is due; None for never."""
         now = monotonic()
         due = machine.tick(now)
         machine.dispatch(self._handlers)
@@ -370,7 +370,7 @@ class Driver(ABC):
         return None if due is None else max(0.0, due - now)
 
     def _read(self, machine: AmqpMachine, connected: socket.socket) -> bool:
-        """Take what arrived; False at the end."""
+        """Handle arriving data; return False at the end."""
         while self._held:
             self.read_at, octets = self._held.popleft()
             if not self._take(machine, octets):
@@ -406,8 +406,8 @@ class Driver(ABC):
                 deed()
             except Exception as error:
                 if isinstance(error, MemoryError) and not self._has_ended:
-                    raise  # what arrived is lost here, so it has to come again
-                log.exception("%s: what arrived could not be handled", self)
+                    raise  # the data is lost here, so the peer must send it again
+                log.exception("%s: arriving data could not be handled", self)
 
     def _hang_up(self) -> None:
         with self.lock:
@@ -419,6 +419,6 @@ class Driver(ABC):
 
 
 def is_protons(error: Exception) -> bool:
-    """Say whether an error was raised within proton, which reads what Python has no value for, such as maps as keys."""
+    """Return whether an error was raised within proton, for example for a value that Python lacks (a map as key)."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith(("proton.", "cproton"))

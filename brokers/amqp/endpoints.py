@@ -1,4 +1,4 @@
-"""Other ways in: where a broker, or the server before it, says that a client should come again, and how."""
+"""Redirects of connections: a broker, or a server in front of it, asks the client to connect in another way."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from brokers.amqp.url import AmqpLogin, is_plain
 from brokers.errors import ConnectionFailedError
 
 MAX_DETOURS: Final = 5
-"""How often in a row a client lets itself be sent elsewhere."""
+"""Maximum number of redirects in a row that a client follows."""
 
 SECURE: Final = frozenset({"amqps", "amqp+wss", "wss", "https"})
 """Schemes with TLS."""
 
 
 class DetourError(ConnectionFailedError):
-    """A broker wants to be reached in another way. It ends an attempt to connect, and begins the next."""
+    """The broker asks for another way to connect. This ends an attempt, and leads to the next."""
 
     def __init__(self, message: str, login: AmqpLogin) -> None:
         super().__init__(message)
@@ -26,10 +26,10 @@ class DetourError(ConnectionFailedError):
 
 
 def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
-    """Return where a redirect leads, by the same transport; None if it does not say, or to a host that is not allowed.
+    """Return the login for the target of a redirect, by the same transport, or None if it cannot be followed.
 
-    Nor to a path or host with blanks, control characters or others than ASCII: they would end up in HTTP's header. Nor
-    from plain text to TLS.
+    It is not followed if it names no host, a host that is not allowed, or a host or path with blanks, control or
+    non-ASCII characters, which would end up in an HTTP header; nor if it leads from plain text to TLS.
 
     Spec: AMQP 1.0 part 2, 2.8.16, 2.8.18; WebSocket binding 3.1, 3.2 (WS-23 to WS-27).
     """
@@ -37,7 +37,7 @@ def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
         return None
     host, name, port, path, scheme = (info.get(key) for key in ("network-host", "hostname", "port", "path", "scheme"))
     if login.tls is None and str(scheme).lower() in SECURE:
-        return None  # who asks for it would get the password in plain text
+        return None  # the transport stays the same, so the password would be sent there in plain text
     if not all(each is None or is_plain(each) for each in (host, name, path)):
         return None
     if not (host or name) or not login.may_go_to(str(host or name)):
@@ -55,10 +55,10 @@ def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
 
 
 class AmqpEndpoints(BrokerEndpoints[AmqpLogin, LinkT]):
-    """The brokers of a connection, each reached in the way that it asks for."""
+    """The brokers of a connection, with their redirects."""
 
     def _enter(self, login: AmqpLogin, timeout: float) -> LinkT:
-        """Log in, wherever the broker sends us, at most a few times."""
+        """Open a session, following at most `MAX_DETOURS` redirects."""
         until = monotonic() + timeout
         trail = []
         for _ in range(MAX_DETOURS + 1):
@@ -75,4 +75,4 @@ class AmqpEndpoints(BrokerEndpoints[AmqpLogin, LinkT]):
                 raise type(error)(f"{error}, after {'; '.join(trail)}") from error
             else:
                 return engine
-        raise ConnectionFailedError(f"sent on {len(trail)} times: {'; '.join(trail)}")
+        raise ConnectionFailedError(f"redirected {len(trail)} times: {'; '.join(trail)}")

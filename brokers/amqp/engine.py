@@ -1,6 +1,6 @@
-"""A client's connection with an AMQP broker: dialling, greeting, one session, and what looks after each link.
+"""A client's connection to an AMQP broker: dialling, greeting, one session, and the interface of links.
 
-What a link has to be told is defined here; what goes over a link is in `send.py`, `receive.py` and `coordinator.py`.
+`send.py`, `receive.py` and `coordinator.py` implement the links.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from brokers.errors import BrokerError, ConnectionFailedError
 
 
 def discard(delivery: Any) -> None:
-    """Take what came of a delivery, and drop it: for links that nobody takes from any more, as proton would keep it."""
+    """Read and drop the data of a delivery on a link that is no longer used; proton would keep it otherwise."""
     link = delivery.link
     if delivery.pending and not delivery.aborted:
         link.recv(delivery.pending)
@@ -34,23 +34,23 @@ def discard(delivery: Any) -> None:
 
 
 class AmqpLink(Protocol):
-    """What looks after one link. Called with the engine's lock held; it must not block."""
+    """The handler of one link. Called with the engine's lock held; it must not block."""
 
     def opened(self, link: Sender | Receiver) -> None:
-        """The peer attached its end, or refuses to: then it has neither source nor target, and closes at once."""
+        """The peer attached its end, or refused: then it has neither source nor target, and `closed` follows."""
 
     def flowed(self, link: Sender | Receiver) -> None:
-        """There is credit, or less of it."""
+        """The credit has changed."""
 
     def delivered(self, delivery: Delivery) -> None:
-        """Something arrived, or the state of what was sent has changed."""
+        """Data arrived, or the state of a sent message has changed."""
 
     def let_go(self) -> bool:
-        """Let go what came of a message, for want of memory; False if there is nothing to let go."""
+        """Drop a partial message to free memory; return False if there is none."""
         return False
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
-        """The peer detached its end, or the answer to our detaching came."""
+        """The peer detached its end, or answered our detach."""
 
     def lost(self, error: BrokerError) -> None:
         """The connection has ended. Called without the lock, by any thread, once."""
@@ -61,38 +61,38 @@ REDIRECT: Final = "amqp:connection:redirect"
 MEBIBYTE: Final = 1 << 20
 
 MAX_UNWRITTEN: Final = MEBIBYTE
-"""Octets that wait for the broker to read before nothing more is sent, and no more messages are asked for."""
+"""Number of octets waiting for the broker to read beyond which nothing is sent and no credit given."""
 
 MAX_UNREAD: Final = 16 * MEBIBYTE
-"""Octets, besides what is sent, that may wait for a broker that writes and does not read: far more than it takes to
-settle all that it was asked for."""
+"""Maximum number of octets, besides sent messages, that may wait for a broker that writes and does not read: far more
+than settling all its deliveries takes."""
 
 
 LinkT = TypeVar("LinkT", Sender, Receiver)
 
 
 class WriteWaiter(Protocol):
-    """Who has something to say, and waits for the broker to read first."""
+    """A writer that waits for the broker to read first."""
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it has to wait still."""
+        """Whether it still has to wait."""
 
     def go_on(self) -> None:
-        """Say it now; with the lock held."""
+        """Write now. With the lock held."""
 
 
 class AmqpEngine(Driver):
-    """One connection with one broker, from `open` until it ends; it is never opened again.
+    """One connection to one broker, from `open` until it ends; it is never opened again.
 
     Args:
-        login: where to, and who asks.
-        on_end: told once when it has ended, by whichever thread notices; it must not block.
+        login: address and login of the broker.
+        on_end: called once when it has ended, by the thread that notices; it must not block.
 
     Attributes:
-        login: where to, and who asks.
-        product, version: what the broker calls itself.
-        offers_relay: we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
+        login: address and login of the broker.
+        product, version: the broker's name and version.
+        offers_relay: whether we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
     """
 
     def __init__(self, login: AmqpLogin, on_end: Callable[[AmqpEngine], None]) -> None:
@@ -103,7 +103,7 @@ class AmqpEngine(Driver):
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._links: dict[int, tuple[Any, AmqpLink]] = {}  # by the hash of the link, which stays as long as it is here
+        self._links: dict[int, tuple[Any, AmqpLink]] = {}  # by the hash of the link, which is valid while it is kept
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
         self._largest = 0
@@ -132,7 +132,7 @@ class AmqpEngine(Driver):
         """Connect, log in, open the connection and one session.
 
         Raises:
-            ConnectionFailedError: nobody answers in time, or the broker does not let us in.
+            ConnectionFailedError: the broker did not answer in time, or refused the login.
         """
         until = monotonic() + timeout
         try:
@@ -168,11 +168,11 @@ class AmqpEngine(Driver):
         if self._thread is None:
             self._hang_up()
 
-    # For those who use proton
+    # Used by the links
 
     @contextmanager
     def working(self) -> Iterator[Session]:
-        """Hold the lock and have what proton wants written afterwards.
+        """Hold the lock, yield the session, and write proton's output afterwards.
 
         Raises:
             ConnectionLostError: the connection has ended.
@@ -183,21 +183,21 @@ class AmqpEngine(Driver):
 
     @property
     def is_unread(self) -> bool:
-        """Whether so much waits for the broker to read that nothing more is to be asked for."""
+        """Whether so much waits for the broker to read that it gets no more credit."""
         return self.unwritten > MAX_UNWRITTEN
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much waits for the broker to read, or to take by its session's window, that nothing is sent."""
+        """Whether so much waits for the broker, or for its session window, that nothing more is sent."""
         assert self._session is not None
         return self.unwritten + self._session.outgoing_bytes > MAX_UNWRITTEN
 
     def note_sent(self, octets: int) -> None:
-        """Note the size of a message that is to be written. With the lock held."""
+        """Record the size of a message to be written. With the lock held."""
         self._largest = max(self._largest, octets)
 
     def wait(self, patient: WriteWaiter) -> None:
-        """Have somebody told to go on once nothing holds it up. With the lock held."""
+        """Call `go_on` of a writer once it need not wait. With the lock held."""
         self._patient[patient] = None
 
     def _flush(self) -> None:
@@ -209,9 +209,9 @@ class AmqpEngine(Driver):
             super()._flush()
 
     def _tick(self, machine: AmqpMachine) -> float | None:
-        # While this is behind no more than one message is among it, which frames make at most twice as large.
+        # While `is_behind`, the output has at most one message, which frames make at most twice as large.
         if self.unwritten > MAX_UNREAD + 2 * self._largest:
-            self.break_off(LIMIT, f"the broker goes on writing, and reads nothing: {self.unwritten} octets wait for it")
+            self.break_off(LIMIT, f"the broker keeps writing and does not read: {self.unwritten} octets wait for it")
         return super()._tick(machine)
 
     def new_name(self) -> str:
@@ -223,19 +223,19 @@ class AmqpEngine(Driver):
         return any(each.let_go() for _, each in self._links.values())
 
     def look_after(self, link: LinkT, who: AmqpLink) -> LinkT:
-        """Have `who` told about a link, which is returned. With the lock held.
+        """Register `who` as the handler of a link, and return the link. With the lock held.
 
-        Not by its name: another may have that before the broker has answered the end of this one.
+        Links are not registered by name: a new one may have the name before the broker confirms the end of the old one.
         """
         self._links[hash(link)] = link, who
         return link
 
     def begin_session(self, ended: Callable[[Condition | None], None]) -> Session:
-        """Begin another session, and have `ended` told when it has ended. With the lock held.
+        """Begin another session, and call `ended` when it has ended. With the lock held.
 
-        Sessions have no window of their own: credit says what may come, and it is taken at once. Qpid Broker-J looks at
-        a window only between messages; and one that is used up by what follows the end of a link proton opens again in
-        the name of that link, which ends the connection (seen with 0.40).
+        Sessions have no window: credit limits what may arrive, and it is handled at once. Qpid Broker-J checks a window
+        only between messages; and if data after the end of a link uses a window up, proton reopens it in the name of
+        that link, which ends the connection (seen with 0.40).
         """
         assert self._machine is not None
         session = self._machine.connection.session()
@@ -244,12 +244,12 @@ class AmqpEngine(Driver):
         return session
 
     def forget(self, link: Sender | Receiver | None) -> None:
-        """Tell nobody about a link any more. With the lock held."""
+        """Unregister the handler of a link. With the lock held."""
         if link is not None:
             self._links.pop(hash(link), None)
 
     def drop(self) -> None:
-        """End at once, waiting for nothing. Everybody who waits is told."""
+        """End at once, without waiting. All waiting callers are informed."""
         self._dial.drop()
         super().drop()
 
@@ -261,7 +261,7 @@ class AmqpEngine(Driver):
             who.lost(self.lost())
         self._on_end(self)
 
-    # What proton tells
+    # Handlers of proton's events
 
     def _on_connection_open(self, event: Any) -> None:
         offered = event.connection.remote_offered_capabilities or ()
@@ -288,14 +288,14 @@ class AmqpEngine(Driver):
         self._fail(text_of(event.transport.condition))
 
     def _fail(self, why: str) -> NoReturn:
-        """End the connection for a reason that the broker gave, or that proton found."""
+        """End the connection for a reason given by the broker or found by proton."""
         self._why = f": {why}" if why else ""
         self._flush()
         raise ConnectionFailedError(f"{self.login} closed the connection{self._why}")
 
     def _on_session_open(self, event: Any) -> None:
         if event.session.state & Endpoint.LOCAL_UNINIT:
-            self.break_off(NOT_ALLOWED, "the broker began a session, and sessions are this client's to begin")
+            self.break_off(NOT_ALLOWED, "the broker began a session, but only the client may begin sessions")
         if event.session == self._session and not self._is_greeted:
             self._is_greeted = True
             self._greeting.put(None)
@@ -314,7 +314,7 @@ class AmqpEngine(Driver):
 
     def _on_link_open(self, event: Any) -> None:
         if event.link.state & Endpoint.LOCAL_UNINIT:
-            self.break_off(NOT_ALLOWED, "the broker attached a link, and links are this client's to attach")
+            self.break_off(NOT_ALLOWED, "the broker attached a link, but only the client may attach links")
         self._tell(event.link, "opened")
 
     def _on_delivery(self, event: Any) -> None:

@@ -1,7 +1,7 @@
-"""What proton says happened: its events, of which only what is asked for becomes an object of Python's.
+"""proton's events, with Python objects created only for the parts that are used.
 
-proton's own event makes an object of everything that it is about, down to the connection, which takes longer than to
-read a small message. It looks into proton's C library for that, as proton's own binding does.
+proton's own events create objects for everything they refer to, which takes longer than reading a small message. This
+module uses proton's C library directly, as proton's own binding does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _wrapped(kind: Any, found: Any) -> Any:
 
 
 class LookedAtDelivery(Delivery):
-    """A delivery of which proton makes objects of both its states only once one of them is asked for."""
+    """A delivery that creates the objects of its two states only when one of them is used."""
 
     def __init__(self, impl: Any) -> None:
         super(Delivery, self).__init__(impl)
@@ -30,7 +30,7 @@ class LookedAtDelivery(Delivery):
 
 
 class EngineEvent:
-    """An event. What it is not about is None; it is looked at before the next one."""
+    """An event. A part that it does not refer to is None. It must be used before the next event is taken."""
 
     __slots__ = ("_delivery", "_event", "_link")
 
@@ -58,7 +58,7 @@ class EngineEvent:
 
     @property
     def link_key(self) -> int:
-        """The `hash` of the link, which no other has while it is there; asking makes no object of it."""
+        """The `hash` of the link, unique while the link exists; this does not create an object for it."""
         return hash(cproton.addressof(cproton.pn_event_link(self._event)))
 
     @property
@@ -76,7 +76,7 @@ class EngineEvent:
 
 
 def happenings(collector: Collector) -> Iterator[tuple[EventType, EngineEvent]]:
-    """Yield what happened, in order; each is let go of when the next is asked for."""
+    """Yield the events in order; each is released when the next one is taken."""
     collected = cast("Any", collector)._impl
     while not cproton.isnull(event := cproton.pn_collector_peek(collected)):
         yield EventType.TYPES[cproton.pn_event_type(event)], EngineEvent(event)

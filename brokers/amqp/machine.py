@@ -1,7 +1,7 @@
 """Octets in, octets out: one AMQP connection without a socket, a thread or a clock.
 
-Three layers, each of which may want to write: the stream (TCP or WebSocket), SASL, and proton. Whoever drives this puts
-in what was read, hands proton's events on, and takes what is to be written.
+Three layers may produce output: the stream (TCP or WebSocket), SASL, and proton. The driver feeds the octets that were
+read, dispatches proton's events, and takes the octets to write.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from brokers.amqp.wrong_port import HEAD_OCTETS, check
 from brokers.errors import ConnectionFailedError
 
 RELAY: Final = "ANONYMOUS-RELAY"
-"""The capability of who takes messages to any destination over one link. Spec: anonymous terminus 2.3."""
+"""The capability of a peer that accepts messages to any destination over one link. Spec: anonymous terminus 2.3."""
 
 MAX_FRAME_OCTETS: Final = 65_536
-"""Octets of a frame; over WebSocket some peers take no larger messages."""
+"""Maximum size of a frame, in octets; over WebSocket some peers accept no larger messages."""
 
 BEGINNING: Final = AMQP_HEADER[:5]
-"""What every header of AMQP itself begins with, of whatever version."""
+"""The beginning of every header of AMQP itself, of any version."""
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ def _trace(transport: Transport, message: str) -> None:
 
 
 Handlers = Mapping[Any, Callable[[Any], None]]
-"""What to do at each of proton's events; others are passed over."""
+"""Functions for proton's events; other events are ignored."""
 
 
 class SaslLogin(Protocol):
-    """SASL, of either side."""
+    """The SASL login of either side."""
 
     @property
     def is_done(self) -> bool:
@@ -50,38 +50,38 @@ class SaslLogin(Protocol):
 
     @property
     def rest(self) -> bytes:
-        """What came after the last frame."""
+        """The octets after the last SASL frame."""
 
     def begin(self) -> bytes:
-        """Return what to write first."""
+        """Return the first octets to write."""
 
     def receive(self, octets: bytes) -> Iterator[bytes]:
-        """Take what was read, and yield what to write."""
+        """Process octets that were read, and yield octets to write."""
 
 
 class FrameInspector(Protocol):
-    """Looks at frames, of AMQP only."""
+    """Inspects AMQP frames, after SASL."""
 
     def take(self, octets: bytes) -> Iterator[bytes]:
-        """Take what was read, and yield what proton is to take, piece by piece."""
+        """Process octets that were read, and yield pieces for proton."""
 
     def wrote(self, octets: bytes) -> None:
-        """Take note of what proton writes."""
+        """Observe octets that proton writes."""
 
 
 class AmqpMachine:
     """The layers of one connection.
 
     Args:
-        connection: proton's, as one side describes itself.
-        transport: of that side.
-        login: SASL; None for none.
-        stream: what carries AMQP.
-        check: told the first octets that were read, as often as there are more of them; raises if they are of no peer.
-        inspection: what looks at frames before proton takes them; None for nothing.
+        connection: proton's connection, configured for one side.
+        transport: proton's transport of that side.
+        login: the SASL login; None for no SASL.
+        stream: carries AMQP's octets.
+        check: called with the first octets read, each time that more arrive; raises if the peer is not an AMQP peer.
+        inspection: inspects frames before proton gets them; None for no inspection.
 
     Attributes:
-        connection: likewise.
+        connection: proton's connection.
         heard: the first octets that were read.
     """
 
@@ -100,11 +100,11 @@ class AmqpMachine:
         self._inspection = inspection
         self._sasl = login
         self._stream = stream
-        self._early: bytes | None = b""  # of AMQP, while that is too little to be known as such
+        self._early: bytes | None = b""  # the first octets of AMQP, while they are too few to be recognised
         self._transport = transport
         self._collector = Collector()
         self._transport.max_frame_size = MAX_FRAME_OCTETS
-        self._transport.tracer = _trace  # else proton writes to standard error what peers do wrong
+        self._transport.tracer = _trace  # otherwise proton writes errors of peers to standard error
         self.connection.collect(self._collector)
         self._transport.bind(self.connection)
         self._stream.begin()
@@ -113,28 +113,28 @@ class AmqpMachine:
 
     @property
     def is_over(self) -> bool:
-        """Whether AMQP has ended, or what is below it."""
+        """Whether AMQP, or the stream below it, has ended."""
         return self._transport.closed or self._stream.is_over
 
     @property
     def may_hang_up(self) -> bool:
-        """Whether the peer took its leave of all layers."""
+        """Whether the peer has closed all layers."""
         return self._transport.closed and (self._stream.is_over or not self._stream.has_leave)
 
     def leave(self) -> None:
-        """Take leave of what is below AMQP."""
+        """Close the stream below AMQP."""
         self._stream.end()
 
     @property
     def error(self) -> Any:
-        """Return the condition of what went wrong on the wire, or None."""
+        """The condition of a protocol error, or None."""
         return self._transport.condition
 
     def feed(self, octets: bytes, handlers: Handlers) -> None:
-        """Take what was read; nothing is the end.
+        """Process octets that were read; none means the end.
 
         Raises:
-            ConnectionFailedError: the peer does not let us in, or speaks something else.
+            ConnectionFailedError: the peer refused the login, or does not speak AMQP.
         """
         if len(self.heard) < HEAD_OCTETS:
             self.heard += octets[: HEAD_OCTETS - len(self.heard)]
@@ -152,19 +152,19 @@ class AmqpMachine:
         self.dispatch(handlers)
 
     def _begin(self, octets: bytes) -> bytes:
-        """Keep octets until they are known for AMQP, and return them then.
+        """Keep octets until they are recognised as AMQP, and return them then.
 
-        proton would take up SASL or TLS once more, and its SASL, as a server, reads through a null pointer where a
-        client names no mechanism.
+        proton would accept SASL or TLS a second time, and its SASL server dereferences a null pointer if a client names
+        no mechanism.
 
         Raises:
-            ConnectionFailedError: they begin something else.
+            ConnectionFailedError: the octets begin something else.
 
         Spec: AMQP 1.0 part 2, section 2.2.
         """
         if not octets.startswith(BEGINNING[: len(octets)]):
             self._stream.send(AMQP_HEADER)
-            raise ConnectionFailedError(f"the peer went on with {octets[:8]!r}; what follows now is AMQP 1.0")
+            raise ConnectionFailedError(f"the peer must begin AMQP 1.0 now, got {octets[:8]!r}")
         is_known = len(octets) >= len(BEGINNING)
         self._early = None if is_known else octets
         return octets if is_known else b""
@@ -173,14 +173,14 @@ class AmqpMachine:
         view = memoryview(octets)
         while view:
             room = self._transport.capacity()
-            if room <= 0:  # proton has seen enough
+            if room <= 0:  # proton accepts no more
                 break
             self._transport.push(bytes(view[:room]))
             view = view[room:]
             self.dispatch(handlers)
 
     def dispatch(self, handlers: Handlers) -> None:
-        """Hand on what happened."""
+        """Call the handlers for all pending events."""
         for kind, happening in happenings(self._collector):
             handle = handlers.get(kind)
             if handle is not None:
@@ -188,16 +188,16 @@ class AmqpMachine:
 
     @property
     def waiting(self) -> int:
-        """How many octets are to be written, but for what proton has not encoded yet."""
+        """Number of octets to write, without those that proton has not encoded yet."""
         return self._stream.waiting
 
     def take(self) -> bytes:
-        """Return what is to be written, from all layers."""
+        """Return the octets to write, from all layers."""
         self.gather()
         return self._stream.take()
 
     def gather(self) -> None:
-        """Have proton encode what it has to say, for `take`. Until then it forgets nothing that has ended."""
+        """Have proton encode its output, for `take`. Only then does it free objects that have ended."""
         while not self._is_logging_in and self._stream.is_open and (pending := self._transport.pending()) != 0:
             if pending < 0:
                 self._stream.end()
@@ -209,16 +209,16 @@ class AmqpMachine:
             self._stream.send(bytes(octets))
 
     def write(self, frame: bytes) -> None:
-        """Have a frame written that is not proton's, after what proton has to say."""
+        """Write a frame that is not proton's, after proton's output."""
         self.gather()
         self._stream.send(frame)
 
     def tick(self, now: float) -> float | None:
-        """Let proton look at its clock, and return when it wants to do so again; None for never."""
+        """Run proton's timers, and return the time when the next one is due; None for never."""
         return self._transport.tick(now) or None
 
     def end(self) -> None:
-        """Let proton's objects go."""
+        """Release proton's objects."""
         self._transport.unbind()
 
     @property
@@ -226,7 +226,7 @@ class AmqpMachine:
         return self._sasl is not None and not self._sasl.is_done
 
     def _log_in(self, octets: bytes) -> bytes:
-        """Go on with SASL, and return what comes after it."""
+        """Continue SASL, and return the octets after it."""
         assert self._sasl is not None
         for answer in self._sasl.receive(octets):
             self._stream.send(answer)
@@ -234,10 +234,10 @@ class AmqpMachine:
 
 
 def client_machine(login: ClientLogin) -> AmqpMachine:
-    """Make the layers of a client; asks for user and password.
+    """Return the machine of a client; asks for user and password.
 
     Raises:
-        ConnectionFailedError: they cannot be had.
+        ConnectionFailedError: user and password are not available.
     """
     connection, transport = Connection(), Transport()
     transport.idle_timeout = login.idle

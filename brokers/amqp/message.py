@@ -1,12 +1,12 @@
 """JMS messages to AMQP messages and back: pure functions, tested without a broker.
 
 JMS headers are in AMQP's header and properties sections, properties in the application properties with their types,
-and what AMQP has no word for (message type, kinds of destinations) is in message annotations. The typed values of
-JMS are properties, the entries of a map and the elements of a stream.
+and data that AMQP lacks (message type, kinds of destinations) in message annotations. The typed values of JMS are
+properties, the entries of a map and the elements of a stream.
 
-AMQP has four types for message and correlation ids, JMS has strings. An id that is no string on the wire gets a
-prefix that says so, and an id with that prefix goes out as what it was. So the JMSMessageID of a request is a
-JMSCorrelationID that its sender recognises, whatever it made its ids of.
+AMQP has four types for message and correlation ids, JMS has strings. An id of another type on the wire gets a prefix
+for its type, and an id with that prefix is sent in its original type. So the JMSMessageID of a request is a
+JMSCorrelationID that its sender recognises, whatever the type of its ids.
 
 Spec: AMQP JMS Mapping 1.0, JMSMessageID and JMSCorrelationID; AMQP JMS Mapping 1.0, message properties; AMQP 1.0
 part 1, primitive types; AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
@@ -58,25 +58,25 @@ DECODERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def to_wire(text: str) -> object:
-    """Return an id as it goes on the wire: as what it once was there, if it says so and that is true, else as text."""
+    """Return an id for the wire: in the type that its prefix names if it is valid in that type, otherwise as text."""
     for prefix, decoder in DECODERS.items():
         if text.startswith(prefix):
             try:
                 return decoder(text.removeprefix(prefix))
-            except ValueError:  # only looks like one
+            except ValueError:  # it only looks like an encoded id
                 return text
     return text
 
 
 def message_id_of(value: object) -> str | None:
-    """Return a message-id of the wire as JMSMessageID, which begins with `ID:`; None for none, or of no such type."""
+    """Return a message-id of the wire as JMSMessageID, which begins with `ID:`; None if it has another type."""
     if isinstance(value, str) and not value.startswith(JMS_PREFIX):
         return NO_PREFIX + value
     return correlation_id_of(value)
 
 
 def correlation_id_of(value: object) -> str | None:
-    """Return a correlation-id of the wire as JMSCorrelationID: text as it is; None for none, or of no such type."""
+    """Return a correlation-id of the wire as JMSCorrelationID, text unchanged; None if it has another type."""
     if type(value) is str:
         return STRING + value if value.startswith(ENCODED) else value
     match value:
@@ -93,7 +93,7 @@ def correlation_id_of(value: object) -> str | None:
 
 def _ulong(text: str) -> Any:
     if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 64):
-        raise ValueError(f"no unsigned 64-bit number: {text!r}")
+        raise ValueError(f"not an unsigned 64-bit number: {text!r}")
     return ulong(int(text))
 
 
@@ -137,20 +137,20 @@ FROM_AMQP: Final[Mapping[type, Callable[[Any], TypedValue]]] = {
     bytes: lambda value: TypedValue(PropertyType.BYTES, b64encode(value).decode("ascii")),
     memoryview: lambda value: TypedValue(PropertyType.BYTES, b64encode(value).decode("ascii")),
 }
-"""What AMQP's types are in JMS: unsigned numbers take the next larger type, what is text in some way is a string."""
+"""The JMS types of AMQP's types: unsigned numbers get the next larger type, all kinds of text are strings."""
 
 
 def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
-    """Return a value as proton encodes it in the AMQP type that stands for the JMS type.
+    """Return a value that proton encodes in the AMQP type for a JMS type.
 
     Raises:
-        ValueError: octets that are no base64.
+        ValueError: octets are not valid base64.
     """
     return None if value is None else TO_AMQP[kind](value)
 
 
 def from_amqp(value: object) -> TypedValue | None:
-    """Return an AMQP value as JMS has it; None for what JMS has no type for: decimals, lists, maps, described."""
+    """Return an AMQP value with its JMS type; None if JMS has no such type: decimals, lists, maps, described values."""
     read = FROM_AMQP.get(type(value))
     return None if read is None else read(value)
 
@@ -178,7 +178,7 @@ MESSAGE_TYPES: Final = (
 """Message types by their number in the annotation."""
 
 SHOWN_PREFIX: Final = "JMS_AMQP_MA_"
-"""What stands before the name of a message annotation that is shown as a property."""
+"""Prefix of the name of a message annotation that becomes a property."""
 
 KINDS: Final = (
     DestinationKind.QUEUE,
@@ -194,7 +194,7 @@ CONTENT_TYPES: Final = {MessageType.BYTES: OCTETS, MessageType.OBJECT: JAVA_OBJE
 
 GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
-"""JMS properties that have a field of their own in AMQP; the last is the broker's, and nobody sends it."""
+"""JMS properties with a separate field in AMQP; the last is set by the broker and never sent."""
 
 UINT: Final = 0xFFFF_FFFF
 UINTS: Final = 0, UINT
@@ -207,13 +207,13 @@ SHAPES: Final[Mapping[AmqpSection, type[list[Any]] | type[dict[Any, Any]]]] = {
     AmqpSection.PROPERTIES: list,
     AmqpSection.APPLICATION_PROPERTIES: dict,
 }
-"""What the sections of the head are that are read."""
+"""The types of the sections before the body that are read."""
 
 Pieces: TypeAlias = list[bytes | memoryview]
 
 
 class ReceivedMessage(NamedTuple):
-    """A message as it arrived, and how often it was delivered, this time included."""
+    """A message that arrived, and the number of its deliveries including this one."""
 
     message: Message
     delivery_count: int
@@ -225,13 +225,12 @@ class ReceivedMessage(NamedTuple):
 def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_header: bool = True) -> bytes:
     """Return the octets of the AMQP message that carries `message`.
 
-    Message id and timestamp go out as they stand there; a time to live is made of the expiration if there is a
-    timestamp to count it from. A destination without name or address is the caller's mistake; `redelivered` means
-    nothing on the way there.
+    Message id and timestamp are sent unchanged; the time to live is the expiration minus the timestamp, if there is
+    one. `redelivered` has no meaning in a sent message.
 
     Raises:
-        ValueError: no destination, an unknown message type, a body that does not go with its type, or text that
-            UTF-8 cannot carry.
+        ValueError: the message has no destination (or one without name and address), an unknown type, a body that does
+            not fit its type, or text that UTF-8 cannot encode.
     """
     if message.destination is None:
         raise ValueError("the message has no destination")
@@ -250,7 +249,7 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
 def _header(message: Message) -> list[object]:
     priority = DEFAULT_PRIORITY if message.priority is None else message.priority
     if priority not in PRIORITIES:
-        raise ValueError(f"a priority is from 0 to 9, not {priority}")
+        raise ValueError(f"priority must be from 0 to 9, got {priority}")
     fields: list[object] = [message.delivery_mode != DeliveryMode.NON_PERSISTENT, ubyte(priority)]
     if message.expiration and message.timestamp is not None:
         fields.append(uint(min(max(1, message.expiration - message.timestamp), UINT)))
@@ -259,7 +258,7 @@ def _header(message: Message) -> list[object]:
 
 def _annotations(message: Message, dialect: AmqpDialect) -> dict[symbol, object]:
     if message.message_type not in MESSAGE_TYPES:
-        raise ValueError(f"AMQP carries the message types that JMS has, not {message.message_type}")
+        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
     annotations: dict[symbol, object] = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message.message_type))}
     if message.destination is not None and message.destination.kind not in dialect.unannotated:
         annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(message.destination.kind))
@@ -273,7 +272,7 @@ def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]
     user = message.properties.text(USER)
     sequence = message.properties.value(GROUP_SEQUENCE)
     if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
-        raise ValueError(f"{GROUP_SEQUENCE} is a JMS int, not {sequence!r}")
+        raise ValueError(f"{GROUP_SEQUENCE} must be a JMS int, got {sequence!r}")
     return [
         None if message.message_id is None else to_wire(message.message_id),
         None if user is None else user.encode(),

@@ -1,4 +1,4 @@
-"""What a peer says became of something, as errors of ours: the one place where AMQP's conditions are read."""
+"""The outcomes and conditions of AMQP, mapped to our errors: the only place where conditions are interpreted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from proton import Condition, Delivery, Described
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
 
 GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
-"""Conditions of a destination that does not exist, or not any more."""
+"""Conditions of a destination that does not exist, or no longer exists."""
 
 GONE_WORDS: Final = re.compile(r"DestinationDoesNotExist|does not exist|^(temp-)?(queue|topic)://\S+$")
-"""What brokers say of it whose condition is one of their own; ActiveMQ Classic `failed`, and no more than its name."""
+"""The same in descriptions of brokers with their own conditions; ActiveMQ Classic says `failed` and only the name."""
 
 LIMIT: Final = "amqp:resource-limit-exceeded"
 NOT_ALLOWED: Final = "amqp:not-allowed"
@@ -35,14 +35,14 @@ REFUSING: Final = frozenset(
         TRANSFER_LIMIT,
     }
 )
-"""Conditions of a link that ends because of what was sent on it; with any other that may have been taken before."""
+"""Conditions of a link that ends because of a message on it; with any other, the message may have been accepted."""
 
 LINK_STOLEN: Final = "amqp:link:stolen"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
 TRANSACTIONAL: Final = 0x34
-"""The delivery state of what belongs to a transaction: its id, and what the outcome will be."""
+"""The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
 STATES: Final[Mapping[Any, int]] = {
     0x24: Delivery.ACCEPTED,
@@ -54,16 +54,16 @@ STATES: Final[Mapping[Any, int]] = {
     0x27: Delivery.MODIFIED,
     "amqp:modified:list": Delivery.MODIFIED,
 }
-"""The outcomes by what describes them."""
+"""The outcomes by their descriptors."""
 
 
 class AmqpOutcome(NamedTuple):
-    """What a receiver decided about a delivery, at once or at the commit of a transaction.
+    """The outcome that a receiver gave a delivery, at once or at the commit of a transaction.
 
     Attributes:
-        state: proton's; 0 for none that is known.
+        state: proton's code; 0 if it is unknown.
         condition: why it was rejected.
-        failed, undeliverable: what was modified.
+        failed, undeliverable: the flags of the outcome `modified`.
     """
 
     state: int
@@ -76,7 +76,7 @@ class RedirectedError(SendFailedError):
     """The broker wants a message sent, or a destination consumed from, elsewhere.
 
     Attributes:
-        info: where: of the error, as AMQP has it.
+        info: the `info` map of AMQP's error, which names the place.
     """
 
     def __init__(self, message: str, info: Any) -> None:
@@ -85,11 +85,11 @@ class RedirectedError(SendFailedError):
 
 
 class StolenError(BrokerError):
-    """Another link of its name, at whichever connection, took the place of a link. Spec: AMQP 1.0 part 2, 2.6.1."""
+    """Another link of the same name, at any connection, replaced a link. Spec: AMQP 1.0 part 2, 2.6.1."""
 
 
 def text_of(condition: Condition | None) -> str:
-    """Say what a condition says: its name, its description, and where a redirect leads."""
+    """Return the text of a condition: its name, its description, and the target of a redirect."""
     if condition is None:
         return "no reason given"
     parts = [condition.name, first_line(condition.description)]
@@ -104,12 +104,12 @@ def _place(info: Mapping[Any, Any]) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a broker's words, which may go on with a stack trace."""
+    """Return the first line of a broker's text, which may continue with a stack trace."""
     return (text or "").partition("\n")[0].strip()
 
 
 def refusal(condition: Condition | None, what: str = "the broker refused") -> SendFailedError:
-    """Make the error of a send that was refused."""
+    """Return the error for a send that was refused."""
     if condition is not None and condition.name == LINK_REDIRECT:
         return RedirectedError(f"{what}: {text_of(condition)}", condition.info)
     kind = DestinationGoneError if says_gone(condition) else SendFailedError
@@ -117,14 +117,14 @@ def refusal(condition: Condition | None, what: str = "the broker refused") -> Se
 
 
 def says_gone(condition: Condition | None) -> bool:
-    """Say whether that is about a destination that does not exist."""
+    """Return whether a condition means that a destination does not exist."""
     return condition is not None and (
         condition.name in GONE or GONE_WORDS.search(first_line(condition.description)) is not None
     )
 
 
 def says_refused(condition: Condition | None) -> bool:
-    """Say whether a link was ended because of the one message that was on its way, which was not taken then."""
+    """Return whether a condition means that a link was ended because its only unsettled message was refused."""
     return condition is not None and (
         GONE_WORDS.search(first_line(condition.description)) is not None
         or condition.name in REFUSING
@@ -133,15 +133,15 @@ def says_refused(condition: Condition | None) -> bool:
 
 
 def is_final(delivery: Delivery) -> bool:
-    """Say whether the receiver decided, or lets us know no more."""
+    """Return whether a delivery has its final state, or was settled without one."""
     return delivery.settled or delivery.remote_state not in (0, Delivery.RECEIVED)
 
 
 def failure_of(delivery: Delivery) -> SendFailedError | None:
-    """Return why a message that we sent was not taken, or may not have been; None if it was."""
+    """Return why a sent message was not accepted, or may not have been; None if it was."""
     if delivery.remote_state in (0, Delivery.RECEIVED):
         return SendFailedError(
-            "the broker settled the message without a word: whether it was taken is not known", is_known=False
+            "the broker settled the message without an outcome: whether it was accepted is not known", is_known=False
         )
     outcome = outcome_of(delivery)
     match outcome.state:
@@ -165,7 +165,7 @@ def failure_of(delivery: Delivery) -> SendFailedError | None:
 
 
 def outcome_of(delivery: Delivery) -> AmqpOutcome:
-    """Read what was decided; of a delivery that belongs to a transaction, what takes effect at its commit."""
+    """Return the outcome of a delivery; within a transaction, the outcome that takes effect at its commit."""
     remote = delivery.remote
     if delivery.remote_state != TRANSACTIONAL:
         return AmqpOutcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
@@ -181,7 +181,7 @@ def outcome_of(delivery: Delivery) -> AmqpOutcome:
 
 
 def transaction_of(delivery: Delivery) -> bytes | None:
-    """Return the id of the transaction that a state begins with, None for something that is no id."""
+    """Return the id of the transaction in a delivery state, or None if there is no valid id."""
     data: Any = delivery.remote.data
     found = data[0] if isinstance(data, list) and data else None
     return bytes(found) if isinstance(found, bytes | memoryview) else None
@@ -196,7 +196,7 @@ def _condition(fields: list[Any]) -> Condition | None:
 
 
 def failing_tag(condition: Condition | None) -> str | None:
-    """Return the tag of the delivery for which a link was detached, where the peer names it.
+    """Return the tag of the delivery that caused a link to be detached, or None if the peer does not name it.
 
     Spec: anonymous terminus 2.2.2 (AT-14).
     """

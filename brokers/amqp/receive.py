@@ -1,8 +1,8 @@
-"""Links that messages are received on: credit, octets to whole messages, and what becomes of each.
+"""Receiving links: credit, assembly of messages from octets, and settlement.
 
-The broker may send as many messages as there is credit, and gets credit back for each that is settled, so no more than
-`prefetch` are held. One that sends more breaks AMQP, and the connection off; one that does not read what it was told
-gets no credit until it has. proton's deliveries stay here, under the engine's lock; what leaves has only their number.
+The broker may send one message for each credit, and gets credit back for each settled message, so at most `prefetch`
+are held. If it sends more, it violates AMQP, and the connection is closed; if it does not read, it gets no credit.
+proton's deliveries stay here, under the engine's lock; other code knows only their numbers.
 
 Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delivery state).
 """
@@ -40,18 +40,18 @@ SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
 
 CREDIT_PARTS: Final = 4
-"""The broker gets credit for this part of what it may have on the way at once, where it is told nothing else."""
+"""Divisor of `prefetch`: for settled messages, credit is returned in batches of this part."""
 
 MAX_HEAD_OCTETS: Final = 65_536
-"""Octets that are kept of a message above the limit: what stands before its body, if that is not very long."""
+"""Number of octets kept of a message above the limit: enough for the sections before its body, unless very long."""
 
 
 @dataclass(slots=True, eq=False)
 class AmqpArrival:
-    """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
+    """A message as it arrived, with its link and its number there. The reader of `octets` clears them.
 
-    Of one with more octets than the limit, `size`, or than there was memory for, only the first are here. Of one that
-    `is_settled` the broker forgot as it sent it, and is told nothing.
+    `size` is the size of the whole message; `octets` has only its beginning if it was above the limit or did not fit in
+    memory. If `is_settled`, the broker forgot the message when it sent it, and is not informed of its outcome.
     """
 
     inlet: Inlet
@@ -66,8 +66,8 @@ class Inlet:
     """One receiving link, from attaching to detaching.
 
     Attributes:
-        is_live: it was not ended. Changes with the engine's lock held, as all that is true of a link.
-        limit: octets of a message that is kept. The broker is not told: it would end the link over a larger one.
+        is_live: whether the link has not ended. Like all state of a link, it changes with the engine's lock held.
+        limit: maximum size of a message, in octets. It is not sent: the broker would end the link over a larger one.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Inlet:
         self._done = 0
         self._seen: set[int] = set()
         self._buffer = bytearray()
-        self._size = 0  # of what came of the message, with what was dropped
+        self._size = 0  # octets of the current message that arrived, including dropped ones
         self._receive: Callable[[AmqpArrival], None] = lambda arrival: None
         self._on_detach: Callable[[BrokerError], None] = lambda error: None
         self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
 
     def unsubscribe(self, timeout: float) -> None:
-        """Attach without credit and close the link, which ends its durable subscription; a detached one stays.
+        """Attach without credit and close the link, which ends its durable subscription; detaching would keep it.
 
         Raises:
             BrokerError: the broker refused, or did not answer in time.
@@ -115,7 +115,7 @@ class Inlet:
         on_detach: Callable[[BrokerError], None],
         credit: int | None = None,
     ) -> Callable[[float], None]:
-        """Attach and give credit; return what waits so many seconds for the broker's answer.
+        """Attach and give credit; return a function that waits for the broker's answer, for a number of seconds.
 
         It raises:
             BrokerError: the broker refused, or did not answer in time.
@@ -149,9 +149,9 @@ class Inlet:
 
     @property
     def _has_copies(self) -> bool:
-        """Whether what comes is lost with the link, so that the broker need not be told what became of it.
+        """Whether messages are lost with the link, so that the broker need not be informed of their outcome.
 
-        Not so where Artemis is asked for a queue of the topic, as `topic::queue`: that stays.
+        This is False for a queue of a topic at Artemis, `topic::queue`, which outlives the link.
         """
         place = self.options.destination
         return place.kind.is_topic and self.options.durable_name is None and "::" not in (place.name or "")
@@ -161,24 +161,24 @@ class Inlet:
             error = self._answers.get(timeout=max(0.0, timeout))
         except Empty:
             with suppress(ConnectionLostError), self.engine.working():
-                self.detach()  # else it would hold what comes, should the answer be late
+                self.detach()  # otherwise it would hold messages if the answer were late
             error = NoAnswerError(f"{self.engine} did not answer within {timeout:.1f} s")
         if error is not None:
             raise error
 
     def is_holding(self, number: int) -> bool:
-        """Say whether a message is still this link's to settle. With the engine's lock held."""
+        """Return whether a message is unsettled on this link. With the engine's lock held."""
         return self.is_live and number in self._transfers and self.engine.is_up
 
     def note_seen(self, number: int) -> None:
-        """Note that a message was handed on: if it goes back, that counts as a delivery."""
+        """Record that a message was delivered to the program: if it goes back, it counts as delivered."""
         with self.engine.lock:
             self._seen.add(number)
 
     def settle(
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
     ) -> None:
-        """Tell the broker what became of a message, and give it credit for another. With the engine's lock held."""
+        """Settle a message, and give the broker credit for another. With the engine's lock held."""
         transfer: Any = self._transfers.pop(number, None)
         if transfer is None or self._link is None:
             return
@@ -196,9 +196,9 @@ class Inlet:
         self._give(1)
 
     def note_done(self) -> None:
-        """Note that a message that came settled is done with: there is room for another. For one thread at a time.
+        """Record that a message that arrived settled was handled. For one thread at a time.
 
-        The broker is told of a part of the room at once, in time not to run dry.
+        Credit is returned in batches, early enough that the broker does not run out of it.
         """
         self._done += 1
         if self._done * CREDIT_PARTS >= self.options.prefetch:
@@ -207,7 +207,7 @@ class Inlet:
                 self._give(done)
 
     def _give(self, credit: int) -> None:
-        """Let the broker send so many more, once it has read what there is for it to read."""
+        """Give the broker credit, once it has read the pending output."""
         self._owed += credit
         if self.is_held_up:
             self.engine.wait(self)
@@ -216,8 +216,8 @@ class Inlet:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the broker has to read before it gets credit; not for the window of what is sent, which may depend
-        on what is consumed."""
+        """Whether the broker has to read before it gets credit. Its session window does not count, because that may
+        depend on our consuming."""
         return self.engine.is_unread
 
     def go_on(self) -> None:
@@ -228,7 +228,7 @@ class Inlet:
             self._link.flow(owed)
 
     def _spend(self) -> None:
-        """Note that one message more came.
+        """Record the arrival of one message.
 
         Raises:
             ConnectionFailedError: there was no credit for it.
@@ -239,9 +239,10 @@ class Inlet:
             self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
 
     def detach(self) -> None:
-        """Give back what is held, seen or not, and end link and session. With the engine's lock held.
+        """Give back held messages, delivered or not, and end link and session. With the engine's lock held.
 
-        ActiveMQ Classic forgets the count of what comes back when a link is detached, but not when a session ends.
+        ActiveMQ Classic loses the delivery count of returned messages when a link is detached, but not when a session
+        ends.
         """
         if not self.is_live or self._link is None or self._session is None:
             return
@@ -252,23 +253,23 @@ class Inlet:
             transfer.update(Transfer.MODIFIED if is_seen else Transfer.RELEASED)
             transfer.settle()
         self._transfers.clear()
-        if self.options.durable_name is not None:  # else it would end with the session
+        if self.options.durable_name is not None:  # otherwise the subscription would end with the session
             self._link.detach()
         self._session.close()
 
     def await_detached(self, timeout: float) -> None:
-        """Wait until the broker confirmed the end, at most so many seconds."""
-        with suppress(BrokerError):  # then it has ended anyway
+        """Wait until the broker has confirmed the end, at most `timeout` seconds."""
+        with suppress(BrokerError):  # in that case the link has ended anyway
             self._wait(timeout)
 
-    # What the engine tells, with its lock held
+    # Called by the engine, with its lock held
 
     def opened(self, link: Sender | Receiver) -> None:
-        """Tell who waits, unless the link is refused; then `closed` follows."""
+        """Inform the waiting caller, unless the link was refused; then `closed` follows."""
         if link.remote_source.type == Terminus.UNSPECIFIED or self._is_let_in:
             return
         if self.options.selector is not None and not self._has_filter(link):
-            self._answers.put(BrokerError(f"the broker takes no selector for {self.options.destination}"))
+            self._answers.put(BrokerError(f"the broker supports no selector for {self.options.destination}"))
             self.detach()
             return
         self._is_let_in = True
@@ -283,16 +284,16 @@ class Inlet:
         return isinstance(found, dict) and SELECTOR in found
 
     def flowed(self, link: Sender | Receiver) -> None:
-        """Credit is ours to give."""
+        """Do nothing: on a receiving link, this side gives the credit."""
 
     def delivered(self, delivery: Transfer) -> None:
-        """Collect the octets of a message, and hand it on once it is whole."""
+        """Collect the octets of a message, and pass it on once it is complete."""
         link = self._link
         if link is None or not (delivery.readable or delivery.aborted):
             return
         if not self.is_live:
             if not delivery.partial:
-                delivery.update(Transfer.RELEASED)  # settled without a word it might count as taken
+                delivery.update(Transfer.RELEASED)  # settled without an outcome, it might count as accepted
             discard(delivery)
             return
         if delivery.aborted:
@@ -310,10 +311,10 @@ class Inlet:
         self._take(delivery, octets, size)
 
     def _keep(self, octets: bytes) -> None:
-        """Add to a message; above the limit, or where there is no memory for it, keep its head.
+        """Add octets to a message; above the limit, or without memory for it, keep only its head.
 
         Raises:
-            MemoryError: there is none for the head either.
+            MemoryError: there is no memory even for the head.
         """
         is_whole = len(self._buffer) == self._size
         self._size += len(octets)
@@ -321,7 +322,7 @@ class Inlet:
             try:
                 self._buffer += octets
                 return
-            except MemoryError:  # it is as it was
+            except MemoryError:  # the buffer is unchanged
                 pass
         if is_whole and len(self._buffer) < MAX_HEAD_OCTETS:
             self._buffer += octets[: MAX_HEAD_OCTETS - len(self._buffer)]
@@ -329,7 +330,7 @@ class Inlet:
             del self._buffer[MAX_HEAD_OCTETS:]
 
     def let_go(self) -> bool:
-        """Keep no more than the head of a message, for want of memory; False if there is no more."""
+        """Drop all but the head of a partial message to free memory; return False if there was no more."""
         has_body = len(self._buffer) > MAX_HEAD_OCTETS
         del self._buffer[MAX_HEAD_OCTETS:]
         return has_body
@@ -341,7 +342,7 @@ class Inlet:
     def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
         self._spend()
         number = next(self._numbers)
-        is_settled = self.options.auto_accept and delivery.settled  # else it is held, and settled here as others are
+        is_settled = self.options.auto_accept and delivery.settled  # otherwise it is held and settled here like others
         if is_settled:
             delivery.settle()
         else:
@@ -351,7 +352,7 @@ class Inlet:
         )
 
     def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
-        """Tell who waits for the link, or that it has ended by the broker's will."""
+        """Inform the caller that waits for the link, or the consumer that the broker has ended it."""
         was_live, self.is_live = self.is_live, False
         if self._session is not None:
             self._session.close()
@@ -360,16 +361,16 @@ class Inlet:
         why = text_of(condition)
         self._answers.put(_refused(f"cannot consume from {self.options.destination}: {why}", condition))
         error = _refused(why, condition)
-        if was_live and self._is_let_in:  # else who attaches is told
+        if was_live and self._is_let_in:  # otherwise the caller of `attach` gets the error
             self.engine.later(partial(self._on_detach, error))
 
     def _session_ended(self, condition: Condition | None) -> None:
-        """Tell who waits, and let the link go with its session."""
+        """Report the end of the session, and with it of the link."""
         self.engine.forget(self._link)
         self.closed(None, condition)
 
     def lost(self, error: BrokerError) -> None:
-        """Tell who waits."""
+        """Report the loss of the connection to the waiting caller."""
         with self.engine.lock:
             self.is_live = False
             self._link = self._session = None

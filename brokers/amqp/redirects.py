@@ -1,7 +1,7 @@
-"""Other connections, to where a broker sends single links on: an `amqp:link:redirect`.
+"""Connections to the targets of redirects of single links (`amqp:link:redirect`).
 
-The first connection stays, for all other links. Where it may lead is what `redirected` says: by the same transport, so
-never out of TLS, and only to hosts that are allowed.
+The first connection stays open for all other links. `redirected` defines the permitted targets: only the same
+transport, so never out of TLS, and only allowed hosts.
 
 Spec: AMQP 1.0 part 2, 2.8.18; WebSocket binding 3.2 (WS-26, WS-27).
 """
@@ -24,17 +24,17 @@ from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, U
 from brokers.message import Message
 
 MAX_KNOWN_PLACES: Final = 1000
-"""Places to answer to of which is remembered where they are."""
+"""Maximum number of reply destinations whose connection is remembered."""
 
 Way: TypeAlias = Callable[[float], SendResult]
-"""Sends a message elsewhere within so many seconds, blocking; raises SendFailedError."""
+"""Sends a message to another place within a number of seconds, blocking; raises SendFailedError."""
 
 MAX_BRANCHES: Final = 10
-"""Places that the links of one connection are followed to."""
+"""Maximum number of places to which the links of one connection are redirected."""
 
 
 class Branches:
-    """The connections that were made because of redirects; they last as long as the one that they branch off.
+    """The connections that were opened because of redirects; they last as long as the first connection.
 
     Args:
         make: opens a connection.
@@ -42,7 +42,7 @@ class Branches:
 
     def __init__(self, make: Callable[[AmqpLogin], Connection]) -> None:
         self._make = make
-        self._connecting = Lock()  # so that who is sent to the same place takes the same connection
+        self._connecting = Lock()  # so that all redirects to one place share one connection
         self._lock = Lock()
         self._made: dict[str, Connection] = {}
         self._asking: OrderedDict[str, Connection] = OrderedDict()
@@ -51,14 +51,14 @@ class Branches:
     def to(self, login: AmqpLogin, info: Any) -> tuple[Connection, str] | None:
         """Return the connection to the place that a redirect names, and the address to use there.
 
-        None if it names no place or no address, leads to a host that is not allowed, or there were too many.
+        Return None if it names no place or no address, leads to a host that is not allowed, or there were too many.
 
         Args:
-            login: of the connection that was told so.
-            info: of the error.
+            login: login of the connection that was redirected.
+            info: the `info` map of the error.
 
         Raises:
-            BrokerError: nobody lets us in there.
+            BrokerError: the connection to that place failed.
         """
         there = redirected(login, info)
         address = info.get("address") if isinstance(info, dict) else None
@@ -72,7 +72,7 @@ class Branches:
             return None if found is None else (found, str(address))
 
     def note_asked(self, message: Message, by: Connection) -> None:
-        """Remember by which of them a request came, for its answer; of the last thousand places to answer to."""
+        """Remember which connection a request came by, for its answer; for the last thousand reply destinations."""
         if message.reply_to is not None:
             with self._lock:
                 key = f"{message.reply_to}"
@@ -82,14 +82,14 @@ class Branches:
                     self._asking.popitem(last=False)
 
     def way_on(self, login: AmqpLogin, message: Message, error: BrokerError | None) -> Way | None:
-        """Return what sends elsewhere a message that was refused; None if it belongs nowhere else.
+        """Return a function that sends a refused message to another place, or None if there is no such place.
 
-        Where it belongs a redirect says; for an answer to what is not there, it is where the request came from.
+        The place is the target of a redirect; or for an answer to a missing destination, where the request came from.
 
         Args:
-            login: of the connection that refused it.
-            message: what was to be sent.
-            error: why it was refused; None if it was not.
+            login: login of the connection that refused the message.
+            message: the message.
+            error: why it was refused; None if it was accepted.
         """
         if isinstance(error, RedirectedError):
             return partial(self._send_to, login, message, error)
@@ -113,7 +113,7 @@ class Branches:
         )
 
     def close(self, until: float) -> None:
-        """Close them, before the monotonic clock shows `until`; one that is being made closes itself."""
+        """Close all connections before the monotonic clock shows `until`; one that is being opened closes itself."""
         with self._lock:
             self._is_closed = True
             made = list(self._made.values())

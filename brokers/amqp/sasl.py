@@ -1,6 +1,6 @@
 """SASL before AMQP, without I/O: headers and frames in, headers and frames out.
 
-proton can do it too, but what it can depends on how it was compiled, and as a listener it cannot check a password.
+proton has SASL too, but its mechanisms depend on how it was compiled, and its listener cannot check a password.
 The mechanisms here install no security layer; TLS is for that.
 
 Spec: AMQP 1.0 part 5, section 5.3; RFC 4616 (PLAIN), RFC 4505 (ANONYMOUS), RFC 4422 (EXTERNAL).
@@ -24,14 +24,14 @@ HEADER_OCTETS: Final = 8
 
 SASL_FRAME: Final = 1
 DATA_OFFSET: Final = 2
-"""Where the body of a frame begins, in words of four octets."""
+"""Offset of the body of a frame, in words of four octets."""
 
 MAX_FRAME_OCTETS: Final = 4096
-"""Octets of a SASL frame. AMQP says 512; brokers with many mechanisms, and long passwords, take more."""
+"""Maximum size of a SASL frame, in octets. AMQP allows 512; many mechanisms, or long passwords, need more."""
 
 
 class Performative(IntEnum):
-    """The descriptors of the frames."""
+    """The descriptors of SASL frames."""
 
     MECHANISMS = 0x40
     INIT = 0x41
@@ -42,14 +42,14 @@ class Performative(IntEnum):
 
 OUTCOMES: Final = {
     1: "the user or password is wrong",
-    2: "a failure of the broker's own",
-    3: "a failure of the broker's own that will stay",
-    4: "a failure of the broker's own that may pass",
+    2: "an error of the broker",
+    3: "a permanent error of the broker",
+    4: "a temporary error of the broker",
 }
 
 
 class SaslError(ConnectionFailedError):
-    """The peer does not speak SASL as it should."""
+    """The peer violates SASL."""
 
 
 def pack(performative: Performative, *fields: Any) -> bytes:
@@ -65,10 +65,10 @@ def unpack(frame: bytes) -> tuple[Performative, list[Any]]:
     """Decode one frame.
 
     Raises:
-        SaslError: it is none.
+        SaslError: it is not a valid SASL frame.
     """
     if has_many_values(frame, frame[4] * 4, len(frame)):
-        raise SaslError(f"no SASL frame: it has more than {MAX_FRAME_VALUES} values, or arrays within arrays")
+        raise SaslError(f"invalid SASL frame: it has more than {MAX_FRAME_VALUES} values, or arrays within arrays")
     data = Data()
     try:
         data.decode(frame[frame[4] * 4 :])
@@ -78,17 +78,17 @@ def unpack(frame: bytes) -> tuple[Performative, list[Any]]:
         fields = [bytes(each) if isinstance(each, memoryview) else each for each in described.value]
         return Performative(described.descriptor), fields
     except (DataException, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise SaslError(f"no SASL frame: {error}") from error
+        raise SaslError(f"invalid SASL frame: {error}") from error
 
 
 class Frames:
-    """Takes octets apart into header and frames. What follows the SASL frames stays in `rest`."""
+    """Splits octets into header and frames. The octets after the SASL frames stay in `rest`."""
 
     def __init__(self) -> None:
         self.rest = bytearray()
 
     def header(self, octets: bytes) -> bytes | None:
-        """Add octets, and return the protocol header once it is there."""
+        """Add octets, and return the protocol header once it is complete, or None."""
         self.rest += octets
         if len(self.rest) < HEADER_OCTETS:
             return None
@@ -97,10 +97,10 @@ class Frames:
         return head
 
     def next(self) -> tuple[Performative, list[Any]] | None:
-        """Return the next frame, if all of it is there.
+        """Return the next frame once it is complete, or None.
 
         Raises:
-            SaslError: it is none, or too large.
+            SaslError: it is invalid or too large.
         """
         if len(self.rest) < HEADER_OCTETS:
             return None
@@ -110,7 +110,7 @@ class Frames:
             or self.rest[5] != SASL_FRAME
             or not 2 <= self.rest[4] <= size // 4
         ):
-            raise SaslError(f"no SASL frame: it begins with {bytes(self.rest[:HEADER_OCTETS]).hex()}")
+            raise SaslError(f"invalid SASL frame: it begins with {bytes(self.rest[:HEADER_OCTETS]).hex()}")
         if len(self.rest) < size:
             return None
         frame = bytes(self.rest[:size])
@@ -122,14 +122,14 @@ class SaslClient:
     """The client's side of a login.
 
     Attributes:
-        is_done: the broker let us in; what follows is in `rest`.
+        is_done: whether the broker accepted the login; `rest` has the octets after it.
     """
 
     def __init__(self, login: AmqpLogin) -> None:
         """Ask for user and password.
 
         Raises:
-            ConnectionFailedError: they cannot be had.
+            ConnectionFailedError: they are not available.
         """
         self.is_done = False
         self._login = login
@@ -143,25 +143,25 @@ class SaslClient:
 
     @property
     def rest(self) -> bytes:
-        """What came after the outcome."""
+        """The octets after the outcome."""
         return bytes(self._frames.rest)
 
     def begin(self) -> bytes:
-        """Return what to write first."""
+        """Return the first octets to write."""
         return SASL_HEADER
 
     def receive(self, octets: bytes) -> Iterator[bytes]:
-        """Take what was read, and yield what to write.
+        """Process octets that were read, and yield octets to write.
 
         Raises:
-            ConnectionFailedError: the broker does not let us in, has not our mechanism, or speaks no SASL.
+            ConnectionFailedError: the broker refused the login, lacks our mechanism, or does not speak SASL.
         """
         if not self._has_header:
             header = self._frames.header(octets)
             if header is None:
                 return
             if header != SASL_HEADER:
-                raise SaslError(f"no AMQP broker with SASL: it answered with {header!r}")
+                raise SaslError(f"the broker must begin SASL, got {header!r}")
             self._has_header = True
         else:
             self._frames.rest += octets
@@ -179,7 +179,7 @@ class SaslClient:
                 return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.virtual_host)
             case Performative.OUTCOME:
                 if first != 0:
-                    reason = OUTCOMES.get(first, "no reason that AMQP knows") if isinstance(first, int) else "unknown"
+                    reason = OUTCOMES.get(first, "an unknown reason") if isinstance(first, int) else "unknown"
                     raise LoginRefusedError(f"{self._login} refused the login with {self._mechanism}: {reason}")
                 self.is_done = True
                 return None
@@ -189,8 +189,8 @@ class SaslClient:
         if self._mechanism in offered:
             return
         hint = ": give a user and password" if self._mechanism is Mechanism.ANONYMOUS else ""
-        takes = ", ".join(offered) or "nothing that it names"
-        raise LoginRefusedError(f"{self._login} takes no {self._mechanism}{hint}; it takes {takes}")
+        takes = ", ".join(offered) or "no mechanism"
+        raise LoginRefusedError(f"{self._login} does not offer {self._mechanism}{hint}; it offers {takes}")
 
     def _secret(self) -> bytes:
         user, password = self._who.user or "", self._who.password or ""
@@ -200,7 +200,7 @@ class SaslClient:
 
 
 def mechanisms(value: object) -> list[str]:
-    """Read the field of SASL mechanisms: one symbol or an array of them."""
+    """Return the names in the field of SASL mechanisms: one symbol or an array of symbols."""
     if isinstance(value, Array):
         return [str(each) for each in value.elements]
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""An AMQP message as its sections: octets to values and back, with proton's codec but where that is slow.
+"""The sections of an AMQP message: octets to values and back, with proton's codec except where that is slow.
 
-proton has a message class of its own. It does not tell an absent field from a zero, joins sections, and copies a body
-several times; JMS needs the first, and large attachments mind the last.
+proton's own message class does not distinguish an absent field from a zero, which JMS requires; it also joins sections,
+and copies a body several times, which matters for large attachments.
 
 Spec: AMQP 1.0 part 3, section 3.2 (message format).
 """
@@ -49,7 +49,7 @@ BODIES: Final = frozenset({AmqpSection.DATA, AmqpSection.SEQUENCE, AmqpSection.V
 
 DATA_8: Final = b"\x00\x53\x75\xa0"
 DATA_32: Final = b"\x00\x53\x75\xb0"
-"""How a data section begins: its descriptor, and the constructor of a short or long binary."""
+"""The beginning of a data section: its descriptor, and the constructor of a short or long binary."""
 
 
 PLAIN: Final = {bytes((0x00, 0x53, section)): section for section in AmqpSection}
@@ -69,7 +69,7 @@ MAX_SECTIONS: Final = 10_000
 
 
 class MalformedError(ValueError):
-    """The octets are no AMQP message."""
+    """The octets are not a valid AMQP message."""
 
 
 class SectionValue(NamedTuple):
@@ -84,7 +84,7 @@ def encode(section: AmqpSection, value: Any) -> bytes:
     """Encode a section; that is, a described value.
 
     Raises:
-        ValueError: what AMQP cannot carry: lone surrogates, more entries than proton encodes, too deep.
+        ValueError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
     """
     data = Data()
     try:

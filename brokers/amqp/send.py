@@ -1,7 +1,7 @@
-"""Links that messages are sent on: the anonymous terminus where the broker has one, else a link for each destination.
+"""Sending links: one to the anonymous terminus if the broker has it, otherwise one for each destination.
 
-Every outcome finds the send that it is of: a rejected message by its delivery, a detached link by the tag that its
-error names. What waits for credit, or for the broker to read, waits here, and who sends more than that waits too.
+Every outcome is matched with its send: a rejection by its delivery, a detached link by the tag that its error names.
+Messages that wait for credit, or for the broker to read, wait here; if too many wait, senders wait too.
 
 Spec: AMQP 1.0 part 2, section 2.6; anonymous terminus 2.2 and 2.3 (AT-05, AT-17 to AT-19).
 """
@@ -27,27 +27,28 @@ from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendF
 from brokers.message import Destination
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
-"""Told once: None when the broker took the message, else why not. Called by the reading thread; it must not block."""
+"""Called once: with None if the broker accepted the message, otherwise with the error. The reading thread calls it, so
+it must not block."""
 
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-"""All that may become of a message: who does not list them may not be told. Spec: anonymous terminus 2.2.2."""
+"""All outcomes of a message: a peer may report only those that are listed. Spec: anonymous terminus 2.2.2."""
 
 MAX_WAITING_MESSAGES: Final = 1000
-"""Messages that wait for the broker's credit on one link before who sends has to wait."""
+"""Number of messages that may wait for credit on one link before senders have to wait."""
 
 NOT_SENT: Final = "the broker did not read, or gave no credit, in time, so the message was not sent"
 
 MAX_LINKS: Final = 100
-"""Links to destinations that are kept without something to send; of more, the one used longest ago is closed."""
+"""Maximum number of idle links to destinations; beyond it, the least recently used one is closed."""
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingMessage:
-    """One message on its way.
+    """One message to be sent.
 
     Attributes:
         octets: the whole AMQP message.
-        settle: told what became of it.
+        settle: called with the outcome.
         transaction: the id of the transaction that it belongs to.
         when_sent: called once it is written or never will be; with the lock held.
     """
@@ -58,19 +59,19 @@ class OutgoingMessage:
     when_sent: Callable[[], None] | None = None
 
     def is_sent(self) -> None:
-        """Note that it was handed to proton, or failed before that."""
+        """Record that the message was passed to proton, or failed before that."""
         when_sent, self.when_sent = self.when_sent, None
         if when_sent is not None:
             when_sent()
 
 
 class Outbox(AmqpLink):
-    """One sending link, attached when there is something to send, and again if it was detached.
+    """One sending link, attached when there is a message to send, and again after it was detached.
 
     Args:
         engine: the connection.
-        target: where to; None for the anonymous terminus.
-        tags: makes delivery tags, each once in the connection, so that an error that names one is understood.
+        target: the destination; None for the anonymous terminus.
+        tags: numbers for delivery tags, unique within the connection, so that an error can name one.
     """
 
     def __init__(self, engine: AmqpEngine, target: Destination | None, dialect: AmqpDialect, tags: count[int]) -> None:
@@ -87,16 +88,16 @@ class Outbox(AmqpLink):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no message waits or is unsettled."""
         return not self._waiting and not self._unsettled
 
     def post(self, posting: OutgoingMessage, *, until: float | None = None) -> None:
-        """Send, or have it wait for credit. With the engine's lock held.
+        """Send a message, or queue it for credit. With the engine's lock held.
 
         Args:
-            posting: what to send.
-            until: what the monotonic clock shows when waiting ends, while too much waits before it; None, for the
-                reading thread, which makes the room: it waits among the others, however many they are.
+            posting: the message.
+            until: time of the monotonic clock until which to wait for room in the queue; None for the reading thread,
+                which makes room itself: the message is queued even if the queue is full.
 
         Raises:
             NotSentError: there was no room in time.
@@ -113,11 +114,11 @@ class Outbox(AmqpLink):
         self._send_waiting()
 
     def has_waiting(self, posting: OutgoingMessage) -> bool:
-        """Say whether the broker has to read, or to give credit, before it goes out. With the engine's lock held."""
+        """Return whether a message still waits for the broker to read or give credit. With the engine's lock held."""
         return bool(self._waiting) and posting in self._waiting
 
     def withdraw(self, posting: OutgoingMessage) -> bool:
-        """Forget what still waits; False if it does not, as it was sent. With the engine's lock held."""
+        """Remove a waiting message; return False if it was sent already. With the engine's lock held."""
         if posting not in self._waiting:
             return False
         self._waiting.remove(posting)
@@ -126,7 +127,7 @@ class Outbox(AmqpLink):
         return True
 
     def give_up(self, posting: OutgoingMessage) -> None:
-        """Send it no more, if that is still to be done, and say so."""
+        """Remove a message if it still waits, and settle it with NotSentError."""
         with self._engine.lock:
             is_withdrawn = self.withdraw(posting)
         if is_withdrawn:
@@ -134,15 +135,15 @@ class Outbox(AmqpLink):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the broker has to read, or to open its window, before more is sent."""
+        """Whether the broker has to read, or open its window, before more is sent."""
         return self._engine.is_behind
 
     def go_on(self) -> None:
-        """Send what waited for the broker to read."""
+        """Send the messages that waited for the broker to read."""
         self._send_waiting()
 
     def close(self) -> None:
-        """Detach. With the engine's lock held."""
+        """Close the link. With the engine's lock held."""
         if self._link is not None:
             self._link.close()
 
@@ -177,19 +178,19 @@ class Outbox(AmqpLink):
         if len(self._waiting) < MAX_WAITING_MESSAGES:
             self._room.notify_all()
 
-    # What the engine tells, with its lock held
+    # Called by the engine, with its lock held
 
     def opened(self, link: Sender | Receiver) -> None:
-        """Begin to send, unless the link is refused; then `closed` follows."""
+        """Begin to send, unless the link was refused; then `closed` follows."""
         self._is_open = link.remote_target.type != Terminus.UNSPECIFIED
         self._send_waiting()
 
     def flowed(self, link: Sender | Receiver) -> None:
-        """Send what waits."""
+        """Send waiting messages."""
         self._send_waiting()
 
     def delivered(self, delivery: Delivery) -> None:
-        """Tell the sender of one message what became of it."""
+        """Settle one message with its outcome."""
         if not is_final(delivery):
             return
         _, posting = self._unsettled.pop(delivery.tag, (None, None))
@@ -198,7 +199,7 @@ class Outbox(AmqpLink):
         delivery.settle()
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
-        """Tell those whose messages were on the way, and attach again for those that were not."""
+        """Settle the messages that were sent, and attach again for those that wait."""
         unsettled, self._unsettled = self._unsettled, {}
         self._link, self._is_open = None, False
         culprit = failing_tag(condition)
@@ -206,7 +207,7 @@ class Outbox(AmqpLink):
             error: BrokerError = refusal(condition, "the broker detached the link")
             if culprit in unsettled and tag != culprit:
                 kind = ConnectionLostError if posting.transaction is None else SendFailedError
-                error = kind("the link was detached for another message; whether this one was taken is not known")
+                error = kind("the link was detached for another message; whether this one was accepted is not known")
             elif isinstance(error, SendFailedError) and tag != culprit:
                 error.is_known = len(unsettled) == 1 and says_refused(condition)
             self._engine.later(partial(posting.settle, error))
@@ -216,7 +217,7 @@ class Outbox(AmqpLink):
         self._fail_waiting(refusal(condition, "the broker refused the link"))
 
     def lost(self, error: BrokerError) -> None:
-        """Tell everybody that the connection has ended."""
+        """Settle all messages with the loss of the connection."""
         with self._engine.lock:
             written, unwritten = [posting for _, posting in self._unsettled.values()], list(self._waiting)
             self._unsettled.clear()
@@ -240,7 +241,7 @@ class Outboxes:
     """The sending links of a connection.
 
     Args:
-        engine: the connection; if it offers the anonymous terminus one link does for all destinations.
+        engine: the connection; if it offers the anonymous terminus, one link serves all destinations.
     """
 
     def __init__(self, engine: AmqpEngine, dialect: AmqpDialect) -> None:
@@ -270,7 +271,7 @@ class Outboxes:
 
 
 def put_symbols(data: Data, *names: str) -> None:
-    """Put an array of symbols into a field of a terminus."""
+    """Write an array of symbols into a field of a terminus."""
     data.put_array(False, Data.SYMBOL)
     data.enter()
     for name in names:

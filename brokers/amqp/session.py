@@ -1,4 +1,4 @@
-"""One generation of a connection: an engine, and what belongs to it from the broker's greeting on."""
+"""One generation of a connection: an engine with its dialect, sending links and coordinator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from brokers.amqp.url import AmqpLogin
 
 
 class AmqpSession(AmqpEngine):
-    """An engine with its sending links and its way to the coordinator.
+    """An engine with its sending links and its link to the coordinator.
 
     Attributes:
-        dialect: how the broker speaks.
-        outboxes: the sending links; there from `open` on, as the coordinator is.
+        dialect: the dialect of the broker.
+        outboxes: the sending links; set by `open`, like the coordinator.
         coordinator: begins and ends transactions.
         temporaries: the temporary destinations, by address.
     """
@@ -31,7 +31,7 @@ class AmqpSession(AmqpEngine):
         self.temporaries: dict[str, TemporaryNode] = {}
 
     def open(self, timeout: float) -> None:
-        """Connect, log in, and learn how the broker speaks; see `AmqpEngine`."""
+        """Connect, log in, and choose the dialect of the broker; see `AmqpEngine`."""
         super().open(timeout)
         self.dialect = self.login.dialect or dialect_of(self.product)
         self.outboxes, self.coordinator = Outboxes(self, self.dialect), Coordinator(self)

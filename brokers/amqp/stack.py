@@ -1,7 +1,7 @@
-"""Stack and memory enough for proton, which takes some of them for each value that a peer sends.
+"""Limits that keep proton from running out of stack or memory for the values that a peer sends.
 
-Where the stack is used up by lists within lists, the process ends. Threads have as much as `ulimit -s` says, and on
-some systems 128 KiB. Of the memory a value takes some 70 octets, though it may have been none on the way.
+If nested lists use up the stack, the process ends. Threads have a stack of `ulimit -s`, on some systems 128 KiB. Each
+value takes some 70 octets of memory, even if it has no octets on the wire.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from brokers.threads.thread import Thread
 T = TypeVar("T")
 
 STACK_OCTETS: Final = 8 << 20
-"""Octets. As many lists within each other as proton takes, 65,535, need half of it."""
+"""Stack size of threads that use proton, in octets. Its maximum of 65,535 nested lists needs half of it."""
 
 SHALLOW_LEVELS: Final = 500
-"""Levels that any thread has stack for."""
+"""Number of nested levels that the stack of every thread can hold."""
 
 _COMPOUND: Final = (b"\x00", b"\xc0", b"\xc1", b"\xd0", b"\xd1", b"\xe0", b"\xf0")
-"""How values begin that others are in: what is described, lists, maps and arrays."""
+"""Constructors of values that contain others: described values, lists, maps and arrays."""
 
 MAX_FRAME_VALUES: Final = 1000
-"""Values that a frame may have: proton keeps those of each link, which otherwise has room for some 65,000 a field."""
+"""Maximum number of values in a frame: proton keeps the values of each link, which could be some 65,000 per field."""
 
 _DESCRIBED_CODE: Final = 0
 _NULL_CODE: Final = 0x40
 _FIRST_ARRAY: Final = 0xE0
 
 FIRST_SIZED: Final = 0xA0
-"""The first constructor of values that say how many octets they have."""
+"""The first constructor of values with a size in octets."""
 
 FIRST_COMPOUND: Final = 0xC0
-"""The first constructor of values that others are in."""
+"""The first constructor of values that contain others."""
 
 WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
-"""Octets that follow the constructor of a value, by its first half: of the value, or of its size. Spec: 1.2."""
+"""Number of octets after a constructor, by its upper four bits: of the value, or of its size. Spec: 1.2."""
 
 _starting: Final = Lock()
 
 
 def start(thread: Thread) -> None:
-    """Start a thread that has stack enough.
+    """Start a thread with a stack of at least `STACK_OCTETS`.
 
     Raises:
-        RuntimeError: there is none to be had.
+        RuntimeError: the thread could not be started.
     """
     with _starting:
         before = threading.stack_size()
@@ -59,7 +59,7 @@ def start(thread: Thread) -> None:
 
 
 def is_shallow(octets: memoryview) -> bool:
-    """Say whether the value at the beginning cannot have others so deep within that stack matters; False if unknown."""
+    """Return whether the first value cannot be nested deeply enough to endanger the stack; False if unknown."""
     at = 0
     if octets and octets[0] == _DESCRIBED_CODE:
         found = _end(octets, 1)
@@ -76,7 +76,7 @@ def is_shallow(octets: memoryview) -> bool:
 
 
 def _end(octets: memoryview, at: int) -> int | None:
-    """Return where the value at a place ends; None if it is described, of no known kind, or cut off.
+    """Return the end of the value at a position, or None if it is described, of an unknown kind, or truncated.
 
     Spec: AMQP 1.0 part 1, 1.2.
     """
@@ -92,17 +92,17 @@ def _end(octets: memoryview, at: int) -> int | None:
 
 
 def has_many_values(octets: bytes, at: int, end: int) -> bool:
-    """Say whether values have more within them than `MAX_FRAME_VALUES`, or arrays of arrays or of described values.
+    """Return whether there are more than `MAX_FRAME_VALUES` values, or arrays of arrays or of described values.
 
-    The elements of an array may take no octets, so that a few are tens of thousands.
+    The elements of an array may take no octets, so a few octets may hold tens of thousands of values.
 
     Args:
-        octets: what they are in.
-        at: where the first begins.
-        end: where the last ends.
+        octets: the encoded values.
+        at: start of the first value.
+        end: end of the last value.
     """
     if end - at <= MAX_FRAME_VALUES and b"\xe0" not in octets[at:end] and b"\xf0" not in octets[at:end]:
-        return False  # nothing but an element of an array has less than an octet
+        return False  # only the elements of an array may take less than one octet
     left = MAX_FRAME_VALUES
     while at < end and left >= 0:
         code = octets[at]
@@ -117,17 +117,17 @@ def has_many_values(octets: bytes, at: int, end: int) -> bool:
             left -= (count if element < FIRST_COMPOUND else count + size) if is_flat else MAX_FRAME_VALUES + 1
             at = after + size
         elif code >= FIRST_COMPOUND:
-            at = after + width  # what is within follows
+            at = after + width  # the contained values follow
         else:
             at = after + (size if code >= FIRST_SIZED else 0)
     return left < 0
 
 
 def with_stack(work: Callable[[], T]) -> T:
-    """Do something on a thread that has stack enough, and wait for it.
+    """Run `work` on a thread with enough stack, and return its result.
 
     Raises:
-        RuntimeError: there is no thread to be had; else what the work raised.
+        RuntimeError: the thread could not be started. Any exception of `work` is raised too.
     """
     results, errors = list[T](), list[BaseException]()
 

@@ -1,4 +1,4 @@
-"""What is between AMQP's octets and the socket: nothing over TCP, messages over WebSocket."""
+"""The layer between AMQP's octets and the socket: none over TCP, messages over WebSocket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Stream(Protocol):
     """Carries AMQP's octets, without I/O."""
 
     def begin(self) -> None:
-        """Have written what comes before AMQP."""
+        """Queue the octets that precede AMQP."""
 
     @property
     def is_open(self) -> bool:
@@ -19,35 +19,35 @@ class Stream(Protocol):
 
     @property
     def has_leave(self) -> bool:
-        """Whether there is a leave to take of it."""
+        """Whether the stream has a closing handshake."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the peer took leave of it."""
+        """Whether the peer has closed the stream."""
 
     def receive(self, octets: bytes) -> bytes:
-        """Take what was read, and return what of it is AMQP's; nothing read is the end.
+        """Process octets that were read, and return those of AMQP; no octets mean the end.
 
         Raises:
-            ConnectionFailedError: the peer does not speak what it should.
+            ConnectionFailedError: the peer violates the protocol of the stream.
         """
 
     def send(self, octets: bytes) -> None:
-        """Take AMQP's octets, to be written."""
+        """Queue AMQP's octets for writing."""
 
     @property
     def waiting(self) -> int:
-        """How many octets are to be written."""
+        """Number of octets to write."""
 
     def take(self) -> bytes:
-        """Return what is to be written."""
+        """Return the octets to write."""
 
     def end(self) -> None:
-        """Take leave, after AMQP did."""
+        """Close the stream, after AMQP was closed."""
 
 
 class PlainStream:
-    """TCP, with or without TLS: what is written is AMQP."""
+    """TCP, with or without TLS: it carries AMQP directly."""
 
     is_open = True
     is_over = False
@@ -57,34 +57,34 @@ class PlainStream:
         self._out = bytearray()
 
     def begin(self) -> None:
-        """Nothing comes before AMQP."""
+        """Do nothing: no octets precede AMQP."""
 
     def receive(self, octets: bytes) -> bytes:
-        """All of it is AMQP's."""
+        """Return all octets: they are AMQP's."""
         return octets
 
     def send(self, octets: bytes) -> None:
-        """Take AMQP's octets."""
+        """Queue AMQP's octets for writing."""
         self._out += octets
 
     @property
     def waiting(self) -> int:
-        """How many octets are to be written."""
+        """Number of octets to write."""
         return len(self._out)
 
     def take(self) -> bytes:
-        """Return what is to be written."""
+        """Return the octets to write."""
         out, self._out = bytes(self._out), bytearray()
         return out
 
     def end(self) -> None:
-        """TCP has no leave of its own."""
+        """Do nothing: TCP needs no closing handshake here."""
 
 
 def stream_for(login: AmqpLogin) -> Stream:
-    """Make the stream that a login asks for."""
+    """Return the stream that a login requires."""
     if login.binding is None:
         return PlainStream()
-    from brokers.amqp.websocket import WebSocketClient  # a library that TCP does without
+    from brokers.amqp.websocket import WebSocketClient  # needs a library that TCP does not
 
     return WebSocketClient(login)

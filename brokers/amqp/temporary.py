@@ -1,4 +1,4 @@
-"""Temporary destinations: nodes that the broker makes for a link, and that end with it; or, on Artemis, topics.
+"""Temporary destinations: nodes that the broker creates for a link, and that end with it; or topics, on Artemis.
 
 Spec: AMQP 1.0 part 3, section 3.5.10 (dynamic nodes); AMQP JMS Mapping 1.0, temporary destinations.
 """
@@ -23,16 +23,16 @@ LIFETIME: Final = "lifetime-policy"
 DELETE_ON_CLOSE: Final = 0x2B
 
 NAME_OCTETS: Final = 24
-"""Random octets in the name of a topic that stands for a temporary queue: who knows the name may consume from it."""
+"""Number of random octets in the name of a topic for a temporary queue: knowing the name suffices to consume."""
 
 
 def topic_as_queue(engine: AmqpEngine, dialect: AmqpDialect) -> Destination:
-    """Name a temporary queue that is a topic to the broker, which makes it when it is consumed from.
+    """Return a new temporary queue that is a topic at the broker, which creates it when it is first consumed from.
 
-    It holds nothing for consumers that come later, and two of them get each message both.
+    It keeps no messages for later consumers, and two consumers both get each message.
 
     Raises:
-        UnsupportedError: to this broker no topic stands for a temporary queue.
+        UnsupportedError: this broker does not support topics as temporary queues.
     """
     kind = DestinationKind.TEMPORARY_QUEUE
     for prefix, known in dialect.temporary_names.items():
@@ -43,7 +43,7 @@ def topic_as_queue(engine: AmqpEngine, dialect: AmqpDialect) -> Destination:
 
 
 class TemporaryNode(AmqpLink):
-    """A link that nothing is sent on: its target is the temporary destination, and lives as long as the link."""
+    """A link without messages: its target is the temporary destination, which lives as long as the link."""
 
     def __init__(self, engine: AmqpEngine, kind: DestinationKind, dialect: AmqpDialect) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class TemporaryNode(AmqpLink):
         """Ask the broker for a destination.
 
         Raises:
-            BrokerError: it makes none, or did not answer within `timeout` seconds.
+            BrokerError: the broker refused, or did not answer within `timeout` seconds.
             ConnectionLostError: the connection has ended.
         """
         with self._engine.working() as session:
@@ -69,39 +69,39 @@ class TemporaryNode(AmqpLink):
         try:
             answer = self._answers.get(timeout=timeout)
         except Empty:
-            self.end()  # else it would be there, should the answer be late
-            raise BrokerError(f"{self._engine} made no {self._kind} within {timeout:.1f} s") from None
+            self.end()  # otherwise the destination would exist if the answer were late
+            raise BrokerError(f"{self._engine} created no {self._kind} within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
         named = read_address(answer, self._kind, self._dialect)
         return Destination(self._kind, named.name, address=answer)
 
     def end(self) -> None:
-        """End the destination, as far as the connection has not ended it."""
+        """End the destination, unless it has ended with the connection."""
         with suppress(ConnectionLostError), self._engine.working():
             if self._link is not None:
                 self._link.close()
 
-    # What the engine tells, with its lock held
+    # Called by the engine, with its lock held
 
     def opened(self, link: Sender | Receiver) -> None:
-        """Tell the address, unless the link is refused; then `closed` follows."""
+        """Report the address, unless the link was refused; then `closed` follows."""
         address = link.remote_target.address
         if link.remote_target.type != Terminus.UNSPECIFIED and address:
             self._answers.put(address)
 
     def flowed(self, link: Sender | Receiver) -> None:
-        """Nothing is sent here."""
+        """Do nothing: no messages are sent here."""
 
     def delivered(self, delivery: Delivery) -> None:
-        """Nothing is sent here."""
+        """Do nothing: no messages are sent here."""
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
-        """Tell who waits."""
+        """Report the refusal to the waiting caller."""
         self._link = None
-        self._answers.put(BrokerError(str(refusal(condition, f"the broker makes no {self._kind}"))))
+        self._answers.put(BrokerError(str(refusal(condition, f"the broker creates no {self._kind}"))))
 
     def lost(self, error: BrokerError) -> None:
-        """Tell who waits."""
+        """Report the loss of the connection to the waiting caller."""
         self._link = None
         self._answers.put(error)

@@ -1,12 +1,12 @@
 """Transactions over AMQP: everything is kept here and written at the commit.
 
-So an `abort` tells the broker nothing, and the deliveries of an aborted transaction are held as if nothing had been. At
-the commit a transaction is declared at the broker's coordinator, or was with the last commit; messages and acceptances
-go out with its id, and the discharge after the last of them. A message that the broker refuses fails by itself.
+So an `abort` sends nothing to the broker, and the deliveries of an aborted transaction are still held. At the commit a
+transaction is declared at the broker's coordinator, unless the last commit declared it in advance; messages and accepts
+are sent with its id, and the discharge after the last of them. A message that the broker refuses fails alone.
 
-A delivery to a consumer that was redirected is another broker's: it is accepted once the rest is committed. If that is
-lost, it is given back, so it may come twice and never vanishes. Before that goes out, elsewhere, what this broker did
-not take because its destination is there.
+A delivery to a redirected consumer belongs to another broker: it is accepted once the rest is committed. If the commit
+is lost, the delivery is given back, so it may come twice but is never lost. Before the accept, messages that this
+broker refused because their destination is elsewhere are sent there.
 
 Spec: AMQP 1.0 part 4.
 """
@@ -33,24 +33,24 @@ log = logging.getLogger(__name__)
 
 
 class AmqpTransactionOwner(Protocol):
-    """What a transaction needs of its connection."""
+    """The part of a connection that its transactions use."""
 
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message."""
 
     def failure(self, session: AmqpSession) -> BrokerError | None:
-        """Say why nothing can be done in a generation any more, or None."""
+        """Return the error that says why a session can no longer be used, or None if it can."""
 
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Make a future."""
+        """Return a new future."""
 
     def send_on(
         self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
     ) -> None:
-        """Send elsewhere what belongs there, and tell `then` what is refused for good; never blocks."""
+        """Send redirected messages to their new places, and pass the finally refused ones to `then`; never blocks."""
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""
+        """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
 
 
 class AmqpTransaction(Transaction):
@@ -68,8 +68,8 @@ class AmqpTransaction(Transaction):
         """Add a message.
 
         Raises:
-            ValueError: no destination, or something that AMQP cannot carry.
-            StaleDestinationError: a temporary destination of an earlier generation.
+            ValueError: the message has no destination, or content that AMQP cannot carry.
+            StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """
         octets = self.owner.encode(message)
@@ -78,24 +78,24 @@ class AmqpTransaction(Transaction):
             self._sends.append((message, octets))
 
     def accept(self, delivery: Delivery) -> None:
-        """Add an acceptance; of what came by a redirect it follows the commit, and is no part of it.
+        """Add the acknowledgement of a delivery. That of a redirected consumer's follows the commit, outside of it.
 
         Raises:
-            ValueError: the delivery came by another connection.
+            ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
         if not isinstance(delivery, AmqpDelivery) or not self.owner.owns(delivery):
-            raise ValueError("the delivery came by another connection")
+            raise ValueError("the delivery belongs to another connection")
         with self._lock:
             self._require_open()
             self._deliveries.append(delivery)
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Carry out everything. A send that the broker refuses fails by itself.
+        """Carry out the transaction. A send that the broker refuses fails alone.
 
         If the broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the
-        broker delivers again. If a delivery went back to the broker before (its consumer was closed), nothing is
-        carried out and the future raises ClosedError.
+        broker delivers again. If a delivery has gone back to the broker (its consumer was closed), nothing is carried
+        out and the future raises ClosedError.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -123,7 +123,7 @@ class AmqpTransaction(Transaction):
         return future
 
     def abort(self) -> None:
-        """Drop everything; the broker knows nothing of it. Idempotent, and does nothing after a commit."""
+        """Drop everything; the broker never knew of it. Idempotent, and does nothing after a commit."""
         with self._lock:
             self._has_ended = True
 
@@ -133,7 +133,7 @@ class AmqpTransaction(Transaction):
 
 
 def _void(deliveries: list[AmqpDelivery]) -> ClosedError | None:
-    """Say that one is not ours to settle any more."""
+    """Return an error if a delivery has gone back to the broker, otherwise None."""
     for delivery in deliveries:
         if not delivery.is_held:
             return ClosedError(
@@ -144,13 +144,13 @@ def _void(deliveries: list[AmqpDelivery]) -> ClosedError | None:
 
 
 class _Elsewhere:
-    """The deliveries of a transaction that other brokers handed over. No engine's lock is held here before."""
+    """The deliveries of a transaction that belong to other brokers. Called without any engine's lock held."""
 
     def __init__(self, deliveries: list[AmqpDelivery]) -> None:
         self._deliveries = [each for each in dict.fromkeys(deliveries) if not each.is_accepted]
 
     def void(self) -> ClosedError | None:
-        """Say why nothing can be committed: one went back."""
+        """Return an error if a delivery has gone back, so that nothing can be committed."""
         for delivery in self._deliveries:
             with delivery.inlet.engine.lock:
                 void = _void([delivery])
@@ -159,7 +159,7 @@ class _Elsewhere:
         return None
 
     def conclude(self, error: BrokerError | None) -> None:
-        """Accept them, or give them back if what they belong with was lost."""
+        """Accept the deliveries, or give them back if the commit was lost."""
         for delivery in self._deliveries:
             if error is None:
                 delivery.accept()
@@ -171,7 +171,7 @@ SendOn: TypeAlias = Callable[[Sequence[RefusedSend], Callable[[list[RefusedSend]
 
 
 class _Commit:
-    """One commit on its way. Everything here happens with the engine's lock held."""
+    """One commit in progress. Everything here runs with the engine's lock held."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Commit:
         self._unsent = len(sends)
 
     def begin(self) -> BrokerError | None:
-        """Declare the transaction; return why that cannot be."""
+        """Declare the transaction; return the error if it cannot be committed."""
         void = _void(self._deliveries)
         if void is not None:
             return void
@@ -225,7 +225,7 @@ class _Commit:
         posting = OutgoingMessage(
             octets, partial(self._note_refusal, position, message), self._transaction, when_sent=self._one_sent
         )
-        with suppress(ConnectionLostError):  # the coordinator tells
+        with suppress(ConnectionLostError):  # the coordinator reports it
             self._session.outboxes.to(destination).post(posting)
 
     def _one_sent(self) -> None:

@@ -1,6 +1,6 @@
-"""The URL of one AMQP broker, the environment, and what a program says beside them, read as one login.
+"""The login for one AMQP broker, from its URL, the environment, and the program's arguments.
 
-Secrets are in no repr, log or pickle. URLs that name several brokers are read in `brokers.adapter.failover`.
+No secret appears in a repr, log or pickle. `brokers.adapter.failover` parses URLs of several brokers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from brokers.url import (
 
 
 class Mechanism(StrEnum):
-    """How a client says who it is. None of these puts a layer of its own under AMQP."""
+    """How a client authenticates. None of these mechanisms adds a security layer under AMQP."""
 
-    AUTO = "auto"  # PLAIN for who has a user, else ANONYMOUS
+    AUTO = "auto"  # PLAIN if there is a user, otherwise ANONYMOUS
     ANONYMOUS = "ANONYMOUS"
     PLAIN = "PLAIN"
     EXTERNAL = "EXTERNAL"  # by the certificate of TLS
@@ -43,22 +43,22 @@ class Mechanism(StrEnum):
 class WebSocketBinding(StrEnum):
     """The editions of the WebSocket binding."""
 
-    CSPRD01 = "csprd01"  # the draft of 2014: one AMQP frame is one message, of whoever sends it
-    CS01 = "cs01"  # the specification of 2016: messages may hold frames as they like
-    LENIENT = "lenient"  # as CS01, and the draft's sub-protocol where a server does not know the other
+    CSPRD01 = "csprd01"  # the draft of 2014: one AMQP frame is one message, from either side
+    CS01 = "cs01"  # the specification of 2016: messages may hold any number or part of frames
+    LENIENT = "lenient"  # CS01, with the draft's sub-protocol if a server does not know the other
 
 
 class SubprotocolToken(StrEnum):
-    """What the editions call the WebSocket sub-protocol."""
+    """The names of the WebSocket sub-protocol in the editions."""
 
     CSPRD01 = "AMQPWSB10"
     CS01 = "amqp"
 
 
 class TemporaryQueues(StrEnum):
-    """What a temporary queue is to the broker."""
+    """What a temporary queue is at the broker."""
 
-    DYNAMIC = "dynamic"  # a node that it makes and names, a queue
+    DYNAMIC = "dynamic"  # a queue that the broker creates and names
     TOPICS = "topics"  # a topic that this side names, as over STOMP; Artemis only
 
 
@@ -67,34 +67,34 @@ TOKENS: Final = {
     WebSocketBinding.CS01: SubprotocolToken.CS01,
     WebSocketBinding.LENIENT: SubprotocolToken.CS01,
 }
-"""What to ask for first."""
+"""The sub-protocol to request first for each edition."""
 
 
 def is_plain(text: object) -> bool:
-    """Say whether something is text that may stand in the header of HTTP: visible ASCII and no more."""
+    """Return whether something is text for an HTTP header: only visible ASCII."""
     return isinstance(text, str) and all("!" <= each <= "~" for each in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpLogin(Login):
-    """One broker, and how to log in there.
+    """One AMQP broker and the login there.
 
     Attributes:
-        scheme: of the URL.
-        hostname: what the broker is told that it is called, where that is not `host`: after a redirect.
+        scheme: scheme of the URL.
+        hostname: host name that is sent to the broker, if it is not `host`: after a redirect.
         path: the request target over WebSocket.
-        binding: how WebSocket is spoken; None for TCP.
-        token: the sub-protocol to ask for.
-        authorizes: say user and password to HTTP as well, which asked for them.
-        container: what this client calls itself, its `client_id` if it has one; the broker lets nobody else be.
-        mechanism: of SASL.
-        dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
-        message_ids: choose the JMSMessageID of what is sent; None to do so where the broker takes it.
-        relay: send through the anonymous terminus where the broker offers it.
-        idle: seconds without a sign of life after which either side counts as gone; 0 for never.
-        temporary_queues: what they are to the broker.
-        redirect_hosts: where redirects may lead; None for anywhere.
-        hops: how often we were sent on to get here.
+        binding: edition of the WebSocket binding; None for TCP.
+        token: the sub-protocol to request.
+        authorizes: whether to send user and password over HTTP too, because the server requires it.
+        container: name of this client, its `client_id` if it has one; the broker admits only one connection with it.
+        mechanism: SASL mechanism.
+        dialect: dialect of the broker; None to choose it by the broker's product name.
+        message_ids: whether to choose the JMSMessageID of sent messages; None to do so if the broker accepts it.
+        relay: whether to send through the anonymous terminus if the broker offers it.
+        idle: seconds without traffic after which either side counts as gone; 0 for never.
+        temporary_queues: what temporary queues are at the broker.
+        redirect_hosts: hosts that redirects may lead to; None for any.
+        hops: number of redirects so far.
     """
 
     scheme: str
@@ -118,11 +118,11 @@ class AmqpLogin(Login):
 
     @property
     def virtual_host(self) -> str:
-        """What the broker is told that it is called: by AMQP's `open`, by SASL, by TLS and by HTTP alike."""
+        """The host name that is sent to the broker: by AMQP's `open`, by SASL, by TLS and by HTTP alike."""
         return self.hostname or self.host
 
     def may_go_to(self, host: str) -> bool:
-        """Say whether a redirect to a host may be followed."""
+        """Return whether a redirect to a host may be followed."""
         return self.redirect_hosts is None or host.lower() in self.redirect_hosts
 
 
@@ -136,7 +136,7 @@ FORM: Final = UrlForm(
 
 
 class AmqpKeywords(TypedDict, total=False):
-    """The keyword arguments of `brokers.amqp.connect` that are `AmqpOptions`'s."""
+    """The keyword arguments of `brokers.amqp.connect` that are fields of `AmqpOptions`."""
 
     idle: float
     credentials: Credentials | Ask | None
@@ -154,25 +154,26 @@ class AmqpKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpOptions:
-    """What a program says beside the URL.
+    """The options that a program gives besides the URL.
 
     Attributes:
-        idle: seconds without a sign of life after which the broker counts as gone; 0 for never.
-        credentials: user and password, or what is called for them at every attempt to connect. Without, and without
-            any in the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
-        mechanism: of SASL. Unless given PLAIN with a user, else ANONYMOUS. EXTERNAL is by the certificate of TLS.
-        tls: how to make the way safe.
-        dialect: `activemq`, `artemis`, `qpid` or `plain`, for a broker that does not say which it is.
-        client_id: what durable subscriptions belong to; only one connection at a time may have it.
-        message_ids: choose the JMSMessageID of what is sent. Unless given, not with ActiveMQ Classic, where consumers
-            over STOMP could not accept such messages.
-        anonymous_relay: send to all destinations through one link where the broker offers that.
-        max_message: octets that a message may have which is received; a larger one is rejected unread, as the log says.
-        temporary_queues: `dynamic`, which is the default: the broker makes and names them; or `topics`, on Artemis:
-            they are topics to it, as over STOMP, so that Java clients over OpenWire answer to them.
-        binding: how WebSocket is spoken: `csprd01`, `cs01` or `lenient`.
-        path: the request target over WebSocket, where it has a query; else it stands in the URL.
-        redirect_hosts: hosts that redirects may lead to, as user and password go there; none to follow no redirect,
+        idle: seconds without traffic after which the broker counts as gone; 0 for never.
+        credentials: user and password, or a function that returns them at every attempt to connect. Without these, and
+            without a login in the URL, they come from the environment: BROKERS_USER, and BROKERS_PASSWORD or
+            BROKERS_PASSWORD_FILE.
+        mechanism: SASL mechanism; by default PLAIN with a user, otherwise ANONYMOUS. EXTERNAL uses the TLS certificate.
+        tls: TLS settings.
+        dialect: `activemq`, `artemis`, `qpid` or `plain`, for a broker that does not identify itself.
+        client_id: owner of the durable subscriptions; only one connection at a time may have it.
+        message_ids: whether to choose the JMSMessageID of sent messages; by default True except with ActiveMQ Classic,
+            where consumers over STOMP could not accept such messages.
+        anonymous_relay: whether to send to all destinations through one link if the broker offers that.
+        max_message: maximum size of a received message, in octets; a larger one is logged and rejected unread.
+        temporary_queues: `dynamic` (the default): the broker creates and names them; or `topics`, on Artemis: they are
+            topics there, as over STOMP, so that Java clients over OpenWire can answer to them.
+        binding: edition of the WebSocket binding: `csprd01`, `cs01` or `lenient`.
+        path: the request target over WebSocket if it has a query; otherwise put it in the URL.
+        redirect_hosts: hosts that redirects may lead to, which get user and password; empty to follow no redirect,
             None to follow any.
     """
 
@@ -192,11 +193,11 @@ class AmqpOptions:
 
 
 def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> AmqpLogin:
-    """Read the URL of one broker.
+    """Return the login for the URL of one broker.
 
     Raises:
-        ValueError: a path, a fragment, no host, a port that is no number, a parameter that is not known or makes no
-            sense; a user in the URL beside `credentials`; a host or path with more than visible ASCII.
+        ValueError: the URL has a path that is not allowed, a fragment, no host, an invalid port, or an unknown or
+            invalid parameter; it has a user besides `credentials`; or host or path are not visible ASCII.
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)
@@ -226,7 +227,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
 
 def _plain(what: str, text: str, advice: str) -> str:
     if not is_plain(text):
-        raise ValueError(f"the {what} {text!r} has more than visible ASCII, and HTTP takes no more; {advice}")
+        raise ValueError(f"the {what} must be visible ASCII, as HTTP requires, got {text!r}; {advice}")
     return text
 
 
@@ -234,21 +235,21 @@ def _mechanism_of(name: str | None) -> Mechanism:
     known = {mechanism.lower(): mechanism for mechanism in Mechanism}
     found = Mechanism.AUTO if name is None else known.get(name.lower())
     if found is None:
-        raise ValueError(f"no SASL mechanism {name!r} here; known are: {', '.join(Mechanism)}")
+        raise ValueError(f"mechanism must be one of {', '.join(Mechanism)}, got {name!r}")
     return found
 
 
 def _binding_of(scheme: str, name: str | None) -> WebSocketBinding | None:
     if scheme not in FORM.with_path:
         if name is not None:
-            raise ValueError(f"a binding is for WebSocket, and the URL begins with {scheme}://; write amqp+ws://")
+            raise ValueError(f"a URL with a binding must begin with amqp+ws:// or amqp+wss://, got {scheme}://")
         return None
     if name is not None and name not in WebSocketBinding.__members__.values():
-        raise ValueError(f"no WebSocket binding is called {name!r}; known are: {', '.join(WebSocketBinding)}")
+        raise ValueError(f"binding must be one of {', '.join(WebSocketBinding)}, got {name!r}")
     return WebSocketBinding.LENIENT if name is None else WebSocketBinding(name)
 
 
 def _temporary_queues_of(name: str | None) -> TemporaryQueues:
     if name is not None and name not in TemporaryQueues.__members__.values():
-        raise ValueError(f"temporaryQueues is {name!r}; known are: {', '.join(TemporaryQueues)}")
+        raise ValueError(f"temporaryQueues must be one of {', '.join(TemporaryQueues)}, got {name!r}")
     return TemporaryQueues.DYNAMIC if name is None else TemporaryQueues(name)

@@ -1,4 +1,4 @@
-"""The client's end of AMQP over WebSocket: asking for it, in the edition wanted, and being sent elsewhere.
+"""The client's end of AMQP over WebSocket: the handshake, the choice of edition, and redirects.
 
 Spec: AMQP WebSocket Binding 1.0; RFC 6455. The requirements WS-01 to WS-41 are in `docs/conformance-amqp.md`.
 """
@@ -30,8 +30,8 @@ UNAUTHORIZED: Final = 401
 PORTS: Final[Mapping[str, int]] = {"ws": 80, "wss": 443, "http": 80, "https": 443}
 
 OTHER_TOKEN: Final[Mapping[SubprotocolToken, SubprotocolToken]] = {SubprotocolToken.CS01: SubprotocolToken.CSPRD01}
-"""What to ask for next where a server does not answer with what was asked for. One at a time: of several ActiveMQ sees
-only the last."""
+"""The sub-protocol to request next if a server does not agree to the first. They are requested one at a time, because
+ActiveMQ sees only the last of several."""
 
 
 class WebSocketClient(WebSocketStream):
@@ -44,14 +44,14 @@ class WebSocketClient(WebSocketStream):
         default = PORTS["wss" if is_secure else "ws"]
         path, _, query = login.path.partition("?")
         self._socket = self._client = ClientProtocol(
-            # Without a port where it is the scheme's own, as HTTP wants it.
+            # The default port of the scheme is left out of the header, as HTTP requires.
             WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
             subprotocols=[Subprotocol(login.token)],
-            max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid joins the frames of a message
+            max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid puts all frames of a message into one
         )
 
     def begin(self) -> None:
-        """Ask for the WebSocket. Spec: 2.1 (WS-01 to WS-04, WS-09)."""
+        """Request the WebSocket. Spec: 2.1 (WS-01 to WS-04, WS-09)."""
         request = self._client.connect()
         if self._login.authorizes:
             who = self._login.credentials()
@@ -60,12 +60,12 @@ class WebSocketClient(WebSocketStream):
         self._client.send_request(request)
 
     def _check_handshake(self, event: object) -> bool:
-        """Go on if the server agreed to exactly what was asked for. Spec: 2.1 (WS-07)."""
+        """Continue if the server agreed to exactly the requested sub-protocol. Spec: 2.1 (WS-07)."""
         if not isinstance(event, Response):
             return False
         token = event.headers.get("Sec-WebSocket-Protocol")
         if token != self._login.token:
-            self._socket.fail(CloseCode.PROTOCOL_ERROR, "not the sub-protocol asked for")
+            self._socket.fail(CloseCode.PROTOCOL_ERROR, "not the requested sub-protocol")
             self._try_other_token(f"answered with the sub-protocol {token!r}, not {self._login.token}")
         self.is_open = True
         self.send(b"")
@@ -74,14 +74,14 @@ class WebSocketClient(WebSocketStream):
     def _handshake_failed(self, error: Exception) -> NoReturn:
         response = getattr(error, "response", None)
         if not isinstance(response, Response):
-            self._try_other_token(f"made no WebSocket: {error}{perhaps(self._login)}")
+            self._try_other_token(f"opened no WebSocket: {error}{perhaps(self._login)}")
         status = response.status_code
         location = response.headers.get("Location")
         if status in MOVED and location:
             raise DetourError(f"{self._login} moved to {shown(location)}", self._moved(location))
         if status == UNAUTHORIZED:
             self._authorize()
-        self._try_other_token(f"answered HTTP {status} {response.reason_phrase}, and made no WebSocket")
+        self._try_other_token(f"answered HTTP {status} {response.reason_phrase}, and opened no WebSocket")
 
     def _try_other_token(self, why: str) -> NoReturn:
         other = OTHER_TOKEN.get(self._login.token) if self._login.binding is WebSocketBinding.LENIENT else None
@@ -90,13 +90,13 @@ class WebSocketClient(WebSocketStream):
         raise DetourError(f"{self._login} {why}", replace(self._login, token=other))
 
     def _authorize(self) -> NoReturn:
-        """Come again with user and password for HTTP, which may be those of SASL. Spec: 2.1 (WS-09, WS-10)."""
+        """Connect again with user and password over HTTP, which may be those of SASL. Spec: 2.1 (WS-09, WS-10)."""
         if self._login.authorizes or self._login.credentials().user is None:
             raise LoginRefusedError(f"{self._login} refused the login over HTTP")
         raise DetourError(f"{self._login} asks for a login over HTTP", replace(self._login, authorizes=True))
 
     def _moved(self, location: str) -> AmqpLogin:
-        """Return where an HTTP redirect leads, never out of TLS. Spec: 2.1 (WS-08)."""
+        """Return the login for the target of an HTTP redirect, never out of TLS. Spec: 2.1 (WS-08)."""
         base = f"{'wss' if self._login.tls else 'ws'}://{self._login.virtual_host}:{self._login.port}{self._login.path}"
         try:
             parts = urlsplit(urljoin(base, location))
@@ -105,13 +105,13 @@ class WebSocketClient(WebSocketStream):
                 raise ValueError(location)
         except (ValueError, KeyError):
             raise ConnectionFailedError(
-                f"{self._login} moved to {shown(location)}, which is no place to go to"
+                f"{self._login} moved to {shown(location)}, which is not a valid target"
             ) from None
         if (parts.scheme in SECURE) is not (self._login.tls is not None):
             raise ConnectionFailedError(
-                f"{self._login} moved to {shown(location)}: TLS is neither left nor begun on the way"
+                f"{self._login} moved to {shown(location)}: a redirect must neither leave nor begin TLS"
             )
         if not self._login.may_go_to(parts.hostname or ""):
-            raise ConnectionFailedError(f"{self._login} moved to {shown(location)}, which is none of `redirect_hosts`")
+            raise ConnectionFailedError(f"{self._login} moved to {shown(location)}, which is not in `redirect_hosts`")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return replace(self._login, host=parts.hostname or "", hostname=None, port=port, path=path)

@@ -1,8 +1,8 @@
-"""AMQP in WebSocket messages, of either side: one frame a message, and closing; without I/O.
+"""AMQP in WebSocket messages, for either side: one frame per message, and closing; without I/O.
 
-What is written suits every edition: each header and each frame is a binary message of its own. What is read is a stream
-of octets, because real brokers join and cut as they like; only the draft of 2014 (`csprd01`) forbids that, and is held
-to it when asked for.
+Output suits every edition: each header and each frame is a separate binary message. Input is read as a stream of
+octets, because real brokers join and split frames freely; only the draft of 2014 (`csprd01`) forbids that, which is
+enforced if that edition was requested.
 
 Spec: AMQP WebSocket Binding 1.0; RFC 6455. The requirements WS-01 to WS-41 are in `docs/conformance-amqp.md`.
 """
@@ -21,10 +21,10 @@ from brokers.amqp.url import WebSocketBinding
 from brokers.errors import ConnectionFailedError
 
 MAX_MESSAGE_OCTETS: Final = 1 << 20
-"""Octets of a WebSocket message; AMQP frames are smaller, but some brokers put several into one."""
+"""Maximum size of a WebSocket message, in octets; AMQP frames are smaller, but some brokers put several into one."""
 
 FRAGMENT_OCTETS: Final = 1 << 15
-"""Octets of a WebSocket frame that we send: Artemis ends the connection at one of more than 64 KiB."""
+"""Maximum size of a sent WebSocket frame, in octets: Artemis ends the connection at one above 64 KiB."""
 
 SIGN: Final = b"AMQP"
 SIZE_OCTETS: Final = 4
@@ -32,7 +32,7 @@ MIN_FRAME_OCTETS: Final = 8
 
 
 def units(octets: bytes) -> Iterator[bytes]:
-    """Cut AMQP's octets into headers and frames; what is incomplete comes last, as it is."""
+    """Split AMQP's octets into headers and frames; an incomplete rest comes last, unchanged."""
     view = memoryview(octets)
     while view:
         head = bytes(view[:SIZE_OCTETS])
@@ -45,7 +45,7 @@ def units(octets: bytes) -> Iterator[bytes]:
 
 
 def is_unit(octets: bytes) -> bool:
-    """Say whether octets are one header or one frame. Spec: csprd01 2.2 to 2.4 (WS-14, WS-15, WS-18, WS-21)."""
+    """Return whether octets are one header or one frame. Spec: csprd01 2.2 to 2.4 (WS-14, WS-15, WS-18, WS-21)."""
     if octets[:SIZE_OCTETS] == SIGN:
         return len(octets) == HEADER_OCTETS
     return len(octets) >= MIN_FRAME_OCTETS and int.from_bytes(octets[:SIZE_OCTETS], "big") == len(octets)
@@ -55,8 +55,8 @@ class WebSocketStream(ABC):
     """One end of a WebSocket.
 
     Args:
-        name: of the other end, for errors.
-        binding: the edition of the reader.
+        name: name of the other end, for errors.
+        binding: the edition to enforce for input.
     """
 
     has_leave: ClassVar = True
@@ -73,22 +73,23 @@ class WebSocketStream(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Have written what comes first."""
+        """Queue the first octets of the handshake."""
 
     @abstractmethod
     def _check_handshake(self, event: object) -> bool:
-        """Look at an event of the handshake; False if it is of none."""
+        """Handle an event of the handshake; return False for other events."""
 
     @abstractmethod
     def _handshake_failed(self, error: Exception) -> NoReturn:
-        """Say why there is no WebSocket."""
+        """Raise the error that says why the handshake failed."""
 
     def receive(self, octets: bytes) -> bytes:
-        """Take what was read, and return what of it is AMQP's.
+        """Process octets that were read, and return those of AMQP.
 
         Raises:
-            ConnectionFailedError: no WebSocket, not the sub-protocol asked for, or something that AMQP never sends.
-            DetourError: the server wants us to come in another way.
+            ConnectionFailedError: the peer opened no WebSocket, or not with the requested sub-protocol, or sent
+                something that AMQP does not allow.
+            DetourError: the server asks for another way to connect.
         """
         if not octets:
             self._socket.receive_eof()
@@ -104,7 +105,7 @@ class WebSocketStream(ABC):
         return amqp
 
     def send(self, octets: bytes) -> None:
-        """Write each header and each frame as a message of its own. Spec: 2.2 to 2.4 (WS-13 to WS-21)."""
+        """Write each header and each frame as a separate message. Spec: 2.2 to 2.4 (WS-13 to WS-21)."""
         self._rest += octets
         if not self.is_open:
             return
@@ -119,11 +120,11 @@ class WebSocketStream(ABC):
 
     @property
     def waiting(self) -> int:
-        """How many octets are to be written."""
+        """Number of octets to write."""
         return len(self._out)
 
     def take(self) -> bytes:
-        """Return what is to be written."""
+        """Return the octets to write."""
         self._collect()
         out, self._out = bytes(self._out), bytearray()
         return out
@@ -138,7 +139,7 @@ class WebSocketStream(ABC):
             self._out += octets
 
     def _send_message(self, unit: bytes) -> None:
-        """Write one message, in as many WebSocket frames as it takes. Spec: 2.4 (WS-22)."""
+        """Write one message, in as many WebSocket frames as needed. Spec: 2.4 (WS-22)."""
         self._socket.send_binary(unit[:FRAGMENT_OCTETS], fin=len(unit) <= FRAGMENT_OCTETS)
         for begin in range(FRAGMENT_OCTETS, len(unit), FRAGMENT_OCTETS):
             self._socket.send_continuation(
@@ -154,7 +155,7 @@ class WebSocketStream(ABC):
             self.is_over = True
             return b""
         if event.opcode is Opcode.TEXT:
-            self._fail(CloseCode.UNSUPPORTED_DATA, "a text message, and AMQP is binary")
+            self._fail(CloseCode.UNSUPPORTED_DATA, "a text message, but AMQP is binary")
         if self._binding is not WebSocketBinding.CSPRD01:
             return bytes(event.data)
         self._message += event.data

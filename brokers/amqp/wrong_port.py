@@ -1,7 +1,7 @@
-"""Who else may listen where AMQP was to be spoken: what gives them away, and which URL would reach them.
+"""Recognition of peers that do not speak AMQP: by their first octets, with the URL that would reach them.
 
-A port that is for something else either answers in its own way, which is told at once, or waits for more and says
-nothing until the time-out.
+A port for another protocol either answers in that protocol, which is recognised at once, or stays silent until the
+time-out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from brokers.errors import ConnectionFailedError
 from brokers.url import bracketed
 
 HTTP: Final = b"HTTP/"
-"""What every answer of HTTP begins with."""
+"""The beginning of every HTTP answer."""
 
 HEAD_OCTETS: Final = 64
-"""Octets by which a stranger is known, and that an error shows of it."""
+"""Number of first octets by which a peer is recognised, and that an error shows."""
 
 WAYS: Final[Mapping[str, str]] = {
     "amqp": "AMQP",
@@ -29,17 +29,17 @@ WAYS: Final[Mapping[str, str]] = {
     "stomp": "STOMP",
     "stomp+ssl": "STOMP over TLS",
 }
-"""What the ports of brokers are for, by the scheme of their URLs."""
+"""The protocols of brokers' ports, by the scheme of their URLs."""
 
 
 class Stranger(NamedTuple):
-    """One that is known.
+    """A known kind of peer that does not speak AMQP.
 
     Attributes:
-        begin: of what it says.
-        who: what it is.
-        schemes: what to write in the URL in place of which scheme.
-        advice: what else may be done; empty if nothing is known.
+        begin: matches the beginning of its answer.
+        who: name of its protocol.
+        schemes: the scheme to write in the URL, by the scheme that was used.
+        advice: other advice; empty for none.
     """
 
     begin: re.Pattern[bytes]
@@ -51,29 +51,29 @@ class Stranger(NamedTuple):
 STRANGERS: Final = (
     Stranger(re.compile(HTTP), "HTTP", {"amqp": "amqp+ws", "amqps": "amqp+wss"}),
     Stranger(re.compile(rb"\x15\x03"), "TLS", {"amqp": "amqps", "amqp+ws": "amqp+wss"}),
-    Stranger(re.compile(rb"AMQP\x00\x00|AMQP\x01\x01"), "AMQP 0-9-1 or older", advice="here AMQP 1.0 is spoken"),
+    Stranger(re.compile(rb"AMQP\x00\x00|AMQP\x01\x01"), "AMQP 0-9-1 or older", advice="this client speaks AMQP 1.0"),
     Stranger(re.compile(rb"AMQP"), "AMQP without WebSocket", {"amqp+ws": "amqp", "amqp+wss": "amqps"}),
     Stranger(
         re.compile(rb"(ERROR|CONNECTED)\r?\n"),
         "STOMP",
         {"amqp": "stomp", "amqps": "stomp+ssl", "amqp+ws": "stomp", "amqp+wss": "stomp+ssl"},
     ),
-    Stranger(re.compile(rb"....\x01Ac", re.DOTALL), "OpenWire", advice="AMQP has a port of its own"),
+    Stranger(re.compile(rb"....\x01Ac", re.DOTALL), "OpenWire", advice="AMQP has another port"),
 )
-"""The first that fits says who it is."""
+"""Known peers; the first match counts."""
 
 OTHER_LOGIN: Final[Mapping[bytes, Stranger]] = {
     SASL_HEADER: Stranger(re.compile(rb""), "AMQP with a login", advice="leave out mechanism=none"),
     AMQP_HEADER: Stranger(re.compile(rb""), "AMQP without a login", advice="write mechanism=none"),
 }
-"""Brokers that want to be spoken to with SASL where we do not, or without."""
+"""Brokers that require SASL when we do not use it, or the reverse."""
 
 
 def check(login: AmqpLogin, said: bytes) -> None:
-    """See that what a broker said first is what it should begin with, as far as it came.
+    """Check that the first octets of a broker are what AMQP begins with, as far as they have arrived.
 
     Raises:
-        ConnectionFailedError: it is not; with what was seen, and what URL would be accepted.
+        ConnectionFailedError: they are not; the text shows them, and the URL to use if it is known.
     """
     expected = HTTP if login.binding is not None else AMQP_HEADER if login.mechanism is Mechanism.NONE else SASL_HEADER
     if said[: len(expected)] == expected[: len(said)]:
@@ -89,6 +89,6 @@ def check(login: AmqpLogin, said: bytes) -> None:
 
 
 def perhaps(login: AmqpLogin) -> str:
-    """Name what the port of a silent peer may be for, as the end of an error."""
+    """Return the end of an error text that names the other possible protocols of a silent peer's port."""
     others = ", ".join(f"{scheme}:// ({way})" for scheme, way in WAYS.items() if scheme != login.scheme)
     return f"; perhaps its port is not for {login.scheme}:// but for {others}"

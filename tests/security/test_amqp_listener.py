@@ -281,7 +281,7 @@ def test_one_user_does_not_use_up_the_room(caplog: pytest.LogCaptureFixture) -> 
         own[0].close()
         eventually(lambda: listener.guests == 3, "it is gone")
         stack.enter_context(user(listener, "eve"))
-    assert "no room for one more of user 'eve'" in caplog.text
+    assert "no room for another client of user 'eve'" in caplog.text
     with listening(users=None, may=None, max_logins=2) as listener, ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(brokers.connect(listener.url, reconnect=False))

@@ -1,8 +1,8 @@
-"""AMQP 1.0 for others: the embedded broker listens, over TCP and over WebSocket.
+"""The AMQP 1.0 listener of the embedded broker, over TCP and WebSocket.
 
     with Listener(broker, "127.0.0.1", 5672) as listener: ...
 
-The clients may be of anybody's making; docs/amqp.md says what they find.
+It serves clients of any make; docs/amqp.md describes the features that it offers.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ log = logging.getLogger(__name__)
 ACCEPT_BACKLOG: Final = 128
 OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
 ACCEPT_PAUSE_SECONDS: Final = 0.05
-"""Seconds to wait where no client could be taken, for want of files or threads."""
+"""Pause after a client could not be accepted for lack of files or threads, in seconds."""
 FILES_PER_CLIENT: Final = 4
-"""Descriptors of one client: its socket, two that wake its thread, and what the thread waits with."""
+"""Number of file descriptors of one client: its socket, two that wake its thread, and the thread's selector."""
 
 
 class Listener:
     """Listens at one address for clients of an embedded broker. Usable in a `with` statement, which closes it.
 
     Attributes:
-        broker, options: whose clients, and how they are treated.
-        name: what the broker calls itself to them.
-        port: where it listens.
+        broker, options: the broker, and the options of the listener.
+        name: name of the broker for clients.
+        port: port of the listener.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Listener:
         """Begin to listen.
 
         Args:
-            broker: whose clients.
-            host: the interface, of IPv4 or IPv6; an empty one for all of IPv4, `::` for all of IPv6.
-            port: 0 for any that is free.
-            options: how they are treated.
+            broker: the broker that clients connect to.
+            host: address of an IPv4 or IPv6 interface; empty for all of IPv4, `::` for all of IPv6.
+            port: port number; 0 for any free port.
+            options: options of the listener.
 
         Raises:
-            OSError: that address cannot be had.
-            ValueError: other machines reach it, and the options have neither users, nor say that anybody is let in.
+            OSError: the address is not available.
+            ValueError: other machines can reach it, and the options neither have users nor admit all clients.
         """
         self.broker = broker
         given = options or Options()
@@ -92,28 +92,28 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """For `brokers.connect`, without user and password."""
+        """URL for `brokers.connect`, without user and password."""
         return f"{self.scheme}://{bracketed(self._host) or '127.0.0.1'}:{self.port}"
 
     @property
     def scheme(self) -> str:
-        """What URLs of this listener begin with."""
+        """Scheme of the URLs of this listener."""
         if self.options.binding is None:
             return "amqp" if self.options.tls is None else "amqps"
         return "amqp+ws" if self.options.tls is None else "amqp+wss"
 
     @property
     def guests(self) -> int:
-        """Count the clients that are connected."""
+        """Number of connected clients."""
         with self._lock:
             return len(self._guests)
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
         return epoch_milliseconds()
 
     def close(self, deadline: float = 5.0) -> None:
-        """Take leave of all clients, within `deadline` seconds, and listen no more. Idempotent."""
+        """Stop listening, and close the connections of all clients within `deadline` seconds. Idempotent."""
         until = monotonic() + deadline
         with self._lock:
             if self._is_closed:
@@ -121,7 +121,7 @@ class Listener:
             self._is_closed = True
             self._stopped.set()
             guests = list(self._guests)
-        with suppress(OSError):  # was not connected, as some systems say
+        with suppress(OSError):  # some systems report that a listening socket is not connected
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(max(0.0, until - monotonic()))
@@ -129,28 +129,28 @@ class Listener:
             guest.close(until)
 
     def admit(self, guest: AmqpClient) -> bool:
-        """Note who a client is; False if there is another connection of its, and one is to be the only one.
+        """Admit a client; return False if it has another connection, and one of the two must be its only one.
 
-        That goes for all listeners of the broker.
+        This holds across all listeners of the broker.
         """
         return self.broker.claims.admit(guest.client, guest, is_sole=guest.is_sole)
 
     def settle(self, guest: AmqpClient) -> bool:
-        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+        """Protect a logged-in client from making room for others; False if its user has the maximum of connections."""
         owner = f"address {place_of(guest.address)}" if guest.user is None else f"user {guest.user!r}"
         is_kept = self.room.settle(guest.seat, owner, self._max_logins)
         if not is_kept:
             log.warning(
-                "%s: there is no room for one more of %s, so %s is turned away", self, owner[:SHOWN_CHARACTERS], guest
+                "%s: there is no room for another client of %s, so %s is refused", self, owner[:SHOWN_CHARACTERS], guest
             )
         return is_kept
 
     def let_go(self, guest: AmqpClient) -> None:
-        """Forget who a client is, so that it may come again."""
+        """Forget a client, so that it may connect again."""
         self.broker.claims.leave(guest.client, guest)
 
     def gone(self, guest: AmqpClient) -> None:
-        """Note that a client has left."""
+        """Record that a client has left."""
         self.let_go(guest)
         self.room.leave(guest.seat)
         with self._lock:
@@ -168,7 +168,7 @@ class Listener:
         while not self._is_closed:
             try:
                 accepted, address = self._socket.accept()
-            except OSError as error:  # closed, a client that left at once, or there are no more files to be had
+            except OSError as error:  # closed, the client left at once, or no file could be opened
                 if error.errno in OUT_OF_FILES:
                     self.room.shed()
                 self._stopped.wait(ACCEPT_PAUSE_SECONDS)
@@ -176,7 +176,7 @@ class Listener:
             place = f"{bracketed(address[0])}:{address[1]}"
             try:
                 self._welcome(accepted, place, address[0])
-            except (OSError, RuntimeError) as error:  # there are no more files to be had, or threads
+            except (OSError, RuntimeError) as error:  # no file could be opened, or no thread started
                 accepted.close()
                 log.warning("%s: %s is turned away: %s", self, place, error)
                 self._stopped.wait(ACCEPT_PAUSE_SECONDS)

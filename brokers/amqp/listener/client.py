@@ -1,7 +1,7 @@
 """One client of a listener: its connection, its sessions and its links.
 
-When a client attaches a link, this decides what the link leads to and what is agreed. What goes over the links is in
-`receive.py`, `send.py` and `transactions.py`.
+When a client attaches a link, this module chooses its destination and its terms. `receive.py`, `send.py` and
+`transactions.py` handle the messages on the links.
 
 Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.2.1 and 2.3 (AT-04, AT-15, AT-24).
 """
@@ -80,32 +80,32 @@ LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
 
 MAX_SELECTOR_CHARACTERS: Final = 65_536
-"""Characters of the selectors of a client's links, and of the durable subscriptions that it leaves."""
+"""Maximum number of characters of the selectors of a client's links and durable subscriptions together."""
 
 LIFETIME: Final = "lifetime-policy"
 DELETE_ON_CLOSE: Final = 0x2B
 
 
 class LinkOwner(Desk, Sink, Protocol):
-    """What a link's far end is told of its client."""
+    """The part of a client that its links use."""
 
     @property
     def container(self) -> str:
-        """What it calls itself."""
+        """The container name of the client."""
 
     def lose(self, outgoing: OutgoingLink) -> None:
-        """Have a link ended that another one of its name takes the place of; by any thread."""
+        """End a link that another one of the same name replaces; on any thread."""
 
 
 class ClientContext(Protocol):
-    """What all clients share."""
+    """The context that all clients share."""
 
     broker: Broker
     options: Options
 
 
 class DynamicNode(NamedTuple):
-    """A node that a client had made by a link: which it is, the link's session, and when the link's end is its own."""
+    """A node created for a link: its destination, the link's session, and its expiry policy."""
 
     destination: Destination
     session: Any
@@ -117,27 +117,27 @@ def _key(link: Any) -> tuple[str, bool]:
 
 
 def _weighed(link: Any, named: NamedSubscription | None) -> Any:
-    """Return what the selector of a link is counted for: a durable subscription outlives its links."""
+    """Return the key that the selector of a link counts for: a durable subscription outlives its links."""
     return named.name if named is not None and named.is_durable else _key(link)
 
 
 class LinkFactory:
-    """Makes our ends of a client's links. With the lock held."""
+    """Creates our ends of a client's links. Called with the lock held."""
 
     def __init__(self, client: LinkOwner, shared: ClientContext) -> None:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
         self._claims = shared.broker.claims
-        self._selecting: dict[Any, int] = {}  # by durable subscription, else by link: its name and role
+        self._selecting: dict[Any, int] = {}  # by durable subscription, or by name and role of the link
         self._dynamic: dict[tuple[str, bool], DynamicNode] = {}
         self._unfinished = OpenTransfers(max(shared.options.max_unfinished, shared.options.max_message))
 
     def attach(self, link: Any) -> IncomingLink | OutgoingLink:
-        """Attach our end.
+        """Attach our end of a link.
 
         Raises:
-            RefusalError: there is nothing that it could lead to.
+            RefusalError: the link cannot be attached to a destination.
         """
         return self._attach_incoming(link) if isinstance(link, Receiver) else self._attach_outgoing(link)
 
@@ -173,10 +173,10 @@ class LinkFactory:
         return incoming
 
     def _target(self, link: Any, target: Any, capabilities: list[str]) -> Destination | None:
-        """Return where a link leads; None for the anonymous terminus."""
+        """Return the destination of a link; None for the anonymous terminus."""
         if target.dynamic:
             return self._dynamic_node(link, target, capabilities)
-        if not target.address:  # an empty one is no address either
+        if not target.address:  # an empty address counts as none
             return None
         kind = kind_of(capabilities)
         return self._client.nodes.resolve(target.address, kind, self._client.user, Action.SEND)
@@ -186,7 +186,7 @@ class LinkFactory:
         if source.type == Terminus.UNSPECIFIED:
             return self._attach_again(link)
         if source.type != Terminus.SOURCE:
-            raise RefusalError(INVALID, "a client receives from a source, which the link has none of")
+            raise RefusalError(INVALID, "the link has no source to receive from")
         wanted = symbols(source.capabilities)
         if source.dynamic:
             destination = self._dynamic_node(link, source, wanted)
@@ -201,7 +201,7 @@ class LinkFactory:
         outgoing = self._subscribe(link, destination, terms, named, filters)
         repeat(source, link.source)
         repeat(link.remote_target, link.target)
-        if source.dynamic:  # others are called as the client calls them, which some insist on
+        if source.dynamic:  # other addresses are repeated as the client wrote them, which some clients require
             self._tell_dynamic(link, link.source, destination)
         applied = {CAPABILITIES[destination.kind], *([] if named is None else named.capabilities)}
         tell(link.source, destination, terms, filters, [each for each in wanted if each in applied])
@@ -211,10 +211,10 @@ class LinkFactory:
         return outgoing
 
     def _attach_again(self, link: Any) -> OutgoingLink:
-        """Attach a link to the durable subscription of its name, as clients do that want to know of it, or end it.
+        """Attach a link to an existing durable subscription, which clients do to query it or to end it.
 
         Raises:
-            RefusalError: there is none.
+            RefusalError: there is no such subscription.
         """
         user, container = self._client.user, self._client.container
         kept = next(filter(None, map(self._broker.durable, kept_names(user, container, link.name))), None)
@@ -243,12 +243,12 @@ class LinkFactory:
         named: NamedSubscription | None,
         filters: Filters,
     ) -> OutgoingLink:
-        """Subscribe for a link, in the place of who stands in the way.
+        """Subscribe for a link, replacing another link of the same name.
 
         Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen).
 
         Raises:
-            RefusalError: the broker refuses, or the selectors of the client are too many.
+            RefusalError: the broker refused, or the selectors of the client are too long together.
         """
         key, size = _weighed(link, named), len(filters.text or "")
         self._weigh(key, size)
@@ -271,10 +271,10 @@ class LinkFactory:
         return outgoing
 
     def _weigh(self, key: Any, size: int) -> None:
-        """See that a client's selectors, which are asked about each message, are not too many with one in its place.
+        """Check that a client's selectors, which are evaluated for each message, are not too long with a new one.
 
         Raises:
-            RefusalError: they are.
+            RefusalError: they are too long.
         """
         others = sum(self._selecting.values()) - self._selecting.get(key, 0)
         if size and size + others > MAX_SELECTOR_CHARACTERS:
@@ -290,7 +290,7 @@ class LinkFactory:
         link.open()
 
     def _make_way(self, named: NamedSubscription, destination: Destination) -> None:
-        """End the durable subscription of a name if it is to another topic.
+        """End the durable subscription of this name if it is to another topic.
 
         Spec: JMS 2.0, 8.3.3 (another topic is another subscription).
         """
@@ -307,7 +307,7 @@ class LinkFactory:
         named: NamedSubscription | None,
         for_good: bool,
     ) -> None:
-        """End a durable subscription, if its link ends for good."""
+        """Forget a link; end its durable subscription if the link was closed for good."""
         if named is None or not named.is_durable:
             self._selecting.pop(key, None)
         if named is not None:
@@ -315,15 +315,15 @@ class LinkFactory:
         if named is not None and named.is_durable and for_good:
             try:
                 self._broker.forget_durable(destination, named.name)
-            except BrokerError as error:  # somebody of the same user consumes from it still
-                log.info("%s stays: %s", named.name, error)
+            except BrokerError as error:  # another consumer of the same user is still attached
+                log.info("the subscription %s is kept: %s", named.name, error)
             else:
                 self._selecting.pop(key, None)
 
-    # Dynamic nodes, which are there as long as the link that made them. Spec: AMQP 1.0 part 3, 3.5.10
+    # Dynamic nodes, which exist as long as the link that created them. Spec: AMQP 1.0 part 3, 3.5.10
 
     def _dynamic_node(self, link: Any, terminus: Any, capabilities: list[str]) -> Destination:
-        """Make a node for a link, or return that of the link of its name that was detached, and not closed."""
+        """Create a node for a link, or return that of a detached link of the same name."""
         known = self._dynamic.get(_key(link))
         if known is not None:
             return known.destination
@@ -345,7 +345,7 @@ class LinkFactory:
         answer.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
 
     def detached(self, link: Any, *, for_good: bool) -> None:
-        """End the node of a link that was closed, or whose terminus expires as it is detached."""
+        """End the node of a link that was closed, or whose terminus expires when it is detached."""
         known = self._dynamic.get(_key(link))
         if known is not None and (for_good or known.expiry == Terminus.EXPIRE_WITH_LINK):
             self._end_dynamic(_key(link))
@@ -361,9 +361,9 @@ class LinkFactory:
 
     @staticmethod
     def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:
-        """Repeat what the client said of the link, with the capabilities that there are."""
+        """Answer a link with the client's termini and the supported capabilities."""
         repeat(link.remote_source, link.source)
-        link.source.type = Terminus.SOURCE  # which may be left out by the client, and not by who answers
+        link.source.type = Terminus.SOURCE  # optional for the client, but required in the answer
         repeat(link.remote_target, link.target)
         outcomes = symbols(link.remote_source.outcomes)
         if outcomes:
@@ -373,9 +373,10 @@ class LinkFactory:
 
 
 def repeat(said: Any, answer: Any) -> None:
-    """Answer a terminus with what was said of it, and with how long it lasts here: as long as its link.
+    """Answer a terminus with the client's values, and with its lifetime here: that of its link.
 
-    Field by field: proton's own copy takes malformed values along, and writing them ends the process (seen with 0.40).
+    The fields are copied one by one: proton's own copy includes malformed values, and writing them ends the process
+    (seen with 0.40).
     """
     answer.type = said.type
     answer.address = said.address
@@ -385,7 +386,7 @@ def repeat(said: Any, answer: Any) -> None:
 
 
 def refuse(link: Any, refusal: RefusalError) -> None:
-    """Answer without the terminus that was asked for, and detach with the reason. Spec: core 2.6.3 (AT-24)."""
+    """Answer without the requested terminus, and detach with the reason. Spec: core 2.6.3 (AT-24)."""
     terminus = link.target if isinstance(link, Receiver) else link.source
     terminus.type = Terminus.UNSPECIFIED
     link.open()
@@ -394,7 +395,7 @@ def refuse(link: Any, refusal: RefusalError) -> None:
 
 
 def symbols(data: Data) -> list[str]:
-    """Read a field that is a symbol or an array of symbols."""
+    """Return the values of a field that is a symbol or an array of symbols."""
     data.rewind()
     if not data.next():
         return []
@@ -405,42 +406,42 @@ def symbols(data: Data) -> list[str]:
 
 
 SOLE_CONNECTION: Final = "sole-connection-for-container"
-"""What a client asks for that is to have no other connection, as a JMS client id may not be used twice at once."""
+"""The capability that requests an exclusive connection: a JMS client id must not be used twice at once."""
 
 OFFERED: Final = (RELAY, SHARED_SUBSCRIPTIONS, SOLE_CONNECTION)
 
 NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
-"""The property of an open that a close follows at once."""
+"""The property of an `open` that is followed by a `close` at once."""
 
 STOLEN: Final = RefusalError("amqp:link:stolen", "another link of its name was attached")
 
 MAX_CHANNEL: Final = 63
-"""The highest number of a session."""
+"""The highest channel number of a session."""
 
 DRAIN_POLL_SECONDS: Final = 0.01
-"""Seconds between two looks at whether a drained queue is empty."""
+"""Poll interval for whether a drained queue is empty, in seconds."""
 
 LEAVE_SECONDS: Final = 2.0
-"""Seconds that a client's consumers get to end."""
+"""Time that a client's consumers have to end, in seconds."""
 
 MEBIBYTE: Final = 1 << 20
 
 MAX_DEBT: Final = 4 * MEBIBYTE
-"""Octets that a client may write without reading the answers before nothing more is read from it."""
+"""Number of octets that a client may write without reading the answers before nothing more is read from it."""
 
 MAX_UNWRITTEN: Final = MEBIBYTE
-"""Octets that wait for a client to read, or for the window of a session, before no more messages are taken out of their
-queues for it."""
+"""Number of octets waiting for a client to read, or for the window of a session, beyond which no more messages are
+taken from queues for it."""
 
 MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
-"""Likewise of all sessions together, whose windows are the client's to open."""
+"""The same for all sessions of a client together, whose windows the client controls."""
 
 MIN_IDLE_SECONDS: Final = 0.1
-"""Seconds of silence after which a client may give us up; else signs of life are all that we do."""
+"""Shortest idle time-out that a client may set, in seconds; otherwise keep-alive frames would be all that we send."""
 
 
 class ListenerContext(Protocol):
-    """What all clients of a listener share."""
+    """The part of a listener that its clients use."""
 
     broker: Broker
     options: Options
@@ -449,29 +450,29 @@ class ListenerContext(Protocol):
     guesses: Guesses
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
 
     def settle(self, guest: AmqpClient) -> bool:
-        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+        """Protect a logged-in client from making room for others; False if its user has the maximum of connections."""
 
     def admit(self, guest: AmqpClient) -> bool:
-        """Note who a client is; False if there is another connection of its, and one is to be the only one."""
+        """Admit a client; return False if it has another connection, and one of the two must be its only one."""
 
     def let_go(self, guest: AmqpClient) -> None:
-        """Forget who a client is, so that it may come again."""
+        """Forget a client, so that it may connect again."""
 
     def gone(self, guest: AmqpClient) -> None:
-        """Note that a client has left."""
+        """Record that a client has left."""
 
 
 class AmqpClient(Driver):
-    """One client, from being accepted until it has left.
+    """One client, from `accept` until it has left.
 
     Attributes:
-        client: the user and what its program calls itself, by which connections belong together.
-        is_sole: this is to be the client's only connection.
-        address: where it comes from.
-        seat: its part of the room that the listener has.
+        client: user and container name, which identify the client's connections.
+        is_sole: whether this must be the client's only connection.
+        address: address of the client.
+        seat: its share of the listener's room.
     """
 
     def __init__(
@@ -512,12 +513,12 @@ class AmqpClient(Driver):
 
     @property
     def user(self) -> str | None:
-        """Who this is; None for nobody in particular."""
+        """Name of the user; None for an anonymous client."""
         return None if self._sasl is None else self._sasl.user
 
     @property
     def container(self) -> str:
-        """What the client calls itself."""
+        """Container name of the client."""
         return "" if self._machine is None else str(self._machine.connection.remote_container or "")
 
     @property
@@ -525,19 +526,19 @@ class AmqpClient(Driver):
         return self._at
 
     def make_room(self) -> None:
-        """Have its thread end, whatever it waits for, so that another client finds room. Waits for nothing."""
-        with suppress(OSError):  # it has ended
+        """End the thread of the client, whatever it waits for, to make room for another one. Never waits."""
+        with suppress(OSError):  # the socket is closed
             socket.socket.shutdown(self._accepted, socket.SHUT_RDWR)
 
     def is_behind(self, link: Sender) -> bool:
-        """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
+        """Return whether so much waits for the client to read that nothing more is sent on a link."""
         of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
         return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
 
     def lose(self, outgoing: OutgoingLink) -> None:
-        """End a link that another one of its name takes the place of. Spec: AMQP 1.0 part 2, 2.6.1.
+        """End a link that another one of the same name replaces. Spec: AMQP 1.0 part 2, 2.6.1.
 
-        Its consumer ends at once; the client is told by the thread of its connection.
+        Its consumer ends at once; the thread of the connection informs the client.
         """
         outgoing.give_up()
         self.later(partial(self._detach_lost, outgoing))
@@ -549,7 +550,7 @@ class AmqpClient(Driver):
                 self._detach(link, STOLEN)
 
     def _detach(self, link: Any, refusal: RefusalError) -> None:
-        """End a link, if it is still there."""
+        """End a link, if it is still attached."""
         with suppress(ConnectionLostError), self.held():
             attached = self._links.pop(link, None)
             if attached is not None:
@@ -561,7 +562,7 @@ class AmqpClient(Driver):
         """Begin to serve.
 
         Raises:
-            RuntimeError: there is no thread to be had; the client is gone.
+            RuntimeError: no thread could be started; the client was disconnected.
         """
         self._thread = Thread(target=self._serve, name=f"{self} guest", daemon=True)
         try:
@@ -572,7 +573,7 @@ class AmqpClient(Driver):
             raise
 
     def turn_away(self) -> None:
-        """End before it was served."""
+        """Disconnect the client before it is served."""
         self._accepted.close()
         self.drop()
         self._hang_up()
@@ -591,7 +592,7 @@ class AmqpClient(Driver):
         self._run(machine, connected)
 
     def _secure(self) -> tuple[socket.socket, str | None]:
-        """Shake hands, if it is TLS, and return who the client's certificate says it is."""
+        """Do the TLS handshake, if TLS is used, and return the socket and the user of the client's certificate."""
         self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         context = self._house.options.tls
         if context is None:
@@ -621,7 +622,7 @@ class AmqpClient(Driver):
         binding = self._house.options.binding
         if binding is None:
             return PlainStream()
-        from brokers.amqp.listener.websocket import WebSocketServer  # a library that TCP does without
+        from brokers.amqp.listener.websocket import WebSocketServer  # needs a library that TCP does not
 
         stream = WebSocketServer(f"{self}", binding, self._house.options)
         self._widen = stream.widen
@@ -653,23 +654,23 @@ class AmqpClient(Driver):
             self._flush()
         return wait
 
-    # What the inspection tells
+    # Called by the inspection
 
     def violated(self, violation: FrameViolation, channel: AmqpChannel | None) -> None:
-        """End a session, or the connection, for what the client did."""
+        """End a session, or the connection, because of a violation by the client."""
         if channel is not None and channel.session is not None:
             channel.session.condition = Condition(*violation)
             channel.session.close()
             self._leave_session(channel.session)
             return
         assert self._machine is not None
-        if not self._is_open:  # nothing comes before our open, and no close of proton's before the client's
+        if not self._is_open:  # our open must come first, and proton writes no close before the client's open
             self._machine.connection.open()
             self._machine.write(close_of(violation))
         self.break_off(*violation)
 
     def stolen(self, channel: AmqpChannel, attached: LinkHandle) -> None:
-        """End our end of a link, whose name is attached again in the same session."""
+        """End our end of a link whose name is attached again in the same session."""
         for link in [each for each in self._links if each.session == channel.session]:
             if link.name == attached.name and link.is_sender == attached.is_receiver:
                 self._detach(link, STOLEN)
@@ -677,9 +678,9 @@ class AmqpClient(Driver):
             self._machine.gather()
 
     def echoed(self, channel: AmqpChannel, attached: LinkHandle | None) -> None:
-        """Tell the state of a link, or of the session, as the client asked for it. Spec: 2.7.4."""
+        """Report the state of a link, or of the session, on the client's request. Spec: 2.7.4."""
         assert self._machine is not None
-        self._machine.gather()  # what there is to be told may say it
+        self._machine.gather()  # pending output may contain it
         if attached is None:
             self._machine.write(flow_of(channel))
             return
@@ -694,7 +695,7 @@ class AmqpClient(Driver):
                         flow_of(channel, uint(handle or 0), *known.state) if is_known else flow_of(channel)
                     )
 
-    # What proton tells
+    # Handlers of proton's events
 
     def _on_connection_open(self, event: Any) -> None:
         self._is_open = True
@@ -712,12 +713,12 @@ class AmqpClient(Driver):
             self.break_off(INVALID, f"a connection of {self.container!r} is open, which is to be the only one", info)
         event.connection.open()
         if self._machine is not None:
-            self._machine.gather()  # what is wrong with the next frame has proton write an open of its own
+            self._machine.gather()  # now, because for an error in the next frame proton would write its own open
         if 0 < event.transport.remote_idle_timeout < MIN_IDLE_SECONDS:
-            self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {MIN_IDLE_SECONDS * 1000:.0f} ms here")
+            self.break_off(NOT_ALLOWED, f"idle-time-out must be at least {MIN_IDLE_SECONDS * 1000:.0f} ms")
 
     def _on_connection_close(self, event: Any) -> None:
-        self._house.let_go(self)  # before the client hears that it may come again
+        self._house.let_go(self)  # before the client learns that it may connect again
         event.connection.close()
         self._flush()
 
@@ -727,8 +728,8 @@ class AmqpClient(Driver):
         raise ConnectionFailedError(f"{self}: {'no reason given' if condition is None else condition.description}")
 
     def _on_session_open(self, event: Any) -> None:
-        # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
-        # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
+        # The session gets no window: arriving data is handled at once, and if data after the end of a link used up a
+        # window, proton would reopen it in the name of that link, which ends the connection (seen with 0.40).
         event.session.open()
         self._sessions.add(event.session)
         self._inspection.began(event.session)
@@ -739,7 +740,7 @@ class AmqpClient(Driver):
         self._sessions.discard(event.session)
         event.session.close()
         event.session.free()
-        if self._machine is not None:  # only now is its channel free, and without one for the next proton goes silent
+        if self._machine is not None:  # this frees the channel; without a free one proton answers no further begin
             self._machine.gather()
 
     def _leave_session(self, session: Any) -> None:
@@ -759,10 +760,10 @@ class AmqpClient(Driver):
             self._refuse(link, refusal)
 
     def _refuse(self, link: Any, refusal: RefusalError) -> None:
-        """Refuse a link, which takes memory until the client has answered that.
+        """Refuse a link, which takes memory until the client has confirmed the end.
 
         Raises:
-            ConnectionFailedError: there are too many that it has not answered.
+            ConnectionFailedError: the client has left too many refused links unconfirmed.
         """
         refuse(link, refusal)
         self._refused.add(link)
@@ -796,23 +797,23 @@ class AmqpClient(Driver):
         try:
             link.delivered(event.delivery)
         except RefusalError as refusal:
-            if event.link.state & Endpoint.LOCAL_ACTIVE:  # else it is told of the first one already
+            if event.link.state & Endpoint.LOCAL_ACTIVE:  # otherwise the first refusal has closed it already
                 event.link.condition = refusal.told()
                 event.link.close()
 
 
 def end_of(link: IncomingLink | OutgoingLink) -> Callable[..., None]:
-    """Return what ends a link, told whether that is for good."""
+    """Return the function that ends a link; its argument tells whether for good."""
     return link.end if isinstance(link, OutgoingLink) else lambda *, for_good: link.ended()
 
 
 def common_name(secured: ssl.SSLSocket) -> str | None:
-    """Return the common name of the client's certificate, if it showed one that was checked."""
+    """Return the common name of the client's certificate, or None if there is no verified one."""
     certificate = secured.getpeercert() or {}
     subject: Any = certificate.get("subject", ())
     return next((str(value) for part in subject for name, value in part if name == "commonName"), None)
 
 
 def is_same_link(one: Any, other: Any) -> bool:
-    """Say whether two ends are of one link, which is known by its name and direction. Spec: AMQP 1.0 part 2, 2.6.1."""
+    """Return whether two ends have the name and direction of one link. Spec: AMQP 1.0 part 2, 2.6.1."""
     return one is not other and (one.name, one.is_sender) == (other.name, other.is_sender)

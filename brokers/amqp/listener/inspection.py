@@ -1,8 +1,8 @@
-"""Frames of a client, looked at before proton takes them, and those that proton writes.
+"""Inspection of a client's frames before proton gets them, and of the frames that proton writes.
 
-proton takes what is missing for zero, or goes on without a word; and what it finds wrong ends the connection. Here a
-frame has what it must have, and the error and its extent are those of the text. The little that proton does not tell
-of its sessions (channels, handles, how many transfers there were) is counted here, too.
+proton treats missing fields as zero or ignores errors, and the errors that it finds end the connection. This module
+checks required fields, and raises the error that the specification demands, for the session or the connection. It also
+keeps data on sessions that proton does not provide: channels, handles and the number of transfers.
 
 Spec: AMQP 1.0 part 2, sections 2.3 (framing), 2.4.1, 2.5, 2.6 and 2.7 (performatives); part 1, 1.3 (encodings).
 """
@@ -30,12 +30,12 @@ HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 SIZE_OCTETS: Final = 4
 MIN_FRAME_OCTETS: Final = 8
 MIN_MAX_FRAME_OCTETS: Final = 512
-"""Octets that every max-frame-size allows for. Spec: 2.7.1."""
+"""The smallest permitted max-frame-size, in octets. Spec: 2.7.1."""
 
 ERROR: Final = 0x1D
 
 SESSION_WINDOW_FRAMES: Final = 2**31 - 1
-"""The windows of proton's sessions."""
+"""The window of proton's sessions, in frames."""
 
 
 class PerformativeCode(IntEnum):
@@ -78,14 +78,14 @@ REQUIRED: Final[Mapping[PerformativeCode, tuple[tuple[int, str, frozenset[int]],
     PerformativeCode.END: (),
     PerformativeCode.CLOSE: (),
 }
-"""The fields that a performative must have: place, name, and how their type may be encoded."""
+"""The required fields of each performative: position, name, and permitted constructors."""
 
 LISTS: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
-"""Octets of the size and of the count of a list, by its constructor."""
+"""Number of octets of the size and of the count of a list, by its constructor."""
 
 
 class FrameViolation(NamedTuple):
-    """What a client did that the text forbids: the condition, and what is said of it."""
+    """A violation of the specification by a client: the condition, and the description."""
 
     condition: str
     why: str
@@ -93,7 +93,7 @@ class FrameViolation(NamedTuple):
 
 @dataclass(slots=True)
 class LinkHandle:
-    """A handle of the client's: its link's name and role, and whether a message is under way that is not whole."""
+    """A handle of the client: name and role of its link, and whether a message has arrived only in part."""
 
     name: str
     is_receiver: bool
@@ -102,9 +102,10 @@ class LinkHandle:
 
 @dataclass(slots=True)
 class AmqpChannel:
-    """One session by its channel: the client's handles, those whose detach is an echo only, and counts of transfers.
+    """One session by its channel: the client's handles, stolen ones whose detach is only an echo, and transfer counts.
 
-    `session` is proton's; `is_over` once it was ended from here; `own` and `handles_of_ours` are of what proton wrote.
+    `session` is proton's; `is_over` is set once we ended it; `own` and `handles_of_ours` come from frames that proton
+    wrote.
     """
 
     number: int
@@ -120,26 +121,26 @@ class AmqpChannel:
 
 
 class Watch(Protocol):
-    """Who is told what was found. With the lock held."""
+    """Receives the findings of the inspection. Called with the lock held."""
 
     def violated(self, violation: FrameViolation, channel: AmqpChannel | None) -> None:
-        """End the session of a channel, or without one the connection: raise then."""
+        """End the session of a channel; without a channel, end the connection by raising an error."""
 
     def stolen(self, channel: AmqpChannel, attached: LinkHandle) -> None:
-        """End our end of a link, whose name is attached again in the same session."""
+        """End our end of a link whose name is attached again in the same session."""
 
     def echoed(self, channel: AmqpChannel, attached: LinkHandle | None) -> None:
-        """Tell the state of a link, or of the session, as the client asked for it."""
+        """Report the state of a link, or of the session, on the client's request."""
 
 
 class Fields:
-    """The fields of a performative, read as far as they are asked for, and no further than the size of their list.
+    """The fields of a performative, parsed only as far as needed, and never beyond the end of their list.
 
     Attributes:
-        count: how many there are.
-        end: where they end.
+        count: number of fields.
+        end: position after the last field.
 
-    Raises (every method): IndexError, KeyError: the octets are no such list.
+    Raises (every method): IndexError, KeyError: the octets are not a valid list.
     """
 
     __slots__ = ("_body", "_starts", "count", "end")
@@ -155,22 +156,22 @@ class Fields:
         self._starts = [begin + counts]
 
     def code(self, number: int) -> int:
-        """Return the constructor of a field, that of null for one that is left out."""
+        """Return the constructor of a field; that of null if the field is omitted."""
         return NULL if number >= self.count else self._body[self._start(number)]
 
     def number(self, number: int) -> int:
-        """Return a field that is an unsigned number."""
+        """Return the value of an unsigned integer field."""
         at = self._start(number)
         width = WIDTHS[self._body[at] >> 4]
         return int.from_bytes(self._body[at + 1 : at + 1 + width], "big")
 
     def text(self, number: int) -> str:
-        """Return a field that is a string."""
+        """Return the value of a string field."""
         at, end = self._start(number), self._start(number + 1)
         return self._body[at + 1 + WIDTHS[self._body[at] >> 4] : end].decode("utf-8", "replace")
 
     def flag(self, number: int) -> bool:
-        """Return a field that is a boolean; false where there is none."""
+        """Return the value of a boolean field; False if it is omitted."""
         code = self.code(number)
         return code == 0x41 or (code == 0x56 and self._body[self._start(number) + 1] == 1)
 
@@ -178,13 +179,13 @@ class Fields:
         starts = self._starts
         while len(starts) <= number:
             starts.append(_end(self._body, starts[-1]))
-            if starts[-1] > self.end:  # proton would find less there
+            if starts[-1] > self.end:  # proton would read fewer fields
                 raise IndexError
         return starts[number]
 
 
 def _end(body: bytes, at: int) -> int:
-    """Return where a value ends."""
+    """Return the position after a value."""
     left = 1
     while left:
         code = body[at]
@@ -201,7 +202,7 @@ def _end(body: bytes, at: int) -> int:
 
 
 class FrameInspection:
-    """Looks at the frames of one connection, once SASL is done."""
+    """Inspects the frames of one connection, after SASL."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -214,12 +215,12 @@ class FrameInspection:
         self._begun: AmqpChannel | None = None
 
     def began(self, session: Any) -> None:
-        """Take note of proton's session for the begin that it was given last."""
+        """Record proton's session for the last begin."""
         if self._begun is not None:
             self._begun.session, self._begun = session, None
 
     def take(self, octets: bytes) -> Iterator[bytes]:
-        """Take what was read, and yield it frame by frame for proton, but for what proton is not to see."""
+        """Inspect octets that were read, and yield them frame by frame for proton, except frames to be dropped."""
         rest = self._rest + octets
         at = 0
         if not self._has_header:
@@ -246,7 +247,7 @@ class FrameInspection:
         self._rest = rest[at:]
 
     def wrote(self, octets: bytes) -> None:
-        """Take note of what proton writes: a large frame comes in several pieces."""
+        """Observe octets that proton writes; a large frame comes in several pieces."""
         octets = self._own_rest + octets if self._own_rest else octets
         at = 0 if octets[:4] != AMQP_HEADER[:4] else HEADER_OCTETS
         while len(octets) - at >= SIZE_OCTETS:
@@ -281,7 +282,7 @@ class FrameInspection:
 
     def _frame(self, frame: bytes) -> Iterator[bytes]:
         begin = frame[4] * 4
-        if frame[5] != 0 or begin == len(frame):  # a sign of life; or of a type that proton answers for
+        if frame[5] != 0 or begin == len(frame):  # an empty keep-alive frame, or a type that proton handles
             yield frame
             return
         number = int.from_bytes(frame[6:8], "big")
@@ -349,7 +350,7 @@ class FrameInspection:
         for other, known in channel.attached.items():
             if (known.name, known.is_receiver) == (attached.name, attached.is_receiver):
                 self._watch.stolen(channel, known)
-                yield frame_of(number, PerformativeCode.DETACH, uint(other), True)  # proton knows of no theft
+                yield frame_of(number, PerformativeCode.DETACH, uint(other), True)  # proton does not support stealing
                 del channel.attached[other]
                 channel.stolen.add(other)
                 break
@@ -362,7 +363,7 @@ class FrameInspection:
         if channel.is_over:
             return iter(())
         handle = fields.number(0)
-        if handle in channel.stolen:  # the answer to ours
+        if handle in channel.stolen:  # the answer to our detach
             channel.stolen.discard(handle)
             return iter(())
         if channel.attached.pop(handle, None) is None:
@@ -415,16 +416,16 @@ CHECKS: Final = {
     PerformativeCode.END: FrameInspection._end,
     PerformativeCode.CLOSE: FrameInspection._close,
 }
-"""What is looked at in a performative, besides the fields that it must have."""
+"""The checks of each performative, besides its required fields."""
 
 
 def _performative(frame: bytes, at: int) -> tuple[PerformativeCode, Fields]:
-    """Read which performative a frame holds, and where its fields are."""
+    """Return the code and the fields of the performative in a frame."""
     if frame[at : at + 2] == b"\x00\x53":
         return CODES[frame[at + 2]], Fields(frame, at + 3)
     if frame[at + 1] >= FIRST_COMPOUND:
         raise ValueError("a descriptor that has values within it")
-    end = _end(frame, at + 1)  # one that is spelt in another way
+    end = _end(frame, at + 1)  # a descriptor in another encoding
     data = Data()
     data.decode(frame[at + 1 : end])
     data.rewind()
@@ -438,7 +439,7 @@ NAMES: Final = {f"amqp:{each.name.lower()}:list": each for each in PerformativeC
 
 
 def frame_of(channel: int, code: PerformativeCode, *values: Any) -> bytes:
-    """Write a frame."""
+    """Return the octets of a frame."""
     data = Data()
     data.put_object(Described(ulong(code), list(values)))
     body = bytes(data.encode())
@@ -446,12 +447,12 @@ def frame_of(channel: int, code: PerformativeCode, *values: Any) -> bytes:
 
 
 def close_of(violation: FrameViolation) -> bytes:
-    """Write the end of a connection."""
+    """Return the octets of a close frame with an error."""
     return frame_of(0, PerformativeCode.CLOSE, Described(ulong(ERROR), [symbol(violation.condition), violation.why]))
 
 
 def flow_of(channel: AmqpChannel, *of_link: Any) -> bytes:
-    """Write a flow: the state of a session, and of a link, if its fields follow. Spec: 2.7.4."""
+    """Return the octets of a flow frame: the state of a session, and of a link if its fields are given. Spec: 2.7.4."""
     incoming, outgoing = (channel.first + channel.received) % 2**32, channel.sent % 2**32
     own = channel.own or 0
     return frame_of(

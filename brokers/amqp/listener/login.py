@@ -1,11 +1,11 @@
-"""Who may log in to a listener, by SASL as a server, and who may use which destinations. No I/O.
+"""Logins to a listener by SASL, and the rights of users to destinations. No I/O.
 
-A client may leave SASL out where anybody is let in. A client that speaks another version, or wants TLS within AMQP,
-is told what is spoken here.
+A client may omit SASL if anonymous clients are admitted. A client that begins another version, or TLS within AMQP, gets
+the header of the version spoken here.
 
-Rights are read from text; they can be given as `Options.may` in place of a function:
+Rights are parsed from text, and can be passed as `Options.may` in place of a function:
 
-    # who   may      where
+    # user  action   destination
     ann     send     queue:orders.*
     ann     receive  queue:answers
     *       *        topic:news
@@ -35,18 +35,18 @@ class SaslServer:
     """The server's side of a login.
 
     Attributes:
-        is_done: the client was let in.
-        user: who it is; None for nobody in particular.
+        is_done: whether the client was admitted.
+        user: name of the user; None for an anonymous client.
     """
 
     def __init__(self, options: Options, guesses: Guesses, address: str, certified: str | None = None) -> None:
-        """Take what is offered.
+        """Create the server's side.
 
         Args:
-            options: who is let in.
-            guesses: counts logins that were refused, of all clients.
-            address: where this one comes from.
-            certified: who the certificate of TLS says the client is.
+            options: define the users who are admitted.
+            guesses: counts the refused logins of all clients.
+            address: address of this client.
+            certified: user named by the client's TLS certificate, if any.
         """
         self.is_done = False
         self.user: str | None = None
@@ -61,19 +61,19 @@ class SaslServer:
 
     @property
     def rest(self) -> bytes:
-        """What came after the login."""
+        """The octets after the login."""
         return self._before + bytes(self._frames.rest)
 
     def begin(self) -> bytes:
-        """The client begins."""
+        """Return no octets: the client begins."""
         return b""
 
     def receive(self, octets: bytes) -> Iterator[bytes]:
-        """Take what was read, and yield what to write.
+        """Process octets that were read, and yield octets to write.
 
         Raises:
-            LoginRefusedError: the client is not let in.
-            SaslError: it speaks something else.
+            LoginRefusedError: the login was refused.
+            SaslError: the client does not speak SASL.
         """
         if not self._has_header:
             header = self._frames.header(octets)
@@ -136,7 +136,7 @@ class SaslServer:
         return REFUSED if self._mechanism is None else ACCEPTED
 
     def _compare(self, user: str, password: str) -> int:
-        """Compare a password, unless too many from there were wrong."""
+        """Check a password, unless too many from the same place were wrong."""
         lane = self._guesses.lane(self._address, user)
         if not self._guesses.allows(lane):
             return LATER
@@ -153,12 +153,12 @@ ACTIONS: Final = (*Action, ANY)
 
 
 class Right(NamedTuple):
-    """What somebody may do.
+    """A right of a user.
 
     Attributes:
-        user: who; `*` for everybody, those without a name too.
+        user: name of the user; `*` for everyone, including anonymous clients.
         action: `send` or `receive`; `*` for both.
-        where: `queue:NAME` or `topic:NAME`, with `*`, `?` and `[…]` as in names of files.
+        where: `queue:NAME` or `topic:NAME`, with `*`, `?` and `[…]` as in file name patterns.
     """
 
     user: str
@@ -166,15 +166,15 @@ class Right(NamedTuple):
     where: str
 
     def covers(self, user: str | None, action: Action, destination: Destination) -> bool:
-        """Say whether this is about what somebody wants to do."""
+        """Return whether this right permits an action of a user."""
         return self.user in (user, ANY) and self.action in (action, ANY) and fnmatchcase(str(destination), self.where)
 
 
 class Rights:
-    """What everybody may; nobody may anything else. Of temporary destinations knows only who was told of them.
+    """The rights of all users; everything else is refused. Temporary destinations need no right, only their name.
 
     Attributes:
-        rights: as they were given.
+        rights: the rights as they were given.
     """
 
     def __init__(self, rights: Iterable[Right]) -> None:
@@ -182,10 +182,10 @@ class Rights:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read a right from each line; empty lines and those that begin with # are left out.
+        """Parse one right from each line; empty lines and lines that begin with # are skipped.
 
         Raises:
-            ValueError: a line that is none; it says which, and what would be one.
+            ValueError: a line is invalid; the text has its number and the correct form.
         """
         return cls(
             _read(number, line)
@@ -194,7 +194,7 @@ class Rights:
         )
 
     def __call__(self, user: str | None, action: Action, destination: Destination) -> bool:
-        """Say whether a user, None for somebody anonymous, may do something with a destination."""
+        """Return whether a user (None for anonymous) may use a destination for an action."""
         return destination.kind.is_temporary or any(each.covers(user, action, destination) for each in self.rights)
 
 
@@ -203,6 +203,6 @@ def _read(number: int, line: str) -> Right:
     right = Right(*parts) if len(parts) == len(Right._fields) else None
     if right is None or right.action not in ACTIONS or not right.where.startswith(("queue:", "topic:", ANY)):
         raise ValueError(
-            f"line {number} is not USER {'|'.join(ACTIONS)} DESTINATION, as: ann send queue:orders.*: {line.strip()!r}"
+            f"line {number} must be USER {'|'.join(ACTIONS)} DESTINATION, as: ann send queue:a.*, got {line.strip()!r}"
         )
     return right._replace(where=right.where.rstrip())

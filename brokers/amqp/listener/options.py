@@ -1,6 +1,6 @@
-"""What a listener takes, from whom and how much of it, and which destinations its clients may use.
+"""The options of a listener, with its limits, and the destinations that its clients may use.
 
-Addresses of the embedded broker's destinations are read here. A direct link and the anonymous terminus ask here
+This module parses the addresses of the embedded broker's destinations, for direct links and the anonymous terminus
 alike, so that both refuse with the same error.
 
 Spec: anonymous terminus 2.2.2 (AT-07, AT-09, AT-13).
@@ -25,56 +25,57 @@ from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationEr
 from brokers.message import MAX_MESSAGE_OCTETS, Destination, DestinationKind
 
 Check: TypeAlias = Callable[[str, str], bool]
-"""Says whether a password is that of a user."""
+"""Returns whether a password is that of a user."""
 
 
 class Action(StrEnum):
-    """What a client may want of a destination."""
+    """What a client does with a destination."""
 
     SEND = "send"
     RECEIVE = "receive"
 
 
 May: TypeAlias = Callable[[str | None, Action, Destination], bool]
-"""Says whether a user, None for somebody anonymous, may do something with a destination."""
+"""Returns whether a user (None for anonymous) may use a destination for an action."""
 
 MEBIBYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a listener treats its clients.
+    """The options of a listener.
 
     Attributes:
-        users: passwords by user, or what checks them; None to let everybody in without. Not shown.
-        anonymous: let clients in that give no user; unless said, where there are no `users`. At an address that other
-            machines reach it has to be said then.
-        may: says who may use which destination, `Rights` or a function; everybody everything unless given.
-        destinations: the queues and topics there are; None to make them when they are used.
-        assume_rejected: take a client that lists no outcomes for one that understands `rejected`, as most do.
-        tls: the listener's certificate; None for plain text.
-        binding: listen for WebSocket, in this edition; None for TCP.
-        paths: request targets over WebSocket; None for any.
-        origins: where pages may come from whose scripts connect. Programs are let in: they send no origin, or as some
-            do, the host that they ask for, if that is one of `hosts` or cannot be anybody else's. None for any.
-        hosts: names that clients know the listener by; that at which it listens is one.
-        idle: seconds after which a silent client is given up.
-        patience: seconds that logging in may take.
-        max_connections: clients at once. Where there are as many, one more ends the first of those who have not opened
-            AMQP yet, of the address that has most of them.
-        max_logins: of these, of one user, or without a user from one address, who have opened AMQP; half of
-            `max_connections` unless given.
-        max_strangers: of these, from one address (of IPv6: one network of 64 bits), who have not opened AMQP yet. One
-            more ends the first of them that have had a second to do so.
-        max_links: links of one client. It may as well have asked for so many that were refused, until it answers their
-            end; one more ends its connection.
-        max_client_destinations: queues, topics, dynamic nodes and durable subscriptions that there are because one
-            client used them; the broker has a limit for all together.
-        max_message: octets of a message.
-        max_unfinished: octets of a client's messages that have arrived in part, on all its links; never less than one
-            message may have.
-        transaction_idle: seconds after which a transaction that nothing was done in is rolled back.
-        max_transactions: octets of the messages in a client's open transactions, with 512 more for each.
+        users: passwords by user, or a function that checks them; None to require no login. Not shown in the repr.
+        anonymous: whether to admit clients without a user; by default only if there are no `users`. It must be set for
+            an address that other machines can reach, if there are no users.
+        may: decides who may use which destination, `Rights` or a function; by default everything is permitted.
+        destinations: the existing queues and topics; None to create them when they are used.
+        assume_rejected: whether clients that list no outcomes are assumed to understand `rejected`, as most do.
+        tls: SSL context with the listener's certificate; None for plain text.
+        binding: edition of the WebSocket binding to listen with; None for TCP.
+        paths: permitted request targets over WebSocket; None for any.
+        origins: permitted origins of web pages whose scripts connect; None for any. Programs are admitted: they send no
+            origin, or the requested host, if that is one of `hosts` or cannot belong to anyone else.
+        hosts: names by which clients know the listener; the one at which it listens is always included.
+        idle: seconds after which a silent client is disconnected.
+        patience: seconds that a login may take.
+        max_connections: maximum number of clients. Beyond it, a new client ends the oldest one that has not opened AMQP
+            yet, from the address with most of them.
+        max_logins: maximum number of clients that have opened AMQP, for one user, or for one address without a user; by
+            default half of `max_connections`.
+        max_strangers: maximum number of clients from one address (for IPv6, a network of 64 bits) that have not opened
+            AMQP yet. Beyond it, a new client ends the oldest of them that has had a second to do so.
+        max_links: maximum number of links of one client, and of its refused links whose end it has not confirmed; one
+            more of the latter ends its connection.
+        max_client_destinations: maximum number of existing queues, topics, dynamic nodes and durable subscriptions that
+            one client has created; the broker has a limit for all clients together.
+        max_message: maximum size of a message, in octets.
+        max_unfinished: maximum size of a client's partly received messages, in octets, on all its links; at least the
+            size of one message.
+        transaction_idle: seconds after which an unused transaction is rolled back.
+        max_transactions: maximum size of the messages in a client's open transactions, in octets, with 512 more for
+            each.
     """
 
     users: Mapping[str, str] | Check | None = field(default=None, repr=False)
@@ -101,17 +102,17 @@ class Options:
 
     @property
     def lets_in_anybody(self) -> bool:
-        """Whether a client without a user is let in."""
+        """Whether a client without a user is admitted."""
         return self.users is None if self.anonymous is None else self.anonymous
 
     @property
     def is_unguarded(self) -> bool:
-        """Whether anybody is let in though nobody said so."""
+        """Whether all clients are admitted although no option says so."""
         has_certificates = self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED
         return self.users is None and self.anonymous is None and not has_certificates
 
     def knows(self, user: str, password: str) -> bool:
-        """Say whether that is the user's password; takes as long for a user that there is not."""
+        """Return whether a password is correct; takes the same time for an unknown user."""
         if self.users is None:
             return False
         if callable(self.users):
@@ -130,42 +131,42 @@ DECODE: Final = "amqp:decode-error"
 INTERNAL: Final = "amqp:internal-error"
 
 MAX_NAME_CHARACTERS: Final = 1024
-"""Characters of an address."""
+"""Maximum number of characters of an address."""
 
 PREFIXES: Final = {"queue://": DestinationKind.QUEUE, "topic://": DestinationKind.TOPIC}
-"""How an address may say its kind itself, as ActiveMQ's do."""
+"""Prefixes of addresses that contain their kind, like ActiveMQ's."""
 
 KINDS: Final = {capability: kind for kind, capability in CAPABILITIES.items()}
 
 ERRORS: Final = ((DestinationGoneError, NOT_FOUND), (StaleDestinationError, NOT_ALLOWED), (BrokerError, LIMIT))
-"""What errors of the broker are in AMQP; the first that fits."""
+"""The AMQP conditions for the broker's errors; the first match counts."""
 
 
 class RefusalError(Exception):
-    """Something is refused; AMQP's condition says what."""
+    """A request was refused, with AMQP's condition."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)
         self.condition = condition
 
     def told(self, tag: bytes | None = None) -> Condition:
-        """Make the error for the wire, with the tag of the delivery that it is about. Spec: 2.2.2 (AT-14)."""
+        """Return the error for the wire, with the tag of the delivery that caused it. Spec: 2.2.2 (AT-14)."""
         return Condition(self.condition, str(self), None if tag is None else {symbol("delivery-tag"): tag})
 
 
 def refusal_of(error: BrokerError) -> RefusalError:
-    """Say in AMQP's words what the broker says."""
+    """Return an error of the broker as a refusal with AMQP's condition."""
     condition = next(each for kind, each in ERRORS if isinstance(error, kind))
     return RefusalError(condition, str(error))
 
 
 def kind_of(capabilities: Iterable[str]) -> DestinationKind | None:
-    """Return the kind of destination that capabilities name, None for none."""
+    """Return the kind of destination that capabilities name, or None."""
     return next((KINDS[each] for each in capabilities if each in KINDS), None)
 
 
 class AmqpNodes:
-    """The destinations of a broker, as clients of a listener may use them."""
+    """The destinations of a broker that clients of a listener may use."""
 
     def __init__(self, broker: Broker, options: Options) -> None:
         self._broker = broker
@@ -177,13 +178,13 @@ class AmqpNodes:
         """Return the destination at an address.
 
         Args:
-            address: of a link, or `to` of a message.
-            kind: what link or message say of it; the address itself wins. None for a queue.
-            user: who asks.
-            action: what for.
+            address: address of a link, or `to` of a message.
+            kind: kind from the link or message, which the address itself overrides; None for a queue.
+            user: the user; None for anonymous.
+            action: the intended action.
 
         Raises:
-            RefusalError: there is none, or not for this user.
+            RefusalError: the destination does not exist, or the user has no right to it.
         """
         if not address:
             raise RefusalError(PRECONDITION, "it is not said where to: `to` of the message is missing")
@@ -194,10 +195,10 @@ class AmqpNodes:
         return destination
 
     def check(self, destination: Destination, user: str | None, action: Action) -> None:
-        """See that there is a destination, and that a user may do something with it.
+        """Check that a destination exists, and that a user may use it for an action.
 
         Raises:
-            RefusalError: there is none, or not for this user.
+            RefusalError: the destination does not exist, or the user has no right to it.
         """
         if self._options.may is not None and not self._options.may(user, action, destination):
             raise RefusalError(UNAUTHORIZED, f"{user or 'an anonymous client'} may not {action} at {destination}")
@@ -206,7 +207,7 @@ class AmqpNodes:
 
     @staticmethod
     def address_of(destination: Destination) -> str:
-        """Return the address of a destination; of one without a name its prefix, which no destination has."""
+        """Return the address of a destination; without a name only its prefix, which is no valid address."""
         return spell(destination, EMBEDDED) if destination.name else EMBEDDED.prefixes.get(destination.kind, "")
 
     @staticmethod

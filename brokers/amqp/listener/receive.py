@@ -1,7 +1,7 @@
-"""Links that clients send on: to one destination, through the anonymous terminus, or to the coordinator.
+"""Links that clients send on: to one destination, to the anonymous terminus, or to the coordinator.
 
-How a message that goes nowhere is answered depends on three things, as rows of the specification's matrix: whether the
-client has settled it, whether it understands `rejected`, and whether it belongs to a transaction.
+The answer to an undeliverable message depends on three conditions, the rows of the specification's matrix: whether the
+client has settled it, whether the client understands `rejected`, and whether it belongs to a transaction.
 
 Spec: anonymous terminus 2.2 (AT-01 to AT-14).
 """
@@ -25,10 +25,10 @@ from brokers.errors import BrokerError
 from brokers.message import Destination
 
 CREDIT_MESSAGES: Final = 200
-"""Messages that a client may send before they are answered."""
+"""Number of messages that a client may send before they are answered."""
 
 CREDIT_RENEWAL_MESSAGES: Final = 50
-"""After so many it gets new credit."""
+"""Number of messages after which the client gets new credit."""
 
 NOT_TAKEN: Final = "amqp:link:detach-forced"
 
@@ -38,20 +38,20 @@ Take = Callable[[Any, bytes], None]
 
 
 def _nothing(*_: Any) -> None:
-    """Take or end nothing."""
+    """Do nothing."""
 
 
 def tag_of(delivery: Any) -> bytes:
-    """Return the tag of a delivery. The binding reads it as text, which the tags of many clients are not."""
+    """Return the tag of a delivery as octets. proton's binding decodes it as text, which many tags are not."""
     found = cproton.lib.pn_delivery_tag(delivery._impl)
     return bytes(cproton.ffi.unpack(found.start, found.size)) if found.size else b""
 
 
 class OpenTransfers:
-    """What a client has begun to send, on all its links together.
+    """The size of a client's partly received messages, on all its links together.
 
     Args:
-        limit: octets that it may hold.
+        limit: maximum size, in octets.
     """
 
     def __init__(self, limit: int) -> None:
@@ -60,14 +60,14 @@ class OpenTransfers:
 
 
 class IncomingLink:
-    """One receiving end: collects messages, and answers for those that are refused.
+    """One receiving end: collects messages, and answers refused ones.
 
     Args:
-        link: proton's.
-        max_message: octets of a message.
-        unfinished: counts with those of the client's other links.
+        link: proton's link.
+        max_message: maximum size of a message, in octets.
+        unfinished: the partly received messages of all links of the client.
         works: the client's transactions.
-        understands_rejected: the client's source lists that outcome.
+        understands_rejected: whether the client's source lists that outcome.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class IncomingLink:
         self._has_detached = False
 
     def delivered(self, delivery: Any) -> None:
-        """Collect octets, and take a message once it is whole; what follows a detach is dropped. With the lock held."""
+        """Collect octets, and take a message once it is complete; drop data after a detach. With the lock held."""
         link = self._link
         if delivery.aborted:
             self._clear()
@@ -117,10 +117,10 @@ class IncomingLink:
         self.take(delivery, octets)
 
     def ended(self) -> None:
-        """Forget what was begun, and end what was there for this link only. With the lock held.
+        """Drop a partial message, and end the handler of this link. With the lock held.
 
-        What takes its messages knows this object: as long as they know each other, proton's link would be left to the
-        garbage collector, which lets go of it in any thread.
+        The handler refers to this object: such a cycle would leave proton's link to the garbage collector, which may
+        free it on any thread.
         """
         self._clear()
         self.end()
@@ -146,16 +146,16 @@ class IncomingLink:
         self._buffer.clear()
 
     def _leave_open(self, delivery: Any) -> None:
-        """Say nothing of a message that is not taken: who hears that it is settled believes that it was.
+        """Leave a message unsettled that was not accepted: the client would believe that a settled one was accepted.
 
-        Beyond its credit a client has nothing to believe, and would only fill our memory.
+        Messages beyond the credit are settled anyway; they would only use memory.
         """
         self._left += 1
         if delivery.settled or self._left > CREDIT_MESSAGES:
             delivery.settle()
 
     def _poison(self, delivery: Any, refusal: RefusalError) -> None:
-        """Let the transaction of a message that is not taken never be committed, as the client may think it was."""
+        """Prevent the commit of a transaction with a message that was not accepted, because the client may not know."""
         transaction = transaction_of(delivery)
         if transaction is not None:
             self._works.poison(transaction, refusal)
@@ -167,7 +167,7 @@ class IncomingLink:
             self._lent = 0
 
     def echo(self) -> None:
-        """Tell the link's state: proton says it only where it changes, so there is credit for one more, or for less."""
+        """Report the link's state: proton writes it only if it changes, so the credit goes up by one, or down again."""
         change = 1 if self._lent < CREDIT_RENEWAL_MESSAGES - 1 else -self._lent
         self._lent += change
         self._link.flow(change)
@@ -179,7 +179,7 @@ class IncomingLink:
         self._link.close()
 
     def reject(self, delivery: Any, refusal: RefusalError) -> None:
-        """Tell the error of one delivery outside of a transaction: rows 1 to 4."""
+        """Report the error of one delivery outside a transaction: rows 1 to 4."""
         tag = tag_of(delivery)
         if delivery.settled or not self._understands_rejected:
             self.detach(refusal, tag)
@@ -189,7 +189,7 @@ class IncomingLink:
         delivery.settle()
 
     def reject_in(self, delivery: Any, refusal: RefusalError, transaction: bytes, works: ClientTransactions) -> None:
-        """Tell the error of one delivery of a transaction: rows 5 to 8."""
+        """Report the error of one delivery within a transaction: rows 5 to 8."""
         if not delivery.settled and self._understands_rejected:
             provisional(delivery, transaction, REJECTED, refusal.told(tag_of(delivery)))
             return
@@ -199,36 +199,36 @@ class IncomingLink:
 
 
 class Sink(Protocol):
-    """What the messages of a link go into."""
+    """The part of a client that takes the messages of its links."""
 
     @property
     def user(self) -> str | None:
-        """Who sends."""
+        """The user who sends."""
 
     @property
     def nodes(self) -> AmqpNodes:
-        """Where to."""
+        """The destinations of the broker."""
 
     @property
     def connection(self) -> EmbeddedConnection:
-        """By which way."""
+        """The client's connection to the broker."""
 
     @property
     def works(self) -> ClientTransactions:
-        """In which transaction."""
+        """The client's transactions."""
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
 
 
 class Posts:
-    """Puts the messages of a link where they belong.
+    """Sends the messages of a link to their destinations.
 
     Args:
         incoming: the link.
-        sink: the client's place in the broker.
-        destination: where the link leads; None for the anonymous terminus.
-        capabilities: what the link promised; a destination without any of them is refused. Spec: 2.2.1 (AT-06).
+        sink: the client.
+        destination: destination of the link; None for the anonymous terminus.
+        capabilities: capabilities agreed for the link; a destination with none of them is refused. Spec: 2.2.1 (AT-06).
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Posts:
         self._capabilities = capabilities
 
     def take(self, delivery: Any, octets: bytes) -> None:
-        """Send one message on, and tell its sender what became of it. With the lock held."""
+        """Send one message, and report the outcome to the client. With the lock held."""
         transaction = transaction_of(delivery)
         if transaction is None:
             self._take_alone(delivery, octets)
@@ -272,10 +272,10 @@ class Posts:
         delivery.settle()
 
     def _addressed(self, octets: bytes) -> CarriedMessage:
-        """Read a message and find its destination.
+        """Parse a message and find its destination.
 
         Raises:
-            RefusalError: it is no message, or there is no such destination.
+            RefusalError: the message is malformed, or its destination does not exist.
         """
         try:
             message = carry(octets, self._destination, self._sink.now(), self._sink.user)

@@ -1,8 +1,8 @@
-"""AMQP messages on their way through the embedded broker, and the links that clients receive them on.
+"""AMQP messages in the embedded broker, and the links that clients receive them on.
 
-The broker moves JMS messages. A message that came over AMQP keeps its octets beside its JMS form, and leaves over
-AMQP as it came: what an intermediary must not touch is not touched, and what JMS has no word for is not lost. A
-client is handed as much as it gave credit for.
+The broker handles JMS messages. A message that came over AMQP keeps its octets beside its JMS form, and is sent over
+AMQP unchanged: the parts that an intermediary must not change stay intact, and parts that JMS lacks are not lost. A
+client gets as many messages as it gave credit for.
 
 Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02); AMQP 1.0 part 2, section 2.6.7;
 part 3, section 3.4.
@@ -36,10 +36,10 @@ SEEN_HEADERS: Final[Headers] = {
     "JMSMessageID": lambda message: message.told_id if _is_as_it_came(message) else message.message_id,
     "JMSTimestamp": lambda message: message.told_timestamp if _is_as_it_came(message) else message.timestamp,
 }
-"""What a selector of a client goes by: headers as the client will see them."""
+"""The headers for a client's selector: as the client will see them."""
 
 HOP_BY_HOP = frozenset({AmqpSection.HEADER, AmqpSection.DELIVERY_ANNOTATIONS})
-"""Sections that each hop writes anew."""
+"""Sections that each hop rewrites."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class CarriedMessage(Message):
     """A message that came over AMQP.
 
     Attributes:
-        kept: its octets, but for those that each hop writes anew.
-        taken_for: where it was sent; elsewhere, as a dead letter, it is written anew.
-        told_id, told_timestamp: as its sender wrote them, which is what its receivers read.
+        kept: its octets, except the sections that each hop rewrites.
+        taken_for: its destination; at another one, as a dead letter, it is encoded again.
+        told_id, told_timestamp: id and timestamp of the sender, which the receivers will read.
     """
 
     kept: bytes = b""
@@ -59,24 +59,24 @@ class CarriedMessage(Message):
 
     @property
     def octets(self) -> int:
-        """What it takes as AMQP, or as a JMS message if that is more; up to twice as much memory is taken."""
-        return max(len(self.kept), super(CarriedMessage, self).octets)  # by name, as slots make another class
+        """The larger of its sizes in AMQP and in JMS; it may use twice as much memory."""
+        return max(len(self.kept), super(CarriedMessage, self).octets)  # named, because slots create a new class
 
 
 def carry(octets: bytes, destination: Destination | None, now: int, user: str | None) -> CarriedMessage:
-    """Read what a client sent. An address for replies that names nothing is dropped, but for the octets as they came.
+    """Parse a message of a client. A reply address without a name is dropped from the JMS form, not from the octets.
 
     Args:
         octets: the AMQP message.
-        destination: where the link leads; None to go by `to` of the message, which is then in `destination`.
+        destination: destination of the link; None to use `to` of the message, which is then in `destination`.
         now: milliseconds since 1970, from which a time to live counts.
-        user: who sends; None for nobody in particular.
+        user: the user who sends; None for anonymous.
 
     Raises:
-        MalformedError: it is none.
-        RefusalError: its user-id is another. Spec: AMQP 1.0 part 3, 3.2.4.
+        MalformedError: the message is malformed.
+        RefusalError: its user-id is not `user`. Spec: AMQP 1.0 part 3, 3.2.4.
     """
-    sections = list(decode(octets))  # raises, where reading for JMS would go on
+    sections = list(decode(octets))  # raises errors that the conversion to JMS would ignore
     _check_user(sections, user)
     message = from_amqp_message(octets, EMBEDDED, destination).message
     header: object = next((each.value for each in sections if each.section is AmqpSection.HEADER), [])
@@ -104,7 +104,7 @@ def _check_user(sections: Iterable[SectionValue], user: str | None) -> None:
 
 
 def bound_for(message: CarriedMessage, destination: Destination) -> CarriedMessage:
-    """Send a message to a destination."""
+    """Return the message addressed to a destination."""
     return replace(message, destination=destination, taken_for=destination)
 
 
@@ -113,11 +113,11 @@ def _is_as_it_came(message: Message) -> TypeGuard[CarriedMessage]:
 
 
 def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
-    """Write what a client gets.
+    """Return the octets of a message for a client.
 
     Args:
-        message: as the broker has it.
-        delivery_count: of this delivery, from 1.
+        message: the message of the broker.
+        delivery_count: number of this delivery, from 1.
         now: milliseconds since 1970.
     """
     left = None
@@ -132,43 +132,43 @@ def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
     ]
     if _is_as_it_came(message):
         return encode(AmqpSection.HEADER, header) + message.kept
-    if message.message_type is MessageType.UNKNOWN:  # octets that no message type fits are octets
+    if message.message_type is MessageType.UNKNOWN:  # a body of unknown type is sent as octets
         body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
         message = replace(message, message_type=MessageType.BYTES, body=body)
     return encode(AmqpSection.HEADER, header) + to_amqp_message(message, EMBEDDED, with_header=False)
 
 
 class Desk(Protocol):
-    """What a link needs of its connection."""
+    """The part of a client's connection that its sending links use."""
 
     written: Signal
 
     def is_behind(self, link: Sender) -> bool:
-        """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
+        """Return whether so much waits for the client to read that nothing more is sent on a link."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold the lock, and have written what is to be written."""
+        """Hold the lock, and write pending output afterwards."""
 
     def mark(self) -> int:
-        """Return what stands for the end of all that is to be written by now."""
+        """Return a mark for the end of all pending output."""
 
     def has_passed(self, mark: int) -> bool:
-        """Say whether everything before a mark was written."""
+        """Return whether all output before a mark was written."""
 
     @property
     def is_up(self) -> bool:
-        """Whether anything can still be written."""
+        """Whether the connection has not ended."""
 
     @property
     def works(self) -> ClientTransactions:
         """The client's transactions."""
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
 
 
 class SentDelivery(NamedTuple):
-    """A delivery that is the client's, and the mark that is passed once it was written."""
+    """A delivery held by the client, and the mark that is passed once it was written."""
 
     delivery: EmbeddedDelivery
     mark: int
@@ -178,10 +178,10 @@ class OutgoingLink:
     """One sending end.
 
     Args:
-        link: proton's.
+        link: proton's link.
         desk: the client's connection.
-        subscribe: makes the consumer.
-        forget: ends what was there for this one only, told it, and whether its link has ended for good.
+        subscribe: creates the consumer.
+        forget: called with this object when it has ended, and with whether its link was closed for good.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class OutgoingLink:
         self._forget = forget
         self._sent = 0
         self._held: dict[str, SentDelivery] = {}
-        self._handing = Lock()  # held outside no other but the broker's
+        self._handing = Lock()  # while it is held, only the broker's lock may be acquired
         self._is_given_up = False
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._consumer = subscribe(self._on_delivery)
@@ -217,16 +217,16 @@ class OutgoingLink:
             with self._handing:
                 if self._link is not None and not self._is_given_up and self._desk.is_up:
                     self._hand_on(self._link, delivery)
-                # else the consumer is ending, and gives back what was not sent
+                # otherwise the consumer is ending, and gives back the unsent delivery
 
     def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        if link.credit <= 0:  # taken back meanwhile
+        if link.credit <= 0:  # the client took the credit back meanwhile
             delivery.give_back()
             return
         try:
             octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
-        except ValueError as error:  # given back it would come again at once
-            delivery.reject(f"a client of AMQP was to get it: {error}")
+        except ValueError as error:  # if it were given back, it would come again at once
+            delivery.reject(f"it could not be sent to an AMQP client: {error}")
         else:
             self._send(link, delivery, octets)
 
@@ -243,14 +243,14 @@ class OutgoingLink:
         else:
             self._held[tag] = SentDelivery(delivery, self._desk.mark() + link.session.outgoing_bytes)
 
-    # With the lock held
+    # Called with the lock held
 
     def flowed(self) -> None:
-        """Let the broker hand over as much as there is credit for."""
+        """Let the broker hand over as many messages as there is credit for."""
         self._allow()
 
     def drain(self) -> bool:
-        """Give back the credit that nothing is there for; False while that is not known yet."""
+        """Return unused credit of a draining link; False while it is not known whether there are more messages."""
         link = self._link
         if link is None or not link.drain_mode or link.credit <= 0:
             return True
@@ -262,22 +262,20 @@ class OutgoingLink:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the client asked for what there is, and no more."""
+        """Whether the client is draining the link: it wants only the messages available now."""
         return self._link is not None and bool(self._link.drain_mode) and self._link.credit > 0
 
     @property
     def state(self) -> list[Any]:
-        """What a flow says of the link, once all that was sent has been written: count, credit, available, drain."""
+        """The link fields of a flow, valid once all sent messages are written: count, credit, available, drain."""
         assert self._link is not None
         return [uint(self._sent), uint(max(0, self._link.credit)), None, bool(self._link.drain_mode)]
 
     def delivered(self, delivery: Any) -> None:
-        """Do with a message what the client decided.
-
-        Within a transaction that is done at its commit.
+        """Settle a message with the client's outcome; within a transaction, at its commit.
 
         Raises:
-            RefusalError: there is no such transaction; the message stays the client's.
+            RefusalError: there is no such transaction; the client still holds the message.
         """
         sent = self._held.get(delivery.tag)
         if sent is None or not is_final(delivery):
@@ -295,10 +293,10 @@ class OutgoingLink:
             self._consumer.allow(len(self._held) + max(0, self._link.credit))
 
     def give_up(self) -> None:
-        """Give back what is held, and get nothing more; by any thread, which holds no lock of this connection.
+        """Give back held messages, and take no more. Any thread may call this, without a lock of this connection.
 
-        What is being sent is sent before that. As with `end`, what the client was never written does not count as a
-        delivery.
+        A message that is being sent is sent first. As with `end`, messages that were never written to the client do not
+        count as delivered.
         """
         with self._handing:
             self._is_given_up = True
@@ -306,9 +304,9 @@ class OutgoingLink:
         self._consumer.leave(self._seen())
 
     def end(self, *, for_good: bool) -> None:
-        """Give back what is held; a durable subscription stays, unless that is for good.
+        """Give back held messages; a durable subscription is kept, unless `for_good`.
 
-        What the client was never written does not count as a delivery.
+        Messages that were never written to the client do not count as delivered.
         """
         self._link = None
         seen = self._seen()
@@ -319,14 +317,14 @@ class OutgoingLink:
         self._forget(self, for_good=for_good)
 
     def _seen(self) -> list[EmbeddedDelivery]:
-        """Return what the client was written, of what it holds."""
+        """Return the held deliveries that were written to the client."""
         return [each.delivery for each in list(self._held.values()) if self._desk.has_passed(each.mark)]
 
 
 def conclude(held: EmbeddedDelivery, outcome: AmqpOutcome) -> None:
-    """Do with a message what was decided.
+    """Settle a delivery with an outcome.
 
-    Only what is said to have failed counts as a delivery. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5.
+    A returned message counts as delivered only if the client marked it as failed. Spec: AMQP 1.0 part 3, 3.4.4, 3.4.5.
     """
     match outcome.state:
         case Delivery.ACCEPTED:

@@ -1,7 +1,7 @@
-"""What a client wants of the source of a link that it receives on, and what it is told that it gets.
+"""The source of a link that a client receives on: its requested and its granted properties.
 
-Nothing is in the answer that is not applied: filters that nobody knows here, ways to distribute and lifetimes that a
-node does not have are left out, and a client that cannot do without detaches.
+The answer contains only properties that are applied: unknown filters, and distribution modes and lifetimes that a node
+does not support, are left out, and a client that requires them detaches.
 
 Spec: AMQP 1.0 part 3, sections 3.5.1, 3.5.3 and 3.5.8; AMQP JMS Mapping 1.0, 6.3 (subscriptions).
 """
@@ -34,12 +34,12 @@ NO_LOCALS: Final = frozenset({NO_LOCAL, NO_LOCAL_CODE})
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
 SHARED_SUBSCRIPTIONS: Final = "SHARED-SUBS"
-"""The capability of a connection whose links may share subscriptions, as Qpid JMS looks for it."""
+"""The capability of a connection whose links may share subscriptions; Qpid JMS checks for it."""
 
 SHARE: Final = re.compile(r"\|(?:\d+|volatile\d+|(?P<is_global>global(?:\d*|-volatile\d+)))", re.ASCII)
-"""What follows the name of a shared subscription in that of a link of Qpid JMS, and tells its links apart.
+"""The suffix of a shared subscription's link names in Qpid JMS, which distinguishes its links.
 
-Anything else after a `|` is part of the name: Qpid JMS makes no names with one, others may.
+Any other text after a `|` is part of the name: Qpid JMS creates no such names, but other clients may.
 """
 
 
@@ -48,9 +48,10 @@ class Filters:
     """The filters of a link that are applied.
 
     Attributes:
-        selector: the text of a selector.
-        no_local: leave out what the client itself sent.
+        selector: the selector, or None.
+        no_local: whether to leave out messages that the client itself sent.
         told: both as the client named them.
+        text: the text of the selector, or None.
     """
 
     selector: Selector | None = field(default=None, compare=False)
@@ -60,24 +61,24 @@ class Filters:
 
     @classmethod
     def read(cls, said: Data, kind: DestinationKind) -> Filters:
-        """Read a filter set.
+        """Parse a filter set.
 
         Raises:
-            RefusalError: a selector is none, there are two, or it is no filter set.
+            RefusalError: the filter set or a selector is invalid, or there are two selectors.
         """
         said.rewind()
         found: Any = said.get_object() if said.next() else None
         if found is not None and not isinstance(found, dict):
-            raise RefusalError(INVALID, f"the filters of a source are a map, not {type(found).__name__}")
+            raise RefusalError(INVALID, f"the filters of a source must be a map, got {type(found).__name__}")
         selector, no_local, told = None, False, {}
         for key, value in (found or {}).items():
             if not isinstance(value, Described):
                 continue
             if value.descriptor in SELECTORS:
                 if selector is not None:
-                    raise RefusalError(INVALID, "a source has one selector at most; join them with AND")
+                    raise RefusalError(INVALID, "a source must have at most one selector; join them with AND")
                 selector = read_selector(value.value)
-            elif value.descriptor in NO_LOCALS and kind.is_topic:  # queues do not know it.
+            elif value.descriptor in NO_LOCALS and kind.is_topic:  # queues do not support it
                 no_local = True
             else:
                 continue
@@ -86,7 +87,7 @@ class Filters:
 
     @classmethod
     def kept(cls, text: str | None, *, no_local: bool) -> Filters:
-        """Return the filters of a subscription that was made before."""
+        """Return the filters of an existing subscription."""
         told = {} if text is None else {"jms-selector": Described(ulong(SELECTOR_CODE), text)}
         if no_local:
             told["no-local"] = Described(ulong(NO_LOCAL_CODE), [])
@@ -99,13 +100,13 @@ class Filters:
 
 
 def read_selector(text: object) -> Selector:
-    """Read a selector.
+    """Parse a selector.
 
     Raises:
-        RefusalError: it is none.
+        RefusalError: it is invalid.
     """
     if not isinstance(text, str):
-        raise RefusalError(INVALID, f"a selector is a string, not {type(text).__name__}")
+        raise RefusalError(INVALID, f"a selector must be a string, got {type(text).__name__}")
     try:
         return Selector(text, SEEN_HEADERS)
     except InvalidSelectorError as error:
@@ -117,9 +118,10 @@ class NamedSubscription:
     """A named subscription to a topic.
 
     Attributes:
-        name: what the broker knows it by.
-        is_durable: it is there while nobody subscribes.
-        is_shared, is_global: several links may, of any container.
+        name: its name in the broker.
+        is_durable: whether it outlives its links.
+        is_shared: whether several links may use it.
+        is_global: whether links of any container may use it.
     """
 
     name: str
@@ -129,20 +131,20 @@ class NamedSubscription:
 
     @property
     def capabilities(self) -> list[str]:
-        """What the source of its links is said to have."""
+        """Capabilities of the source of its links."""
         return [name for name, has in ((SHARED, self.is_shared), (GLOBAL, self.is_global)) if has]
 
 
 def subscription_of(
     user: str | None, container: str, link: Any, capabilities: Iterable[str]
 ) -> NamedSubscription | None:
-    """Return the subscription that a link to a topic belongs to; None where it has one of its own.
+    """Return the named subscription that a link to a topic belongs to, or None if the link has its own.
 
-    One of the same name belongs to one container, or where it is global to all containers of one user. One that lasts
-    and one that does not are not the same.
+    A name is valid within one container or, if the subscription is global, within all containers of one user. A durable
+    and a non-durable subscription of the same name are different.
 
     Raises:
-        RefusalError: its name is too long to be kept.
+        RefusalError: the name is too long.
     """
     is_durable = link.remote_source.durability != Terminus.NONDURABLE
     is_shared, is_global = SHARED in capabilities, GLOBAL in capabilities
@@ -159,7 +161,7 @@ def subscription_of(
 
 
 def _shared_name(link: str) -> tuple[str, bool]:
-    """Return the name of the shared subscription that a link is one of, and whether the link says that it is global."""
+    """Return the name of the shared subscription in a link's name, and whether the link's name marks it as global."""
     name, delimiter, rest = link.rpartition("|")
     found = SHARE.fullmatch(delimiter + rest)
     if not name or found is None:
@@ -168,12 +170,12 @@ def _shared_name(link: str) -> tuple[str, bool]:
 
 
 def _kept(user: str | None, container: str | None, name: str, *, is_durable: bool) -> str:
-    """Return what the broker knows a subscription by; each of these makes it another one."""
+    """Return the name of a subscription in the broker; a difference in any argument means another subscription."""
     return repr((user, container, name, is_durable))
 
 
 def kept_names(user: str | None, container: str, link: str) -> list[str]:
-    """Return the names of durable subscriptions that a link without a source may mean, likeliest first."""
+    """Return the names of durable subscriptions that a link without a source may mean, the likeliest first."""
     name, is_global = _shared_name(link)
     of = None if is_global else container
     return [_kept(user, container, link, is_durable=True), _kept(user, of, name, is_durable=True)]
@@ -181,7 +183,7 @@ def kept_names(user: str | None, container: str, link: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a named subscription goes by besides its name; another one is another subscription."""
+    """The terms that identify a named subscription besides its name."""
 
     filters: Filters
     is_shared: bool
@@ -206,7 +208,7 @@ def terms_of(filters: Filters, subscription: NamedSubscription | None, *, is_bro
 def tell(
     answer: Any, destination: Destination, terms: SubscribeTerms, filters: Filters, capabilities: Iterable[str]
 ) -> None:
-    """Say in the answer's source what is applied."""
+    """Write the applied properties to the source of the answer."""
     is_durable = terms.name is not None and terms.is_durable
     is_copied = destination.kind.is_topic or terms.is_browsing
     answer.durability = Terminus.CONFIGURATION if is_durable else Terminus.NONDURABLE

@@ -35,20 +35,20 @@ UNKNOWN: Final = "amqp:transaction:unknown-id"
 TIMEOUT: Final = "amqp:transaction:timeout"
 
 MAX_OPEN_TRANSACTIONS: Final = 100
-"""Transactions that a client may have open at once."""
+"""Maximum number of open transactions of one client."""
 
 
 MAX_EXPIRED_TRANSACTIONS: Final = 1000
-"""Transactions of which is known that they took too long."""
+"""Maximum number of timed-out transactions that are remembered."""
 
 
 class ClientTransaction:
     """One transaction of a client.
 
     Attributes:
-        poison: why it can only be rolled back. Spec: AT-11.
-        octets: of the messages in it, with what they take besides.
-        used: when something was last done in it, on the monotonic clock.
+        poison: why it can only be rolled back, or None. Spec: AT-11.
+        octets: size of the messages in it, with overhead.
+        used: when it was last used, by the monotonic clock.
     """
 
     def __init__(self, transaction: EmbeddedTransaction) -> None:
@@ -63,7 +63,7 @@ class ClientTransaction:
         self._transaction.send(message)
 
     def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
-        """Return a delivery whose end takes effect at the commit; after a rollback the message goes back.
+        """Return a delivery that is settled at the commit; after a rollback the message goes back.
 
         Spec: AMQP 1.0 part 4, 4.4.2 (transactional retirement).
         """
@@ -71,10 +71,10 @@ class ClientTransaction:
         return self._transaction.taking(delivery)
 
     def commit(self) -> None:
-        """Carry out everything.
+        """Carry out the transaction.
 
         Raises:
-            RefusalError: nothing was carried out.
+            RefusalError: it was rolled back.
         """
         if self.poison is not None:
             self.abort()
@@ -88,7 +88,7 @@ class ClientTransaction:
             log.warning("a transaction was committed without a message of it: %s", refused.error)
 
     def abort(self) -> None:
-        """Carry out nothing."""
+        """Roll the transaction back."""
         self._transaction.abort()
         self._return()
 
@@ -101,9 +101,9 @@ class ClientTransactions:
     """The open transactions of a client, by their ids.
 
     Args:
-        connection: the client's place in the broker.
-        patience: seconds without anything done in it after which a transaction is rolled back.
-        max_octets: of the messages in all of them together.
+        connection: the client's connection to the broker.
+        patience: seconds after which an unused transaction is rolled back.
+        max_octets: maximum size of the messages in all of them together.
     """
 
     def __init__(self, connection: EmbeddedConnection, patience: float, max_octets: int) -> None:
@@ -115,21 +115,21 @@ class ClientTransactions:
         self._timed_out: deque[bytes] = deque(maxlen=MAX_EXPIRED_TRANSACTIONS)
 
     def find(self, transaction: bytes) -> ClientTransaction:
-        """Return an open transaction, of which that counts as a sign of life.
+        """Return an open transaction, which counts as used by this.
 
         Raises:
-            RefusalError: there is none of this id, or not any more.
+            RefusalError: there is no open transaction of this id.
         """
         work = self._open.get(transaction)
         if work is not None:
             work.used = monotonic()
             return work
         if transaction in self._timed_out:
-            raise RefusalError(TIMEOUT, f"rolled back: nothing was done in it for {self._patience:g} s")
+            raise RefusalError(TIMEOUT, f"rolled back: it was not used for {self._patience:g} s")
         raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}")
 
     def poison(self, transaction: bytes, refusal: RefusalError) -> None:
-        """Let a transaction only be rolled back, for the first such reason; nothing if it is not open."""
+        """Prevent the commit of a transaction, if it is open; the first reason is kept."""
         work = self._open.get(transaction)
         if work is not None and work.poison is None:
             work.poison = refusal
@@ -138,7 +138,7 @@ class ClientTransactions:
         """Keep a message until the commit.
 
         Raises:
-            RefusalError: the client's transactions hold too much.
+            RefusalError: the client's transactions hold too many octets.
         """
         octets += MESSAGE_OVERHEAD_OCTETS
         if sum(each.octets for each in self._open.values()) + octets > self._max_octets:
@@ -147,7 +147,7 @@ class ClientTransactions:
         work.send(message)
 
     def declare(self) -> bytes:
-        """Begin one, and return its id."""
+        """Begin a transaction, and return its id."""
         if len(self._open) >= MAX_OPEN_TRANSACTIONS:
             raise RefusalError(LIMIT, f"{MAX_OPEN_TRANSACTIONS} transactions are open already")
         transaction = next(self._ids).to_bytes(8, "big")
@@ -155,10 +155,10 @@ class ClientTransactions:
         return transaction
 
     def discharge(self, transaction: bytes, *, fail: bool) -> None:
-        """End one; whatever happens it is no longer open. To roll back what timed out is to learn nothing new.
+        """End a transaction; it is no longer open, even after an error. Rolling back a timed-out one succeeds.
 
         Raises:
-            RefusalError: there is none of this id, or it could not be committed.
+            RefusalError: there is no transaction of this id, or it could not be committed.
         """
         if fail and transaction in self._timed_out:
             self._timed_out.remove(transaction)
@@ -171,14 +171,14 @@ class ClientTransactions:
             work.commit()
 
     def abort(self, transactions: Iterable[bytes]) -> None:
-        """Roll back what is still open of these."""
+        """Roll back those transactions that are still open."""
         for each in transactions:
             work = self._open.pop(each, None)
             if work is not None:
                 work.abort()
 
     def expire(self) -> float | None:
-        """Roll back what nothing was done in for too long; return the seconds until the next may be, None for never."""
+        """Roll back timed-out transactions; return the seconds until the next time-out, or None if there is none."""
         now = monotonic()
         late = [each for each, work in self._open.items() if now - work.used >= self._patience]
         self._timed_out.extend(late)
@@ -187,14 +187,14 @@ class ClientTransactions:
 
 
 class Outcomes(Protocol):
-    """How a link tells what became of a delivery."""
+    """The part of a link that reports outcomes."""
 
     def reject(self, delivery: Any, refusal: RefusalError) -> None:
-        """Reject it, or detach the link where that is not understood."""
+        """Reject a delivery, or detach the link if the client does not understand that."""
 
 
 class CoordinatorLink:
-    """A control link: it takes commands, and what was begun by it ends with it. Spec: AMQP 1.0 part 4, 4.3."""
+    """A control link: it takes commands, and its transactions end with it. Spec: AMQP 1.0 part 4, 4.3."""
 
     def __init__(self, works: ClientTransactions, outcomes: Outcomes) -> None:
         self._works = works
@@ -217,15 +217,15 @@ class CoordinatorLink:
         delivery.settle()
 
     def end(self) -> None:
-        """Roll back what is open of what was begun here."""
+        """Roll back the open transactions that were begun on this link."""
         self._works.abort(self._begun)
 
 
 def read_command(octets: bytes) -> tuple[str, list[Any]]:
-    """Read declare or discharge.
+    """Parse a declare or discharge command, and return its name and fields.
 
     Raises:
-        RefusalError: it is neither.
+        RefusalError: the message is neither.
     """
     try:
         found = [each.value for each in decode(octets) if each.section is AmqpSection.VALUE]
@@ -263,14 +263,14 @@ COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], set[bytes]], 
 
 
 def transaction_of(delivery: Any) -> bytes | None:
-    """Return the id of the transaction that a delivery's state names."""
+    """Return the id of the transaction in a delivery's state, or None."""
     if delivery.remote_state != TRANSACTIONAL:
         return None
     return outcomes.transaction_of(delivery) or b""
 
 
 def provisional(delivery: Any, transaction: bytes, state: int, error: Condition | None = None) -> None:
-    """Tell the outcome that a delivery will have when its transaction is committed. Spec: AT-21."""
+    """Report the outcome that a delivery will have once its transaction is committed. Spec: AT-21."""
     fields: list[Any] = []
     if error is not None:
         fields = [Described(ulong(ERROR), [symbol(error.name), error.description, error.info])]

@@ -23,12 +23,12 @@ from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
 from brokers.errors import ConnectionFailedError
 
 GET: Final = b"GET "
-"""What every request for a WebSocket begins with. Spec: RFC 6455, 4.1."""
+"""The beginning of every WebSocket request. Spec: RFC 6455, 4.1."""
 
 WRONG_PORT: Final = "here AMQP over WebSocket is spoken, at a URL that begins with amqp+ws:// or amqp+wss://\n"
 
 VERSION, RFC_6455 = "Sec-WebSocket-Version", "13"
-"""What a client that asks for another version is told. Spec: RFC 6455, 4.2.2 and 4.4."""
+"""The header that answers a request for another version. Spec: RFC 6455, 4.2.2 and 4.4."""
 
 PORTS: Final = {"http": 80, "https": 443}
 
@@ -57,13 +57,13 @@ class WebSocketServer(WebSocketStream):
         )
 
     def begin(self) -> None:
-        """The client begins."""
+        """Do nothing: the client begins."""
 
     def receive(self, octets: bytes) -> bytes:
-        """Take what was read; who begins with something else than HTTP is told at once what is spoken here.
+        """Process octets that were read; a client that does not begin HTTP gets an explanation at once.
 
         Raises:
-            ConnectionFailedError: that, or as in `WebSocketStream`.
+            ConnectionFailedError: the client did not begin HTTP; or as for `WebSocketStream`.
         """
         if len(self._begin) < len(GET):
             self._begin += octets[: len(GET) - len(self._begin)]
@@ -73,11 +73,11 @@ class WebSocketServer(WebSocketStream):
         return super().receive(octets)
 
     def widen(self) -> None:
-        """Take WebSocket messages that hold a whole AMQP message, as some join its frames; for who is let in."""
+        """Accept WebSocket messages as large as an AMQP message, because some clients join its frames; after login."""
         self._server.max_message_size = self._max_message + MAX_MESSAGE_OCTETS
 
     def _check_handshake(self, event: object) -> bool:
-        """Agree, or answer with what is wrong. Spec: 2.1 (WS-01, WS-02, WS-05)."""
+        """Accept the request, or answer with the error. Spec: 2.1 (WS-01, WS-02, WS-05)."""
         if not isinstance(event, Request):
             return False
         path = event.path.partition("?")[0]
@@ -102,10 +102,10 @@ class WebSocketServer(WebSocketStream):
 
 
 def own_origin(headers: Headers, hosts: Collection[str]) -> str | None:
-    """Return the origin of a request that names the host that is asked for, as Java's clients do; None if it does not.
+    """Return the origin of a request if it is the requested host, as sent by Java clients; otherwise None.
 
-    A name that is not known could be anybody's who has it lead here (DNS rebinding), and is no such origin. An address
-    is: a page from there would be one of ours.
+    An unknown host name is not accepted: an attacker could point it here (DNS rebinding). An address is accepted: a
+    page from there would be one of our own.
     """
     origins, asked = headers.get_all("Origin"), headers.get_all("Host")
     if len(origins) != 1 or len(asked) != 1:
@@ -115,7 +115,7 @@ def own_origin(headers: Headers, hosts: Collection[str]) -> str | None:
         is_same = (
             place.scheme in PORTS and place.hostname == host.hostname and _port(place) == _port(host, place.scheme)
         )
-    except ValueError:  # a port that is none, a bracket too few
+    except ValueError:  # an invalid port or bracket
         return None
     return origins[0] if is_same and _is_known(host.hostname or "", hosts) else None
 

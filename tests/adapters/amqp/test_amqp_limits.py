@@ -58,8 +58,8 @@ def test_no_thread_for_a_consumer(caplog: pytest.LogCaptureFixture) -> None:
         with no_more_threads():
             end = client.end_of(client.receive("topic://t"))
             assert end.condition == "amqp:resource-limit-exceeded"
-            assert "topic:t is not consumed from" in (end.description or "")
-            with broker.connect() as connection, pytest.raises(BrokerError, match="is not consumed from"):
+            assert "cannot consume from topic:t" in (end.description or "")
+            with broker.connect() as connection, pytest.raises(BrokerError, match="cannot consume from queue:q"):
                 connection.consume(queue("q"), print)
         assert broker.destinations() == []
         client.receive("topic://t")
@@ -175,7 +175,7 @@ def test_a_client_that_wants_too_many_signs_of_life() -> None:
             client.until(lambda: client.closed)
             assert client.closed is not None
             assert client.closed.condition == "amqp:not-allowed"
-            assert client.closed.description == "an idle-time-out is at least 100 ms here"
+            assert client.closed.description == "idle-time-out must be at least 100 ms"
         with Raw(listener.port, idle=1.0) as client:
             client.receive("q")
 

@@ -358,7 +358,7 @@ def test_broker_that_is_not_known() -> None:
     ("changes", "complaint"),
     [
         ({"destination": None}, "no destination"),
-        ({"destination": queue("")}, "no name"),
+        ({"destination": queue("")}, "must have a name or an address"),
         ({"message_type": MessageType.UNKNOWN}, "not unknown"),
         ({"message_type": MessageType.BYTES}, "bytes cannot be str"),
         ({"message_type": MessageType.MAP}, "map cannot be str"),

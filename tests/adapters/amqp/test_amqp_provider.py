@@ -532,7 +532,7 @@ def test_a_message_that_amqp_cannot_carry(broker: Broker, raw: Raw, caplog: pyte
     assert (raw.received, broker.depth(queue("DLQ.q"))) == ([], 0)
     (dropped,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert "dropped message" in dropped
-    assert "a client of AMQP was to get it: 'utf-8' codec can't encode" in dropped
+    assert "it could not be sent to an AMQP client: 'utf-8' codec can't encode" in dropped
 
 
 def test_settled_deliveries_are_gone(broker: Broker, raw: Raw) -> None:
@@ -634,7 +634,7 @@ def test_queues_are_bounded_in_octets() -> None:
             assert raw.outcome(raw.send(link, to(None, body * 400))).state == ACCEPTED
         refused = raw.outcome(raw.send(link, to(None, "c" * 400)))
         assert (refused.state, refused.condition) == (REJECTED, LIMIT)
-        said = r"queue:q is full: max_octets is 1000, there are 8\d\d and 4\d\d more were to come"
+        said = r"queue:q is full: max_octets is 1000, it has 8\d\d, and 4\d\d more were to be added"
         assert re.fullmatch(said, str(refused.description))
         control = raw.control()
         transaction = raw.declare(control)
@@ -732,7 +732,7 @@ def test_destinations_that_one_client_makes() -> None:
         raw.receive("topic://t")
         refused = raw.outcome(raw.send(relay, to("another")))
         assert (refused.state, refused.condition) == (REJECTED, LIMIT)
-        assert "this client made 3 destinations" in str(refused.description)
+        assert "this client has 3 destinations" in str(refused.description)
         assert raw.outcome(raw.send(direct_link, to(None))).condition == LIMIT
         for more in ({"address": "another"}, {"address": None, "dynamic": True}):
             assert raw.end_of(raw.receive(**more)).condition == LIMIT

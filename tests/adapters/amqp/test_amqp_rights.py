@@ -53,7 +53,7 @@ def test_rights(user: str | None, action: Action, destination: Destination, may:
 @pytest.mark.parametrize("line", ["ann", "ann send", "ann read queue:q", "ann send orders", "ann SEND queue:q"])
 def test_no_rights(line: str) -> None:
     """A line that is none is told by its number: a mistake gives nobody more than was meant, nor less."""
-    with pytest.raises(ValueError, match=r"line 2 is not USER send\|receive\|\* DESTINATION"):
+    with pytest.raises(ValueError, match=r"line 2 must be USER send\|receive\|\* DESTINATION"):
         Rights.read(f"* * topic:news\n{line}\n")
 
 
@@ -123,7 +123,7 @@ def enter_at(place: str, path: str, origin: str, token: str) -> Any:
     ("arguments", "why"),
     [
         (["--rights", "{file}"], "--rights is for AMQP"),
-        (["--amqp", "localhost:0", "--rights", "{file}"], "line 1 is not USER"),
+        (["--amqp", "localhost:0", "--rights", "{file}"], "line 1 must be USER"),
         (["--amqp", "localhost:0", "--path", "/amqp"], "--path is for WebSocket"),
         (["--ws", "localhost:0", "--path", "amqp"], "must be like /amqp"),
         (["--ws", "localhost:0", "--origin", "https://a.example/"], "must be like https://example.org"),

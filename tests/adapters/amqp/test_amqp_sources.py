@@ -143,9 +143,12 @@ def test_how_long_and_for_whom(what: str, wire: Wire) -> None:
     ("filters", "why"),
     [
         ({"s": described(SELECTOR, "a = = 1")}, "must have a name, a literal"),
-        ({"s": described(SELECTOR, uint(5))}, "a selector is a string"),
+        ({"s": described(SELECTOR, uint(5))}, "a selector must be a string"),
         ({"s": described(SELECTOR, "a" * 9000)}, "8192 characters"),
-        ({"s": described(SELECTOR, "a = 1"), "t": described(0x468C00000004, "a = 2")}, "one selector at most"),
+        (
+            {"s": described(SELECTOR, "a = 1"), "t": described(0x468C00000004, "a = 2")},
+            "must have at most one selector",
+        ),
     ],
 )
 def test_a_selector_that_is_none(filters: dict[str, Any], why: str, wire: Wire) -> None:

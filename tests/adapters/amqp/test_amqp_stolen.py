@@ -38,7 +38,7 @@ def test_it_is_not_taken_back_at_once(url: str) -> None:
         kept = first.consume(NEWS, before, durable_name="mine")
         taken = second.consume(NEWS, after, durable_name="mine", on_problem=problems.put)
         eventually(lambda: kept.problem, "the first was told")
-        said = "another consumer of client id 'me' has the durable subscription 'mine' now, which is asked for again in"
+        said = "another consumer of client id 'me' took the durable subscription 'mine', which is requested again in"
         assert kept.problem.startswith(said)
         assert "amqp:link:stolen" in kept.problem
         with pytest.raises(Empty):

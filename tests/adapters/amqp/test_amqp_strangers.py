@@ -52,8 +52,8 @@ STRANGERS = [
     ("amqp+ws", ALERT, r"which is TLS; write amqp\+wss://127\.0\.0\.1:\d+$"),
     ("amqp", b"ERROR\nmessage:Unknown STOMP action\n\n\0", r"answered b'ERROR', which is STOMP; write stomp://127"),
     ("amqp+ws", b"ERROR\nmessage:Unknown STOMP action\n\n\0", r"which is STOMP; write stomp://127"),
-    ("amqp", OPENWIRE, "which is OpenWire; AMQP has a port of its own"),
-    ("amqp", b"AMQP\x00\x00\x09\x01", r"which is AMQP 0-9-1 or older; here AMQP 1\.0 is spoken"),
+    ("amqp", OPENWIRE, "which is OpenWire; AMQP has another port"),
+    ("amqp", b"AMQP\x00\x00\x09\x01", r"which is AMQP 0-9-1 or older; this client speaks AMQP 1\.0"),
     ("amqp", AMQP_HEADER, "which is AMQP without a login; write mechanism=none"),
     ("amqp+ws", SASL_HEADER, r"which is AMQP without WebSocket; write amqp://127\.0\.0\.1:\d+$"),
     (

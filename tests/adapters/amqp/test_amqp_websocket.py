@@ -119,9 +119,12 @@ def test_ws06_ws08_http_redirects_are_followed() -> None:
     assert [each.path for each in goal.requests] == ["/x?a=b"]
 
     script = Script(answer=lambda request: response(307, Location="/again"))
-    with serving(script) as (_, url), pytest.raises(ConnectionFailedError, match="sent on 6 times"):
+    with serving(script) as (_, url), pytest.raises(ConnectionFailedError, match="redirected 6 times"):
         call(url)
-    for location, why in (("wss://127.0.0.1/", "TLS is neither left nor begun"), ("ftp://x", "no place to go to")):
+    for location, why in (
+        ("wss://127.0.0.1/", "a redirect must neither leave nor begin TLS"),
+        ("ftp://x", "not a valid target"),
+    ):
         script = Script(answer=lambda request, location=location: response(302, Location=location))
         with serving(script) as (_, url), pytest.raises(ConnectionFailedError, match=why):
             call(url)
@@ -163,14 +166,17 @@ def test_ws11_to_ws21_one_header_or_frame_a_message(mechanism: str) -> None:
 
 def test_ws12_no_mechanism_with_a_layer_of_its_own() -> None:
     """WS-12: of what servers offer none is ever chosen that would encrypt."""
-    with pytest.raises(ValueError, match="no SASL mechanism 'GSSAPI'"):
+    with pytest.raises(ValueError, match=r"mechanism must be one of .*, got 'GSSAPI'"):
         login_of("amqp+ws://host?mechanism=GSSAPI", {}, AmqpOptions())
 
 
 def test_ws16_after_a_refused_login_the_socket_is_closed() -> None:
     """WS-16: no AMQP header follows."""
     script = Script()
-    with serving(script, sasl="EXTERNAL") as (_, url), pytest.raises(LoginRefusedError, match="takes no ANONYMOUS"):
+    with (
+        serving(script, sasl="EXTERNAL") as (_, url),
+        pytest.raises(LoginRefusedError, match="does not offer ANONYMOUS"),
+    ):
         call(url)
     assert AMQP not in script.messages
 
@@ -186,7 +192,7 @@ def test_ws20_text_messages_fail_the_connection() -> None:
     """WS-20: AMQP is binary; a text message is answered with 1003."""
     script = Script(opcode=Opcode.TEXT)
     with serving(script) as (_, url):
-        with pytest.raises(ConnectionFailedError, match="a text message, and AMQP is binary"):
+        with pytest.raises(ConnectionFailedError, match="a text message, but AMQP is binary"):
             call(url)
         wait_until(lambda: script.frames[-1].opcode is Opcode.CLOSE)
     assert script.frames[-1].data[:2] == (1003).to_bytes(2, "big")
@@ -395,7 +401,7 @@ def test_ws41_messages_larger_than_any_limit_are_refused() -> None:
 def test_bindings_are_for_websocket() -> None:
     """The caller's mistakes are told at once."""
     for url, why in (
-        ("amqp://host?binding=cs01", "write amqp\\+ws://"),
+        ("amqp://host?binding=cs01", "must begin with amqp\\+ws://"),
         ("amqp+ws://host?binding=rfc", "known are: csprd01, cs01, lenient"),
     ):
         with pytest.raises(ValueError, match=why):
