@@ -1,6 +1,6 @@
 """STOMP brokers, on stomp.py: ActiveMQ Classic and Artemis, at `stomp://USER:PASSWORD@HOST:PORT` or `stomp+ssl://…`.
 
-Needs the extra `stomp`: `pip install soapjms[stomp]`. How the two differ is in `docs/brokers.md`.
+Needs the extra `stomp`: `pip install soapjms[stomp]`. `docs/brokers.md` describes how the two differ.
 """
 
 from __future__ import annotations
@@ -39,25 +39,28 @@ def connect(
     """Connect to a STOMP broker, or to the first that answers of several.
 
     Args:
-        url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
-            percent-encoded where need be. The port is 61613 unless given, with TLS 61612. Several brokers, and how to
-            reconnect, are written as in `brokers.adapter.failover`; parameters: `brokers.url`.
+        url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password are optional, and
+            percent-encoded if necessary. The default port is 61613, or 61612 with TLS. See `brokers.adapter.failover`
+            for several brokers and reconnect options, and `brokers.url` for parameters.
         timeout: seconds that connecting may take, and later subscribing.
-        heartbeat: seconds between signs of life, each way, 0 for none; without any for 1.5 times as long it is lost.
-        reconnect: make a lost connection again, and how; False for not at all.
-        credentials: user and password, or what is called for them at every attempt to connect. Else, and without any in
-            the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
-        tls: whom to trust and what to show, or a context of one's own. Without, the certificates of the system count,
-            and the environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
-        dialect: `activemq` or `artemis`, for a broker that does not say which it is.
-        client_id: what durable subscriptions belong to; only one connection at a time may have it.
-        dead_letters: the queue for rejected messages where the broker has none (Artemis), `DLQ` unless given; `DLQ.` is
-            a prefix to the name of the message's own destination.
-        max_message: octets that the body of a received message may have; a larger one is rejected unread.
+        heartbeat: seconds between heart-beats, each way, 0 for none; after 1.5 times as long without one the connection
+            is lost.
+        reconnect: how to restore a lost connection; False to leave it lost.
+        credentials: user and password, or a function that returns them at every attempt to connect. Without these, and
+            without a login in the URL, they come from the environment: BROKERS_USER, and BROKERS_PASSWORD or
+            BROKERS_PASSWORD_FILE.
+        tls: TLS settings, or an SSL context. By default the system's certificates are trusted, and files come from the
+            environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
+        dialect: `activemq` or `artemis`, for a broker that does not identify itself.
+        client_id: owner of the durable subscriptions; only one connection at a time may have it.
+        dead_letters: the queue for rejected messages if the broker has none (Artemis), by default `DLQ`; with a `.` at
+            the end, as in `DLQ.`, it is a prefix to the name of the message's own destination.
+        max_message: maximum size of the body of a received message, in octets; a larger one is rejected unread.
 
     Raises:
-        ConnectionFailedError: nobody, or no known broker, answers; TlsError, LoginRefusedError: or not as we want.
-        ValueError: a URL with a path, without a host, with a port that there is not, or a parameter that is not known.
+        ConnectionFailedError: no broker, or no known one, answered; its subclasses TlsError and LoginRefusedError: one
+            refused.
+        ValueError: `url` has a path, no host, an invalid port, or an unknown parameter.
     """
     given = StompOptions(
         heartbeat=heartbeat,

@@ -1,15 +1,15 @@
-"""How messages are acknowledged over STOMP: in chunks, with a count of how often each came back.
+"""Acknowledgement over STOMP: in batches, with a count of the releases of each message.
 
-STOMP has no word for how often a message came back from its consumers: the broker delivers it again at once, and
-tells nobody. So a message that always fails would be delivered for ever, thousands of times a second. Counting here
-makes a pause possible, and at last the dead letters.
+STOMP does not carry the delivery count: the broker redelivers a released message at once, without a count. So a message
+that always fails would be delivered forever, thousands of times a second. The count here allows a pause before each
+redelivery, and a dead letter in the end.
 
-With STOMP's own `ack:auto` a broker sends as fast as it can, and what a slow consumer has not taken piles up in this
-process; and it forgets a message the moment that it writes it, so one that is on the way when the connection goes is
-lost. So the messages of an `auto_accept` consumer are acknowledged here, after `on_delivery` has returned: the
-broker never has more on the way than the prefetch, keeps the rest itself, and delivers again what it was not told
-of. It is told in chunks, which costs next to nothing. Only a lazy consumer of a topic has `ack:auto`: its copies are
-lost with the connection anyway, and it takes what comes as fast as the socket gives it.
+With STOMP's own `ack:auto` a broker sends as fast as it can, so messages for a slow consumer pile up in this process;
+and it forgets a message when it writes it, so messages in flight are lost with the connection. Therefore the messages
+of an `auto_accept` consumer are acknowledged here, after `on_delivery` has returned: the broker never has more in
+flight than the prefetch, keeps the rest itself, and redelivers unacknowledged messages. The ACKs are sent in batches,
+which costs little. Only a lazy consumer of a topic uses `ack:auto`: its copies are lost with the connection anyway, and
+it takes messages as fast as they arrive.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from brokers.stomp.session import Settle, StompSession, pack
 from brokers.threads.timer import Later
 
 MAX_DELIVERIES: Final = 6
-"""A message that comes back from this many deliveries is a dead letter, as with the embedded broker."""
+"""Number of deliveries after which a released message becomes a dead letter, as with the embedded broker."""
 
 FIRST_PAUSE_SECONDS: Final = 0.05
-"""Seconds before a message is given back for the first time; they double each time, to 1.55 s in all."""
+"""Pause before a message is given back for the first time, in seconds; it doubles each time, to 1.55 s in total."""
 
 MAX_RELEASED_MESSAGES: Final = 10_000
-"""Messages whose releases are counted; of more, those that came back first are forgotten."""
+"""Maximum number of messages whose releases are counted; beyond it the oldest are forgotten."""
 
 
 def pause_after(releases: int) -> float:
-    """Say how many seconds a message is kept before it is given back for the nth time."""
+    """Return the pause in seconds before a message is given back for the nth time."""
     return FIRST_PAUSE_SECONDS * 2.0 ** (releases - 1)
 
 
@@ -49,15 +49,15 @@ class Releases:
         self._counts: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
-        """Count the messages that are remembered."""
+        """Return the number of messages that are remembered."""
         return len(self._counts)
 
     def __contains__(self, message: Hashable) -> bool:
-        """Say whether a message came back and was not settled since. Costs nothing while no message came back."""
+        """Return whether a message was released and not settled since. Costs nothing while none was released."""
         return message in self._counts
 
     def count(self, message: Hashable) -> int:
-        """Note one more release of a message, and return how many there were."""
+        """Record one more release of a message, and return their number."""
         with self._lock:
             releases = self._counts.pop(message, 0) + 1
             self._counts[message] = releases
@@ -66,36 +66,36 @@ class Releases:
             return releases
 
     def forget(self, message: Hashable) -> None:
-        """Forget a message that was accepted or rejected. Costs nothing while no message came back."""
+        """Forget a message that was accepted or rejected. Costs nothing while none was released."""
         if self._counts:
             with self._lock:
                 self._counts.pop(message, None)
 
 
 WINDOW_PARTS: Final = 4
-"""The broker is told when this part of what it may have on the way is done, so that it never runs dry."""
+"""Divisor of the prefetch: ACKs are sent when this part of the window is done, so that the broker can keep sending."""
 
 ACK_SECONDS: Final = 0.2
-"""After so long it is told anyway."""
+"""Time after which ACKs are sent anyway, in seconds."""
 
 SMALL_BODY_OCTETS: Final = 1024
-"""Octets of a body that is kept with its message until the broker was told, as to let go of it would cost more."""
+"""Maximum size of a body that is kept with its message until the ACK, in octets: dropping it would cost more."""
 
 MAX_STRANGERS: Final = 1000
-"""Senders that are remembered over a session; more are forgotten, and found out once more."""
+"""Maximum number of senders remembered in a session; beyond it all are forgotten, and detected again."""
 
 
 @dataclass(slots=True, eq=False)
 class StompSubscription:
-    """One SUBSCRIBE and its end. What is true of it changes only while the link's `writing` is held.
+    """One SUBSCRIBE and its end. Its state changes only while the link's `writing` is held.
 
     Attributes:
-        is_begun: SUBSCRIBE was written.
-        is_live: it was not ended.
-        is_leaving: it is about to end, so what comes by it is left to the next one.
-        is_untold: the broker takes for accepted what it writes, and is told nothing.
-        is_due: it is to end once all that is under way for it has ended.
-        last: what the `ack` of the message was that came last; for the thread that reads.
+        is_begun: whether SUBSCRIBE was written.
+        is_live: whether it has not ended.
+        is_leaving: whether it is about to end, so that its messages are left to the next subscription.
+        is_untold: whether the broker counts messages as accepted when it writes them, and gets no ACKs.
+        is_due: whether it must end once all its running operations have ended.
+        last: the `ack` header of the last message; for the reading thread.
     """
 
     id: str
@@ -110,10 +110,10 @@ class StompSubscription:
 
 
 class StompArrival(NamedTuple):
-    """A MESSAGE frame as it came, and the subscription that it came by.
+    """A MESSAGE frame as it arrived, with its subscription.
 
-    Of one above the limit the body was passed over, `size` octets; `refusal` says why. `mark` stands for a body that
-    was let go of. `is_own` says whether its id may be one that the broker gives.
+    If it was above the limit, its body of `size` octets was skipped, and `refusal` says why. `mark` is the hash of a
+    dropped body. `is_own` says whether its id may have been given by the broker.
     """
 
     subscription: StompSubscription
@@ -139,18 +139,18 @@ class StompArrival(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the broker may know the message by another id though this one looks like its own."""
+        """Whether the broker may know the message by another id, although this one looks like the broker's own."""
         return self.subscription.link.dialect.doubtful in self.headers
 
     def note_unknown(self) -> None:
-        """Take note that the broker found no message for an ACK: it will not for other ids of the sender's either."""
+        """Record that the broker found no message for an ACK; it will not find others of the same sender either."""
         strangers = self.subscription.link.strangers
         if len(strangers) >= MAX_STRANGERS:
             strangers.clear()
         strangers.add(self._sender)
 
     def without_body(self) -> StompArrival:
-        """Return what is kept of it until the broker was told: not its body, unless that is small."""
+        """Return the arrival to keep until it is acknowledged: without its body, unless that is small."""
         if len(self.body) <= SMALL_BODY_OCTETS and not self.is_doubtful:
             return self
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
@@ -158,15 +158,16 @@ class StompArrival(NamedTuple):
 
 
 class Acceptances:
-    """What a consumer is done with and the broker was not told of yet.
+    """The messages of a consumer that are done, but not acknowledged yet.
 
     Args:
-        prefetch: messages that the broker may have on the way.
-        submit: runs a function at once, which does not wait.
-        later: runs one after some seconds.
-        acknowledge: returns an ACK and who waits for its receipt; who is given here is told if the broker knows no such
-            message.
-        collect: ends the subscription of what is given once `on_delivery` returned, and takes what no ACK can name.
+        prefetch: number of messages that the broker may have in flight.
+        submit: runs a function soon, on another thread.
+        later: runs a function after some seconds.
+        acknowledge: returns an ACK and the callbacks for its receipt; its second argument is called if the broker does
+            not know the message.
+        collect: ends the subscription of an arrival once `on_delivery` has returned, and takes the messages that no ACK
+            can name.
     """
 
     def __init__(
@@ -189,10 +190,10 @@ class Acceptances:
         self._awaits_answer = False
 
     def note(self, arrival: StompArrival) -> None:
-        """Take note that a message is accepted. Does not block: the thread that reads may call it."""
+        """Record that a message is accepted. Does not block, so the reading thread may call it."""
         with self._lock:
             if self._done and self._done[-1].subscription is not arrival.subscription:
-                self._done.clear()  # an earlier session's: it is delivered again, or was its session's alone
+                self._done.clear()  # of an earlier subscription: redelivered, or lost with it
                 self._octets = 0
             self._done.append(arrival.without_body())
             self._octets += len(arrival.body) + arrival.size
@@ -208,11 +209,11 @@ class Acceptances:
 
     @property
     def are_left(self) -> bool:
-        """Whether there are some."""
+        """Whether there are accepted messages without ACK."""
         return bool(self._done)
 
     def tell(self) -> None:
-        """Tell the broker now, but for what no ACK can name."""
+        """Send the pending ACKs now, except for messages that no ACK can name."""
         with self._lock:
             subscription = self._done[-1].subscription if self._done else None
         if subscription is not None:
@@ -220,7 +221,7 @@ class Acceptances:
                 subscription.link.request(*self.frames(subscription))
 
     def _tell_in_turn(self) -> None:
-        """Tell the broker; have it all collected if no more may be on the way."""
+        """Send the pending ACKs; collect the rest if the window is full."""
         with self._lock:
             is_full = len(self._done) >= self._prefetch
         self.tell()
@@ -238,9 +239,9 @@ class Acceptances:
             self._collect(last)
 
     def frames(self, subscription: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
-        """Return the ACK frames to write for a subscription, whose link's `writing` is held, and who waits for what."""
+        """Return the ACK frames for a subscription, and the callbacks for receipts. With the link's `writing` held."""
         with self._lock:
-            if self._awaits_answer:  # a later ACK would cover what this one may not
+            if self._awaits_answer:  # a later ACK would cover messages that the pending one may not
                 return b"", {}
             done = self._take(subscription, lambda each: each.can_be_named)
         frames: list[bytes] = []
@@ -260,7 +261,7 @@ class Acceptances:
             self._submit(self._tell_in_turn)
 
     def last_frames(self, subscription: StompSubscription) -> tuple[bytes, list[StompArrival]]:
-        """Return the ACK frames of a subscription that ends now, and what they do not cover for certain."""
+        """Return the ACK frames of a subscription that ends now, and the messages that they may not cover."""
         with self._lock:
             done = self._take(subscription, lambda each: each.can_be_named and not each.is_doubtful)
             rest, self._done = self._done, []
@@ -269,7 +270,7 @@ class Acceptances:
         return b"".join(pack("ACK", acknowledgement(each.headers, dialect)) for each in told), rest
 
     def _take(self, subscription: StompSubscription, is_named: Callable[[StompArrival], bool]) -> list[StompArrival]:
-        """Take what the broker can be told of, with the lock held; what came after the last such message stays."""
+        """Take the messages up to the last one that an ACK can name. With the lock held."""
         self._octets = 0
         self._is_asked = False
         done = self._done
@@ -281,7 +282,7 @@ class Acceptances:
         return []
 
     def _note_unknown(self, covered: Sequence[StompArrival], unknown: StompArrival) -> None:
-        """Take back what an ACK was to cover that the broker knew no message for."""
+        """Restore the messages that an ACK should have covered, after the broker did not know its message."""
         with self._lock:
             if not self._done or self._done[-1].subscription is unknown.subscription:
                 self._done[:0] = [*covered[:-1], unknown]

@@ -1,11 +1,11 @@
-"""Taking from a queue what ActiveMQ Classic cannot be told the acceptance of.
+"""Removal of accepted messages from a queue that cannot be acknowledged to ActiveMQ Classic.
 
-It finds the message of an ACK by the JMSMessageID, which it reads as its own are: `ID:…:1:1:1:7`. Where a sender over
-AMQP chose the id, as Qpid JMS does (`ID:…:1:1:1-1`), the ACK ends the connection with a NumberFormatException, and so
-does a NACK; an id that only looks like its own is refused. What such a message can do is go back, when its subscription
-ends. So that ends, and a *collection* takes the message: a subscription before all others of the queue, that selects
-what came back with this id, and that is told nothing, as the broker takes for accepted what it writes there. What it
-writes there beside that is put back: see `brokers.stomp.strays`.
+The broker finds the message of an ACK by the JMSMessageID, which it parses in its own form: `ID:…:1:1:1:7`. If a sender
+over AMQP chose the id, as Qpid JMS does (`ID:…:1:1:1-1`), an ACK or NACK ends the connection with a
+NumberFormatException; an id that only looks like the broker's own is refused. Such a message can only go back, when its
+subscription ends. So the subscription is ended, and a *collection* takes the message: a subscription of the highest
+priority that selects returned messages of this id and sends no ACKs, because the broker counts messages as accepted
+when it writes them there. Other messages that it writes there are put back: see `brokers.stomp.strays`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from brokers.stomp.frames import Headers
 from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute, pack
 
 COLLECTION_SECONDS: Final = 10.0
-"""Seconds that a collection may take: what has not come by then is another consumer's, or expired."""
+"""Maximum duration of a collection, in seconds; messages that have not come by then are elsewhere, or expired."""
 
 MAX_ID_CHARACTERS: Final = 500
-"""Characters of a JMSMessageID that are asked for: the broker reads no line above 10 KiB."""
+"""Maximum number of characters of a JMSMessageID in a selector: the broker reads no line above 10 KiB."""
 
 MAX_SELECTOR_CHARACTERS: Final = 1500
-"""Characters of ids after which no more is asked for by the same subscription."""
+"""Number of characters of ids after which a selector takes no more of them."""
 
 WILD: Final = re.compile(r"[%_!]")
-"""What has a meaning in a pattern of LIKE."""
+"""The special characters of a LIKE pattern."""
 
 FIRST: Final = "127"
 """The highest priority of a consumer."""
 
 
 class AcceptedMessage(NamedTuple):
-    """A message that is accepted; `settle` is told once that it was taken, or why that is not so or not known."""
+    """An accepted message; `settle` is called once, with None when it was taken, or with the error."""
 
     arrival: StompArrival
     settle: Settle
@@ -48,12 +48,12 @@ class Collection:
 
     Args:
         link: the session.
-        new_id: makes identifiers that are used for nothing else.
-        address: of the queue.
-        wanted: what to take; all of it goes back when a subscription ends that is ended next.
-        submit: runs a function on a thread that may block.
-        begin: notes that something is under way, and returns what is to be called at its end.
-        put_back: takes what came beside that, with its headers; without its body where that was passed over.
+        new_id: returns unused identifiers.
+        address: address of the queue.
+        wanted: the messages to take; all go back with the subscription that is ended next.
+        submit: runs a function on a thread where it may block.
+        begin: records the start of an operation, and returns a function to call at its end.
+        put_back: called with headers and body of other messages; the body is None if it was skipped.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Collection:
         self.id = new_id("collection")
 
     def begin(self) -> tuple[bytes, dict[str, Settle]]:
-        """Return the SUBSCRIBE frame to write next, and who waits for its receipt, and for the end of the session."""
+        """Return the SUBSCRIBE frame to write next, and callbacks for its receipt and for the end of the session."""
         route = SubscriptionRoute(
             self._address, self._receive, lambda _: None, lambda headers, *_: self._receive(headers, None)
         )
@@ -96,21 +96,21 @@ class Collection:
         return pack("SUBSCRIBE", headers), {receipt: self._note_answer, self.id: self._end}
 
     def leave(self) -> None:
-        """Wait for nothing more: end the subscription; what came until the broker confirms that still counts."""
+        """End the subscription; messages that arrive before the broker confirms that still count."""
         with self._lock:
             was_leaving, self._is_leaving = self._is_leaving, True
         if not was_leaving:
             receipt = self._new_id("receipt")
             self._link.request(pack("UNSUBSCRIBE", {"id": self.id, "receipt": receipt}), {receipt: self._end})
 
-    # For the thread that reads
+    # Called by the reading thread
 
     def _note_answer(self, error: BrokerError | None) -> None:
         if error is not None:
             self._end(error)
 
     def _receive(self, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Take a message, without its body where that was passed over."""
+        """Take a message; its body is None if it was skipped."""
         with self._lock:
             found = next((each for each in self._wanted if _is_same(each.arrival, headers, body)), None)
             if found is not None:
@@ -138,14 +138,14 @@ class Collection:
 
 
 def uncollected(arrival: StompArrival, why: BrokerError | str) -> BrokerError:
-    """Return what says that a message was accepted and may come again."""
+    """Return the error that says that a message was accepted but may come again."""
     if isinstance(why, ConnectionLostError) or not arrival.subscription.link.is_up:
         return arrival.subscription.link.lost()
     return NoAnswerError(f"message {arrival.headers.get('message-id')} was accepted, and may come again: {why}")
 
 
 def groups(wanted: Sequence[AcceptedMessage]) -> Iterator[list[AcceptedMessage]]:
-    """Cut what is wanted into what one subscription can ask for."""
+    """Split messages into groups that one subscription can select."""
     group: list[AcceptedMessage] = []
     octets = 0
     for each in wanted:
@@ -159,13 +159,13 @@ def groups(wanted: Sequence[AcceptedMessage]) -> Iterator[list[AcceptedMessage]]
 
 
 def _is_same(arrival: StompArrival, headers: Mapping[str, str], body: bytes | None) -> bool:
-    """Say whether a message is one that came before."""
+    """Return whether a message is the same as an earlier arrival."""
     is_same = all(arrival.headers.get(name) == headers.get(name) for name in ("message-id", "timestamp"))
     return is_same and (arrival.mark is None or arrival.mark == hash(body or b""))
 
 
 def _selected(headers: Mapping[str, str]) -> str:
-    """Select a message: an id may be several messages' where senders number theirs, so its time counts too."""
+    """Return a selector for a message: by id and timestamp, because several senders may use the same id."""
     text = headers.get("message-id", "")
     found = f"= {_quoted(text)}"
     if len(text) > MAX_ID_CHARACTERS:

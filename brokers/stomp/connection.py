@@ -1,7 +1,7 @@
 """A STOMP broker as a `brokers.Connection`: how messages, consumers and transactions go over a session.
 
-Each broker of a connection is spoken to in the version that suits it. Frames are made in `frames.py`, the login is
-in `session.py`.
+Each broker of a connection gets the version of STOMP that suits it. `frames.py` creates the frames, `session.py` does
+the login.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from brokers.threads.futures import Completion, NearCompletion
 log = logging.getLogger(__name__)
 
 FIRST_LOGIN_SHARE: Final = 1 / 3
-"""The part of the time for logging in after which the broker is asked once more."""
+"""Share of the time for a login after which the login is tried again."""
 
 LEAVE_SECONDS: Final = 1.0
-"""Seconds that a broker gets to confirm that we leave, to come again in another version of STOMP."""
+"""Time that a broker has to confirm a DISCONNECT before a login in another version of STOMP, in seconds."""
 
 
 class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
-    """The brokers of a connection, and what was learnt of them.
+    """The brokers of a connection, with their versions of STOMP.
 
     Attributes:
-        versions: of STOMP, by broker, once it is known.
+        versions: the version of STOMP for each broker, once it is known.
     """
 
     versions: dict[str, str]
@@ -52,12 +52,12 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
     def __init__(
         self, logins: Sequence[StompLogin], on_end: Callable[[StompSession], None], *, randomize: bool
     ) -> None:
-        """Take what `BrokerEndpoints` does, with what a `StompSession` tells when it has ended."""
+        """Take the arguments of `BrokerEndpoints`, with the `on_end` of a `StompSession`."""
         super().__init__(logins, lambda login: StompSession(login, on_end), randomize=randomize)
         self.versions = {}
 
     def _enter(self, login: StompLogin, timeout: float) -> StompSession:
-        """Log in, and once more if the broker turns out to be one to speak another version of STOMP with."""
+        """Log in, and again if the broker turns out to need another version of STOMP."""
         until = monotonic() + timeout
         link = self._log_in(login.speaking(self.versions.get(str(login), login.version)), until)
         wanted = link.dialect.version
@@ -68,33 +68,33 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
         return self._log_in(login.speaking(wanted), until)
 
     def _log_in(self, login: StompLogin, until: float) -> StompSession:
-        """Log in; once more, on another socket, if the broker accepts the first and then says nothing.
+        """Log in; again, on another socket, if the broker accepts the first one and then does not answer.
 
-        One that has locked up some of its threads answers on the others: Artemis does, see `confirms_leave`.
+        A broker with some deadlocked threads may answer on others: Artemis does, see `confirms_leave`.
         """
         left = max(0.0, until - monotonic())
         link = self._next(login)
         try:
             link.open(left, left * FIRST_LOGIN_SHARE)
         except UnansweredError as error:
-            log.warning("%s; logging in once more", error)
+            log.warning("%s; logging in again", error)
             link = self._next(login)
             link.open(max(0.0, until - monotonic()))
         return link
 
 
 SENT: Final = SendResult()
-"""STOMP never tells a sender the JMSMessageID."""
+"""The result of every send: STOMP never reports the JMSMessageID to the sender."""
 
 LARGE_MESSAGE_OCTETS: Final = 1 << 16
-"""Octets from which the broker confirms also what is not persistent: it may have a limit, and end the connection."""
+"""Size in octets from which even non-persistent messages need a receipt: the broker may disconnect above a limit."""
 
 
 class StompConnection(LastingConnection[StompSession, StompConsumer]):
-    """One program's way to a STOMP broker. `brokers.connect` makes it.
+    """A connection to a STOMP broker, as returned by `brokers.connect`.
 
-    With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic). With `auto_accept` the
-    broker is told in chunks, see `brokers.stomp.acknowledge`. The broker makes a temporary destination when it is first
+    With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic). With `auto_accept`, ACKs
+    are sent in batches, see `brokers.stomp.acknowledge`. The broker creates a temporary destination when it is first
     consumed from or named as a reply-to. ActiveMQ Classic ends it with the session, Artemis with its last consumer.
     """
 
@@ -115,7 +115,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do: `release` gives back all that a consumer holds, empty text arrives as `unknown`."""
+        """The features of the broker: `release` gives back all that a consumer holds, empty text is `unknown`."""
         link = self._current()
         return capabilities_of(link.dialect, link.server, has_client_id=link.login.client_id is not None)
 
@@ -124,12 +124,12 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
     ) -> Completion[SendResult]:
         """Send. The broker is asked for a receipt, unless the message is NON_PERSISTENT and small.
 
-        A refusal of one that asked for none is only logged.
+        The refusal of a message without receipt is only logged.
 
         Raises:
-            NotSentError: the broker did not read what waits for it within `timeout` seconds.
-            ValueError: no destination, or something that STOMP cannot carry; see `to_frame`.
-            StaleDestinationError: a temporary destination that this generation of the connection did not make.
+            NotSentError: the broker did not read the pending data within `timeout` seconds.
+            ValueError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
+            StaleDestinationError: the temporary destination was not made by this generation of the connection.
         """
         link = self._usable()
         if transaction is not None:
@@ -143,10 +143,10 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             return self._write(link, link.write, pack("SEND", headers, body, link.dialect.version))
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
-        """Send; what needs no receipt goes in one piece with the ACK of the delivery: one call of the system for both.
+        """Send; a message without receipt is written together with the ACK of the delivery, in one system call.
 
         Raises:
-            ValueError, StaleDestinationError: as `send` has it.
+            ValueError, StaleDestinationError: as for `send`.
         """
         link = self._usable()
         headers, body = self.frame(message)
@@ -160,7 +160,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
     def _ask(
         self, link: StompSession, headers: Headers, body: bytes, future: Completion[SendResult]
     ) -> Completion[SendResult]:
-        """Send, and complete a future once the broker confirms it."""
+        """Send with a receipt, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
         future.on_settled(lambda _: link.forget(receipt))
         link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
@@ -169,7 +169,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         return future
 
     def _write(self, link: StompSession, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
-        """Write what the broker confirms nothing of."""
+        """Write frames that need no receipt."""
         try:
             write(frames)
         except UnsentError:
@@ -185,7 +185,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         return future
 
     def begin(self) -> Transaction:
-        """Begin a transaction; the broker hears of it at the commit."""
+        """Begin a transaction; the broker learns of it only at the commit."""
         return StompTransaction(self, self._usable())
 
     def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> StompConsumer:
@@ -193,7 +193,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         return StompConsumer(options, on_delivery, owner=self, shared=self._shared, home=home)
 
     def _enrol(self, subscription: StompSubscription, options: SubscribeOptions, doubt: Callable[[str], None]) -> None:
-        """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
+        """Have the end of a subscription detected if the broker does not report it. With the link's `writing` held."""
         link = subscription.link
         if link.dialect.has_advisories and link.is_up:
             if link.roll is None:
@@ -207,7 +207,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if ends and link.dialect.own_is_private and kind is DestinationKind.TEMPORARY_QUEUE:
             try:
                 return self._annexes_of(link).make(address)
-            except BrokerError:  # which was logged
+            except BrokerError:  # logged already
                 if not link.is_up:
                     raise
         return Destination(kind, None, address=address)
@@ -234,7 +234,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             self._spare.append((link, destination))
 
     def _unsubscribe(self, link: StompSession, options: SubscribeOptions) -> None:
-        """Go by the client id and the name; the `id` of the frame is only there because STOMP wants one."""
+        """End a subscription by client id and name; the `id` is only in the frame because STOMP requires one."""
         receipt, topic = self.new_id("receipt"), options.destination
         headers = {"id": receipt, "destination": spell(topic, link.dialect), "receipt": receipt}
         headers[link.dialect.durable_header] = options.durable_name or ""
@@ -263,21 +263,21 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if annexes is not None and annexes.main is link and not self._is_closing:
             annexes.drop()
 
-    # What transactions need of their connection.
+    # Used by transactions.
 
     def frame(self, message: Message) -> tuple[Headers, bytes]:
-        """Return headers and body of the SEND frame, having checked that its temporary destinations are of today."""
+        """Return headers and body of the SEND frame, having checked the generation of its temporary destinations."""
         for destination in (message.destination, message.reply_to):
             if destination is not None and (self._is_own_form(destination) or destination.address in self._temporaries):
                 self._require_own(destination)
         return to_frame(message, self._current().dialect)
 
     def new_id(self, what: str) -> str:
-        """Make an identifier that this connection used for nothing else."""
+        """Return an identifier that this connection has not used before."""
         return f"{what}-{next(self._ids)}"
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came by this connection."""
+        """Return whether a delivery belongs to this connection."""
         return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
 
     def call(self, function: Callable[[], None]) -> None:
@@ -298,5 +298,5 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
 
 def is_confirmed(message: Message, body: bytes) -> bool:
-    """Say whether the broker is asked to confirm a message."""
+    """Return whether the broker is asked for a receipt for a message."""
     return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE_MESSAGE_OCTETS

@@ -2,8 +2,8 @@
 
 A consumer has one *subscription* at a time. The broker takes an unacknowledged message back only when the subscription
 ends, so `release` ends it and begins another, after a pause. A delivery of an ended subscription is void: the broker
-delivers its message again, and an acknowledgement would be lost without a word. A message that no ACK can name is taken
-from its queue in another way: see `brokers.stomp.collection`.
+redelivers its message, and would silently ignore an acknowledgement. A message that no ACK can name is removed from its
+queue in another way: see `brokers.stomp.collection`.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from brokers.threads.timer import Later
 log = logging.getLogger(__name__)
 
 NOT_KEPT: Final = "the dead letter is without its body"
-"""What is said of a message that was not read, where the dead letter is made here."""
+"""Note for a message whose body was not read and whose dead letter the adapter creates."""
 
 ANSWER_SECONDS: Final = 30.0
-"""Seconds after which the answer to an ACK counts as lost: ActiveMQ Classic may write an ERROR into another frame."""
+"""Time after which the answer to an ACK counts as lost, in seconds: ActiveMQ may write an ERROR into another frame."""
 
 DELETE_NOTICE_SECONDS: Final = 1.0
-"""Seconds within which all consumers of a queue that is deleted are told."""
+"""Time within which all consumers of a deleted queue are informed, in seconds."""
 
 
 class StompDeliveryState(Enum):
-    """What became of a delivery on this side."""
+    """The state of a delivery on this side."""
 
     HELD = auto()
     ACCEPTED = auto()
@@ -67,7 +67,7 @@ class StompDeliveryState(Enum):
 
 
 class StompDelivery(Delivery):
-    """One message as it reached one consumer. `fate` changes only while the link's `writing` is held."""
+    """A delivery over STOMP. `fate` changes only while the link's `writing` is held."""
 
     __slots__ = ("arrival", "consumer", "fate")
 
@@ -79,7 +79,7 @@ class StompDelivery(Delivery):
         if consumer.home is not None:
             self.message = changed(self.message, destination=consumer.options.destination)
         is_told = self.message.redelivered is not None
-        if not is_told and consumer.releases and self.key in consumer.releases:  # we know better than the broker
+        if not is_told and consumer.releases and self.key in consumer.releases:  # the broker does not say, but we know
             self.message = changed(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at
@@ -93,26 +93,26 @@ class StompDelivery(Delivery):
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the broker was told so; what it was told in a session that was lost, it may not have heard."""
+        """Whether it was accepted in this session; the broker may have missed it if the session was lost."""
         return self.fate is StompDeliveryState.ACCEPTED and self.arrival.subscription.link.is_up
 
     def accept(self) -> None:
-        """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
+        """Acknowledge. Does nothing if the delivery was settled before, or went back with its subscription."""
         link = self.arrival.subscription.link
-        if self.fate is StompDeliveryState.HELD:  # else as after `accept_after`; it is never held again
+        if self.fate is StompDeliveryState.HELD:  # otherwise settled, as after `accept_after`, and never held again
             with link.writing:
                 if self._settle(StompDeliveryState.ACCEPTED):
                     link.request(*self.consumer.acknowledge(self.arrival))
 
     def came_by(self, link: StompSession) -> bool:
-        """Say whether the message came by a session."""
+        """Return whether the message came by a session."""
         return self.arrival.subscription.link is link
 
     def accept_after(self, frames: bytes) -> None:
-        """Write encoded frames and then acknowledge, in one piece; the frames also where there is nothing to accept.
+        """Write encoded frames together with the ACK; only the frames if there is nothing to accept.
 
         Raises:
-            ConnectionLostError: the session has ended, or ended by this; then the broker delivers again.
+            ConnectionLostError: the session had ended, or this ended it; then the broker delivers again.
         """
         link = self.arrival.subscription.link
         with link.writing:
@@ -125,9 +125,9 @@ class StompDelivery(Delivery):
                 link.request(*self.consumer.acknowledge(self.arrival))
 
     def release(self) -> None:
-        """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
+        """Give back all messages that this consumer holds; from a topic only this one. Otherwise like `accept`.
 
-        That happens after a pause, longer each time the same message comes back, and the last time it becomes a dead
+        This happens after a pause that grows each time the same message is released; the last time it becomes a dead
         letter; see `brokers.stomp.acknowledge`.
         """
         with self.arrival.subscription.link.writing:
@@ -142,13 +142,13 @@ class StompDelivery(Delivery):
         log.error("message %s is a dead letter: delivered %d times and not accepted", self.message.message_id, releases)
 
     def reject(self, reason: str) -> None:
-        """Put it on the dead-letter queue. A NACK has no place for the reason, so it is logged."""
+        """Move the message to the dead-letter queue. A NACK cannot carry the reason, so it is logged."""
         if self._discard(reason):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
 
     @property
     def key(self) -> Hashable:
-        """What is the same for each delivery of the message: from a topic each consumer has its own copy."""
+        """A key that all deliveries of the message share; from a topic each consumer has its own copy."""
         return self.consumer.origin, self.message.message_id
 
     def _discard(self, reason: str) -> bool:
@@ -171,7 +171,7 @@ class StompDelivery(Delivery):
             headers = dead_letter(was, reason, queue, link.dialect)
             try:
                 frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
-            except MemoryError:  # this broker has a limit of its own for how often a message is delivered
+            except MemoryError:  # this broker has its own limit of deliveries
                 self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
                 log.error("there is no memory for the dead letter of %s, so it goes back", self.message.message_id)
                 return False
@@ -181,7 +181,7 @@ class StompDelivery(Delivery):
             return True
 
     def _finish_discarding(self, done: Callable[[], None], error: BrokerError | None) -> None:
-        """Acknowledge once the dead-letter queue has it; else it would be lost. And say that it is done."""
+        """Acknowledge once the message is in the dead-letter queue, so that it is not lost; then call `done`."""
         try:
             self._acknowledge_discarded(error)
         finally:
@@ -199,7 +199,7 @@ class StompDelivery(Delivery):
                 link.request(*self.consumer.acknowledge(self.arrival))
 
     def _settle(self, fate: StompDeliveryState) -> bool:
-        """Note what became of this, with the link's `writing` held; False if that was done before."""
+        """Record the outcome, with the link's `writing` held; return False if it was settled before."""
         if not self.is_held:
             return False
         self.fate = fate
@@ -207,7 +207,7 @@ class StompDelivery(Delivery):
         return True
 
     def _discard_unknown(self, reason: str, arrival: StompArrival) -> None:
-        """Discard what the broker knew no message for, as its sender chose the id. For the thread that reads."""
+        """Discard a message that the broker did not know, as the sender chose the id. For the reading thread."""
 
         done = self.consumer.begin(arrival.subscription)
 
@@ -222,10 +222,10 @@ class StompDelivery(Delivery):
 
 
 class StompConsumerContext(NamedTuple):
-    """What the consumers of a connection share.
+    """The context that the consumers of a connection share.
 
-    `on_close` is told when one has ended; `enrol` of each SUBSCRIBE before it is written, and whom to tell if the
-    broker ends it.
+    `on_close` is called when a consumer has ended; `enrol` before each SUBSCRIBE is written, with a function to call if
+    the broker ends it.
     """
 
     new_id: Callable[[str], str]
@@ -239,7 +239,7 @@ class StompConsumerContext(NamedTuple):
 
 
 class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
-    """One subscription after the other to one destination."""
+    """A consumer of one destination, with one subscription after the other."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         self._beginning = Lock()
         self._under_way: dict[Event, StompSubscription | None] = {}
         self._wanted: list[AcceptedMessage] = []  # with the link's `writing` held
-        self._asked: dict[str, float] = {}  # receipts of acknowledgements, and since when they are waited for
+        self._asked: dict[str, float] = {}  # receipts of acknowledgements, and the time of the request
         self._is_watching = False
         is_copy = options.destination.kind.is_topic and options.durable_name is None  # nobody delivers it again
         self._is_untold = options.lazy and options.auto_accept and is_copy
@@ -278,7 +278,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
 
         Raises:
-            BrokerError: the broker refused, as it does a selector that it cannot read.
+            BrokerError: the broker refused, for example a selector that it cannot parse.
             ConnectionLostError: the connection was lost meanwhile.
         """
         try:
@@ -288,23 +288,23 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             raise kind(f"cannot consume from {self._destination}: {error}") from error
 
     def resume(self, link: StompSession, generation: int, *, again: bool = False) -> bool:
-        """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
+        """Subscribe in a session and wait for the receipt; False if the consumer was closed or already subscribed.
 
-        Where the broker ended one of several subscriptions and does not say which, the same is asked for `again`: if it
-        is there the broker refuses a second one of its name, and nothing has changed. Elsewhere what may be there is
-        ended and there is another; to a queue once `on_delivery` has returned.
+        If the broker ended one of several subscriptions without saying which, the same one is requested `again`: if it
+        still exists, the broker refuses a second one of its name, and nothing changes. With other brokers the old
+        subscription is ended and replaced; for a queue, once `on_delivery` has returned.
 
         Raises:
-            BrokerError: as `start` has it.
+            BrokerError: as for `start`.
         """
         before = self._subscription
         if before is not None and before.generation >= generation:
             if not again or before.generation > generation:
                 return False
-            if link.dialect.subscribed is not None and before.is_live:  # else it was refused, or ended
+            if link.dialect.subscribed is not None and before.is_live:  # otherwise it was refused, or has ended
                 return self._ask_again(before, link.dialect.subscribed)
             if self._turns.is_busy and self._destination.kind not in link.dialect.owns_copies:
-                return False  # what came next would wait behind that, though others have the time
+                return False  # the next message would wait here, though other consumers may be free
             self._end_if_there(before)
         subscription = self._replace(before, link, generation)
         if subscription is None:
@@ -319,7 +319,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         try:
             wait(self._shared.timeout)
         except BrokerError:
-            if self._problem:  # it is tried again, by the same name
+            if self._problem:  # it will be tried again, by the same name
                 raise
             subscription.is_live = False
             link.unroute(subscription.id)
@@ -327,7 +327,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return True
 
     def _ask(self, subscription: StompSubscription) -> Callable[[float], None] | None:
-        """Write SUBSCRIBE and return what waits for its receipt; None if the subscription was ended."""
+        """Write SUBSCRIBE and return a function that waits for its receipt; None if the subscription has ended."""
         link, receipt = subscription.link, self._shared.new_id(SUBSCRIBE)
         with link.writing:
             if self._is_stopped or not subscription.is_live:
@@ -336,13 +336,13 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             return link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
 
     def _enrol(self, subscription: StompSubscription) -> None:
-        """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
+        """Record that SUBSCRIBE is written next. With the link's `writing` held."""
         subscription.is_begun = True
         if self.home is None:
             self._shared.enrol(subscription, self.options, partial(self._doubt, subscription))
 
     def _end_if_there(self, subscription: StompSubscription) -> None:
-        """End a subscription that the broker may have ended; what was held went back with it, or does now."""
+        """End a subscription that the broker may have ended; held messages went back with it, or go back now."""
         receipt = self._shared.new_id("receipt")
         with subscription.link.writing:
             farewell = self.end({"receipt": receipt})
@@ -350,9 +350,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
                 subscription.link.request(farewell, {receipt: lambda _: None})
 
     def _ask_again(self, subscription: StompSubscription, is_there: str) -> bool:
-        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held.
+        """Subscribe again by the same name; False if this was closed. Earlier deliveries can still be settled.
 
-        `is_there` is what the broker says if it had not ended.
+        `is_there` is the broker's error text if the subscription had not ended.
         """
         wait = self._ask(subscription)
         try:
@@ -368,10 +368,10 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return wait is not None
 
     def _suspect(self, subscription: StompSubscription) -> None:
-        """Make another session in a moment, if the broker closed one consumer and did not delete the queue of all.
+        """Open another session soon if the broker closed one consumer, rather than deleted the queue of all.
 
-        Artemis, told by an operator to close a consumer, tells its client so, goes on giving it messages, and forgets
-        by which name it could be ended. Where the queue is deleted all its consumers end; a single one tells nothing.
+        If an operator closes a consumer, Artemis informs the client, but keeps sending it messages, and no longer knows
+        its name to end it. If the queue is deleted, all its consumers end; one alone cannot tell the cases apart.
         """
         if not self._is_source_shared:
             return
@@ -381,7 +381,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     @property
     def _is_source_shared(self) -> bool:
-        """Whether a consumer takes messages from another: from a topic each has its own, unless it is durable."""
+        """Whether consumers compete for messages; from a topic each has its own, unless it is durable."""
         kind = self._destination.kind
         return kind is DestinationKind.QUEUE or self.options.durable_name is not None
 
@@ -389,18 +389,18 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
         if is_same and subscription.link.is_up and not self._is_stopped:
             log.error(
-                "the broker closed a consumer of %s, and may go on giving messages to it; so there is another session",
+                "the broker closed a consumer of %s, but may keep sending messages to it, so the session is replaced",
                 self._destination,
             )
             subscription.link.drop()
 
     def _doubt(self, subscription: StompSubscription, why: str) -> None:
-        """Note that the broker may have ended a subscription. For the thread that reads."""
+        """Record that the broker may have ended a subscription. For the reading thread."""
         if subscription is self._subscription and subscription.is_live:
             self._note_ended(why)
 
     def close(self) -> None:
-        """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`."""
         until = monotonic() + self._shared.timeout
         self.stop()
         self._settle_up(until)
@@ -408,20 +408,20 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         farewell = self.end({"receipt": receipt})
         try:
             if farewell and self._subscription is not None:
-                with suppress(ConnectionLostError, SendFailedError):  # then the subscription has ended anyway
+                with suppress(ConnectionLostError, SendFailedError):  # in that case the subscription has ended anyway
                     self._subscription.link.ask(farewell, receipt, until - monotonic())
         finally:
             self._shared.on_close(self)
 
     def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way and for what was settled, until the monotonic clock shows `until`."""
+        """Wait for the running `on_delivery` and for settlements, until the monotonic clock shows `until`."""
         super().join(until)
         self._settle_up(until)
 
     def begin(self, subscription: StompSubscription | None = None) -> Callable[[], None]:
-        """Note that something is under way, which `close` waits for; call what is returned at its end.
+        """Record the start of an operation that `close` waits for; the returned function must be called at its end.
 
-        It may be about a subscription, which is not ended for a collection until then.
+        If it belongs to a subscription, that is not ended for a collection until then.
         """
         done = Event()
         with self._beginning:
@@ -438,9 +438,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return end
 
     def _settle_up(self, until: float) -> None:
-        """Have the broker know of all that is settled, before the monotonic clock shows `until`.
+        """Report all settlements to the broker, before the monotonic clock shows `until`.
 
-        What was accepted would come again, and what was rejected would be there beside its dead letter.
+        Otherwise accepted messages would come again, and rejected ones would exist besides their dead letters.
         """
         self._acceptances.tell()
         self._await_all(until)
@@ -457,16 +457,16 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
     def _await_all(self, until: float) -> None:
         subscription = self._subscription
         while self._under_way and subscription is not None and subscription.link.is_up and monotonic() < until:
-            for each in list(self._under_way):  # of which one may begin another before it ends
+            for each in list(self._under_way):  # one may begin another before it ends
                 each.wait(max(0.0, until - monotonic()))
 
     def end(self, headers: Headers | None = None) -> bytes:
-        """Make all that is held void, and return the frames to write for that; empty if that was done before."""
+        """Void all held deliveries, and return the frames to write for that; empty if that was done before."""
         subscription = self._subscription
         if subscription is None:
             return b""
         with subscription.link.writing:
-            if subscription is not self._subscription:  # what is given back begins another
+            if subscription is not self._subscription:  # a release has begun another
                 return self.end(headers)
             if not subscription.is_live:
                 return b""
@@ -478,20 +478,20 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return accepted + pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
 
     def new_id(self, what: str) -> str:
-        """Make an identifier that the connection used for nothing else."""
+        """Return an identifier that the connection has not used before."""
         return self._shared.new_id(what)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call `function` on another thread, where it may write; not at all once the connection is closed."""
+        """Call `function` on another thread, where it may write; never once the connection is closed."""
         with suppress(RuntimeError):
             self._shared.crew.submit(function)
 
     def give_back_later(self, arrival: StompArrival, seconds: float) -> None:
-        """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
+        """Have a message delivered again after a pause. Until then this consumer holds it; other consumers continue."""
         self._shared.later(seconds, partial(self._give_back, arrival))
 
     def acknowledge(self, arrival: StompArrival) -> tuple[bytes, dict[str, Settle]]:
-        """Return the ACK to write next, as `acknowledgement` has it; what it cannot name is collected soon."""
+        """Return the ACK to write next, like `acknowledgement`; a message that it cannot name is collected soon."""
         if not arrival.can_be_named:
             self._acceptances.note(arrival)
         return self.acknowledgement(arrival, self._acceptances.note)
@@ -503,9 +503,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         command: str = "ACK",
         more: Mapping[str, str] | None = None,
     ) -> tuple[bytes, dict[str, Settle]]:
-        """Return an ACK or a NACK to write next, empty where there is none, and who waits for its receipt.
+        """Return an ACK or NACK to write next, or nothing if there is none, and the callbacks for its receipt.
 
-        `unknown` is told by the thread that reads if the broker knows no such message.
+        The reading thread calls `unknown` if the broker does not know the message.
         """
         subscription = arrival.subscription
         if subscription.is_untold or not arrival.can_be_named:
@@ -529,20 +529,20 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return pack(command, headers | {"receipt": receipt}), {receipt: settle}
 
     def _require_answers(self, link: StompSession) -> None:
-        """End a session where the answer to an ACK does not come: what is to be collected would wait for it."""
+        """End a session if the answer to an ACK does not come, because collections would wait for it."""
         first = min(list(self._asked.values()), default=None)
         self._is_watching = first is not None and link.is_up
         if first is None or not self._is_watching:
             return
         if first + ANSWER_SECONDS <= monotonic():
-            log.error("%s did not answer an ACK within %.0f s, so there is another session", link, ANSWER_SECONDS)
+            log.error("%s did not answer an ACK within %.0f s, so the session is replaced", link, ANSWER_SECONDS)
             link.drop()
         self._shared.later(max(1.0, first + ANSWER_SECONDS - monotonic()), partial(self._require_answers, link))
 
     def collect(self, wanted: Sequence[AcceptedMessage], ends: Iterable[Callable[[], None]]) -> None:
-        """Take messages of one subscription from the queue that are accepted and that no ACK can name.
+        """Remove accepted messages of one subscription from the queue that no ACK can name.
 
-        What else is held goes back, once all that is under way has ended; these `ends` are called for that.
+        Other held messages go back, once all running operations have ended; this calls their `ends`.
         """
         subscription = wanted[0].arrival.subscription
         with subscription.link.writing:
@@ -552,18 +552,18 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             self._collect_now(subscription)
 
     def _collect_accepted(self, last: StompArrival) -> None:
-        """Take what was accepted from the queue, once the `on_delivery` under way has returned."""
+        """Remove accepted messages from the queue, once the running `on_delivery` has returned."""
         if self.options.durable_name is not None:
-            self._have_unsettled(last, "was accepted, and comes again")
+            self._have_unsettled(last, "was accepted, but comes again")
             return
         subscription = last.subscription
         with subscription.link.writing:
-            subscription.is_leaving = True  # what comes by then goes back with it
+            subscription.is_leaving = True  # messages that arrive until then go back with it
         self._turns.join(monotonic() + TIMEOUT_MAX / 2)
         self._collect_now(subscription)
 
     def _collect_now(self, before: StompSubscription) -> None:
-        """End a subscription, take what was accepted there, and begin another, once nothing is under way for it."""
+        """End a subscription, remove its accepted messages, and begin another, once its operations have ended."""
         with before.link.writing:
             is_there = before is self._subscription and before.is_live and before.link.is_up
             if is_there and self._owns_copies and self.options.durable_name is None:
@@ -582,14 +582,14 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return link is not None and self._destination.kind in link.dialect.owns_copies
 
     def _end_wanted(self, wanted: Sequence[AcceptedMessage]) -> None:
-        """Tell who waits that messages come again. With the link's `writing` held."""
+        """Report that messages come again to the waiting callers. With the link's `writing` held."""
         self._wanted = [each for each in self._wanted if not any(each is other for other in wanted)]
         for each in wanted:
-            is_gone = self._owns_copies and self.options.durable_name is None  # a copy that goes with its subscription
+            is_gone = self._owns_copies and self.options.durable_name is None  # a copy is lost with its subscription
             each.settle(None if is_gone else uncollected(each.arrival, "it went back to its queue before"))
 
     def _collections(self, before: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
-        """Return what is written before a subscription ends: acceptances, and what takes the rest of them then."""
+        """Return the frames to write before a subscription ends, with receipts: ACKs, and collections for the rest."""
         link = before.link
         frames, rest = self._acceptances.last_frames(before)
         wanted, self._wanted = self._wanted + [AcceptedMessage(each, _note_uncollected) for each in rest], []
@@ -605,17 +605,17 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return frames, receipts
 
     def _put_back(self, link: StompSession, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Put back what a collection was given beside what it wanted: the broker has it no more."""
+        """Put back a message that a collection received but did not want: the broker no longer has it."""
         if body is None:
             message_id = headers.get("message-id")
-            log.error("message %s is lost, as it is too large to be read and sent to its queue again", message_id)
+            log.error("message %s is lost: it is too large to be read and sent to its queue again", message_id)
         else:
             self._shared.strays.keep(Stray(headers, body, link, is_bound=self.is_temporary), self.begin())
 
     def _begin_again(self, before: StompSubscription) -> tuple[bytes, dict[str, Settle]]:
-        """Return the frames that end a subscription and begin another, and who waits for their receipts.
+        """Return the frames that end a subscription and begin another, and the callbacks for their receipts.
 
-        With `writing` held. What was held goes back, and what was accepted is taken then.
+        With `writing` held. Held messages go back, and accepted ones are then collected.
         """
         frames, receipts = self._collections(before)
         frames += self.end()
@@ -628,9 +628,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return frames + pack("SUBSCRIBE", headers), receipts | {receipt: self._note_answer}
 
     def _give_back(self, arrival: StompArrival) -> None:
-        """Have a message delivered again, if it did not go back meanwhile.
+        """Have a message delivered again, unless it went back meanwhile.
 
-        A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
+        A topic's copy would be lost with its subscription, so it is passed to the consumer again instead.
         """
         if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
             self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
@@ -639,14 +639,14 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             self._collect_now(arrival.subscription)
 
     def _note_answer(self, error: BrokerError | None) -> None:
-        """Note whether the broker takes a subscription that nobody waits for. For the thread that reads."""
+        """Record the refusal of a subscription that no caller waits for. For the reading thread."""
         if isinstance(error, SendFailedError):
             self._note_ended(f"{error}")
 
     def _replace(
         self, before: StompSubscription | None, link: StompSession, generation: int
     ) -> StompSubscription | None:
-        """Make a subscription in place of another; None if that was done already."""
+        """Create a subscription in place of another; None if that was done already."""
         name = self._shared.new_id("subscription")
         subscription = StompSubscription(name, link, generation, is_untold=self._is_untold)
         with self._replacing:
@@ -656,7 +656,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         turns = self._turns
 
         def receive(headers: Mapping[str, str], body: bytes) -> None:
-            """Take what came, but a frame that ActiveMQ Classic wrote twice, as it may beside an ERROR."""
+            """Take a message, but skip a frame that ActiveMQ Classic wrote twice, which may happen with an ERROR."""
             if not headers.get("ack") or headers["ack"] != subscription.last:
                 subscription.last = headers.get("ack", "")
                 turns.put(
@@ -707,7 +707,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
                 self._deliver(delivery)
 
     def _can_settle(self, arrival: StompArrival) -> bool:
-        """Say whether a message can be accepted once it is handed on, if need be from now on in another way."""
+        """Return whether a message can be accepted after its delivery, if necessary by changing the subscription."""
         if arrival.can_be_named:
             return True
         if self.options.durable_name is not None:
@@ -718,7 +718,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         return True
 
     def _have_unsettled(self, arrival: StompArrival, what: str) -> None:
-        """Say that a durable subscription cannot accept a message: it would have to go back for that."""
+        """Report that a durable subscription cannot accept a message: its messages cannot go back to be collected."""
         why = (
             f"the message {arrival.headers.get('message-id', '')[:100]} {what}: as its sender over AMQP chose the id, "
             f"{arrival.subscription.link.server} cannot be told over STOMP that a durable subscription accepted it. "
@@ -728,17 +728,17 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         self._have_problem(why)
 
     def _stop_telling(self, before: StompSubscription) -> None:
-        """Have the broker take for accepted what it writes: a topic's copy cannot go back to be collected.
+        """Have the broker count messages as accepted when it writes them: a topic's copy cannot be collected.
 
-        What it had for the old subscription and had not written is lost.
+        Messages that it had for the old subscription and had not written are lost.
         """
         with before.link.writing:
             if before is not self._subscription or not before.link.is_up or self._is_stopped:
                 return
             self._is_untold = before.is_untold = True
             log.warning(
-                "from now on what comes from %s counts as accepted at once, as senders over AMQP choose their ids, "
-                "which cannot be accepted over STOMP; what waited at the broker may be lost. Over AMQP it is not",
+                "from now on messages from %s count as accepted at once, because senders over AMQP choose their ids, "
+                "which cannot be accepted over STOMP; messages waiting at the broker may be lost, but not over AMQP",
                 self._destination,
             )
             after = self._replace(before, before.link, before.generation)
@@ -752,11 +752,11 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             before.link.request(frames, {receipt: self._note_answer})
 
     def _read(self, arrival: StompArrival) -> StompDelivery | None:
-        """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
+        """Return the delivery for an arrival, or None if there was no memory for its body and it was given back."""
         try:
             return StompDelivery(self, arrival)
         except MemoryError:
-            pass  # what there is of it is let go first
+            pass  # give back outside the block, after the partial result is freed
         self._release_unread(StompDelivery(self, arrival, with_body=False), len(arrival.body))
         return None
 
@@ -764,9 +764,9 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         arrival.subscription.link.drop()
 
     def _is_last_copy(self, subscription: StompSubscription) -> bool:
-        """Say whether what came by a session that was lost is handed over all the same: nobody delivers it again.
+        """Return whether a message of a lost session is still delivered, because no broker will redeliver it.
 
-        Not where `on_delivery` settles deliveries itself, which it could not any more.
+        This is False if `on_delivery` settles deliveries itself, which is no longer possible.
         """
         owns = self._destination.kind in subscription.link.dialect.owns_copies
         return self.auto_accept and (owns or self.is_temporary)
@@ -777,15 +777,15 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
 
 def _note_uncollected(error: BrokerError | None) -> None:
-    """Log that what was accepted comes again; not where the session is lost, as then any acceptance may be."""
+    """Log that an accepted message comes again; not if the session is lost, when that holds for all."""
     if isinstance(error, NoAnswerError):
         log.warning("%s", error)
 
 
 def acknowledgement_mode(options: SubscribeOptions, dialect: StompDialect) -> str:
-    """Say the `ack` of the SUBSCRIBE frame."""
+    """Return the `ack` header of the SUBSCRIBE frame."""
     if options.auto_accept:  # see `brokers.stomp.acknowledge`
         return "client" if dialect.accepts_earlier else "client-individual"
-    # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic, and with a single
-    # message outstanding the cumulative `client` acknowledges no other.
+    # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic; with only one message
+    # outstanding, the cumulative `client` acknowledges no other.
     return "client" if options.prefetch == 1 else "client-individual"

@@ -1,8 +1,7 @@
-"""How STOMP brokers differ, as one table: a row for a broker, a column for a difference.
+"""The differences between STOMP brokers, as one table: a row for each broker, a column for each difference.
 
-STOMP leaves to the broker how destinations are spelled, what a frame says of the JMS message behind it, and how many
-messages a subscription may hold. Code asks the row, never for a broker's name. `docs/brokers.md` says what follows from
-the differences for users.
+STOMP leaves the spelling of destinations, the mapping of JMS messages to frames, and the window of a subscription to
+the broker. Code checks the row, never a broker's name. `docs/brokers.md` describes the consequences for users.
 """
 
 from __future__ import annotations
@@ -22,53 +21,53 @@ MESSAGE_HEADERS: Final = frozenset(
     "ack content-length content-type correlation-id destination expires message-id persistent priority redelivered "
     "reply-to subscription timestamp type".split()
 )
-"""Headers of MESSAGE that STOMP or the broker gives a meaning; every other header is a property."""
+"""Headers of MESSAGE with a meaning in STOMP or for the broker; all other headers are properties."""
 
 RESERVED: Final = MESSAGE_HEADERS | {"receipt", "transaction", "transformation"}
-"""Names that a property cannot have on SEND, because the broker would take it for a header of its own."""
+"""Names that a property cannot have on SEND, because the broker would interpret them as its own headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompDialect:
-    """What one broker does in its own way.
+    """The particular behaviour of one broker.
 
     Attributes:
-        name: what `connect(url, dialect=...)` calls it.
-        version: the version of STOMP to speak with it.
-        prefixes: what precedes a destination's name on the wire, where every connection may use it.
-        own_prefixes: what precedes the address of a temporary destination that a connection makes.
-        own_is_private: such an address means something to that connection only; else anybody may send there.
-        reply_prefixes: what precedes a name in `reply-to`.
-        own_reply_prefix: what precedes the address of a connection's own temporary destination there.
-        send_routing: the `destination-type` of a SEND; none for kinds without.
+        name: name of the dialect in `connect(url, dialect=...)`.
+        version: the version of STOMP to use with it.
+        prefixes: prefix of a destination's name on the wire, for destinations that every connection may use.
+        own_prefixes: prefix of the address of a connection's own temporary destination.
+        own_is_private: such an address is valid only in that connection; otherwise anyone may send there.
+        reply_prefixes: prefix of a name in `reply-to`.
+        own_reply_prefix: prefix of the address of a connection's own temporary destination in `reply-to`.
+        send_routing: the `destination-type` of a SEND, for kinds that need one.
         subscribe_routing: the `subscription-type` of a SUBSCRIBE.
-        owns_copies: kinds of destination whose messages are the subscription's own, and lost with it.
-        prefetch_header: the header of SUBSCRIBE that limits how much is unacknowledged.
-        window: what to write there for so many messages.
+        owns_copies: kinds of destination whose messages belong to the subscription, and are lost with it.
+        prefetch_header: the header of SUBSCRIBE that limits unacknowledged messages.
+        window: returns the value of that header for a number of messages.
         untold: headers of a SUBSCRIBE with `ack:auto`, which replace others of the same name.
         durable_header: the header of SUBSCRIBE that names a durable subscription.
-        selector_names: how a selector is to spell the headers of JMS.
-        message_headers: headers of MESSAGE that are no properties of the message.
+        selector_names: names of the JMS headers in a selector.
+        message_headers: headers of MESSAGE that are not properties of the message.
         reserved: names that a property cannot have.
-        renamed: how MESSAGE spells properties that SEND spells otherwise.
-        is_bytes: whether a MESSAGE with a body is a BytesMessage; else it is a TextMessage.
-        id_is_pair: `message-id` is that of the consumer and of the message, with a comma between.
-        id_headers: headers of MESSAGE that tell the JMSMessageID as its sender knows it, before `message-id` does.
-        accepts_earlier: an ACK in mode `client` makes room for all that it covers; else only for its own message.
+        renamed: names in MESSAGE of properties that have other names in SEND.
+        is_bytes: whether a MESSAGE with a body is a BytesMessage; otherwise it is a TextMessage.
+        id_is_pair: `message-id` has the ids of the consumer and of the message, with a comma between.
+        id_headers: headers of MESSAGE with the sender's JMSMessageID, which take precedence over `message-id`.
+        accepts_earlier: an ACK in mode `client` makes room for all messages that it covers; otherwise only for its own.
         accepts_in_transactions: an ACK may be part of a transaction.
-        stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
-        tells_redelivery: `redelivered:false` is true.
-        own_ids: the JMSMessageIDs that an ACK can name, None for all; of others see `brokers.stomp.collection`.
-        doubtful: the header of what came over AMQP with properties: its sender may have chosen its id.
-        dead_letters: the queue for rejected messages that the adapter has to put there, unless the URL says another.
-        nack_is_dead_letter: NACK makes a dead letter; else it loses the message.
+        stable_message_id: a redelivered message keeps its `message-id`, even after a restart of the broker.
+        tells_redelivery: `redelivered:false` is reliable.
+        own_ids: the JMSMessageIDs that an ACK can name, None for all; for others see `brokers.stomp.collection`.
+        doubtful: a header of messages that came over AMQP with properties: the sender may have chosen the id.
+        dead_letters: default queue for rejected messages that the adapter has to move itself.
+        nack_is_dead_letter: a NACK makes a dead letter; otherwise it loses the message.
         tells_gone: a SEND to a temporary destination that is gone is refused.
-        gone: what an ERROR says when a destination does not exist.
-        ended: how an ERROR begins that ends a subscription, with `address` and `queue` of it; None if none does.
-        subscribed: what the ERROR says for a SUBSCRIBE whose `id` a living subscription has; None if there is none, and
-            the session has two then.
-        has_advisories: it says on topics of its own which subscriptions it has ended; see `brokers.stomp.roll`.
-        subscribe_error_has_receipt: the ERROR for a SUBSCRIBE says for which.
+        gone: text of an ERROR for a destination that does not exist.
+        ended: matches an ERROR for the end of a subscription, with groups `address` and `queue`; None if there is none.
+        subscribed: text of the ERROR for a SUBSCRIBE whose `id` is in use; None if there is none, and the session then
+            has two subscriptions.
+        has_advisories: it reports ended subscriptions on its advisory topics; see `brokers.stomp.roll`.
+        subscribe_error_has_receipt: the ERROR for a SUBSCRIBE has its receipt.
         confirms_leave: a DISCONNECT may ask for a receipt.
     """
 
@@ -110,13 +109,13 @@ class StompDialect:
     confirms_leave: bool
 
     def is_own_id(self, headers: Mapping[str, str]) -> bool:
-        """Say whether the id of a message may be one that an ACK can name."""
+        """Return whether an ACK may be able to name the id of a message."""
         return self.own_ids is None or self.own_ids.fullmatch(headers.get("message-id", "")) is not None
 
 
 MIN_FRAME_OCTETS: Final = 256
-"""Octets that a MESSAGE of Artemis has at least, or nearly. It counts a window in octets, and stops when that is used
-up: so of no size of message are more on the way than asked for, and of large ones fewer."""
+"""Approximate minimum size of a MESSAGE of Artemis, in octets. Its window counts octets, and it stops when that is used
+up: so it never sends more messages than requested, and fewer large ones."""
 
 CLASSIC_PREFIXES: Final = {
     DestinationKind.QUEUE: "/queue/",
@@ -128,12 +127,12 @@ TOPICS: Final = frozenset({DestinationKind.TOPIC, DestinationKind.TEMPORARY_TOPI
 
 
 def _has_length(headers: Mapping[str, str]) -> bool:
-    """A TextMessage has no `content-length`."""
+    """Return whether there is a `content-length`, which a TextMessage does not have."""
     return "content-length" in headers
 
 
 def _has_length_first(headers: Mapping[str, str]) -> bool:
-    """A TextMessage has it too, but where frames are encoded, at the end; a BytesMessage before the `message-id`."""
+    """Return whether `content-length` precedes `message-id`, as in a BytesMessage; a TextMessage has it at the end."""
     for name in headers:
         if name in ("content-length", "message-id"):
             return name == "content-length"
@@ -175,7 +174,7 @@ ACTIVEMQ_CLASSIC: Final = StompDialect(
     nack_is_dead_letter=True,
     tells_gone=True,
     gone="DestinationDoesNotExistException",
-    ended=None,  # who consumes from a queue that is deleted, consumes from the one that is made next
+    ended=None,  # a consumer of a deleted queue consumes from the next queue of that name
     subscribed=None,
     has_advisories=True,
     subscribe_error_has_receipt=True,
@@ -183,12 +182,12 @@ ACTIVEMQ_CLASSIC: Final = StompDialect(
 )
 
 SENDERS_IDS: Final = ("__HDR_MESSAGE_ID", "NATIVE_MESSAGE_ID")
-"""Where Artemis tells the JMSMessageID of what came over OpenWire, and over AMQP; of what came over its own it does
-not."""
+"""Headers of Artemis with the JMSMessageID of messages that came over OpenWire or AMQP; those that came over its own
+protocol have none."""
 
 ARTEMIS: Final = StompDialect(
     name="artemis",
-    # In 1.2 each refusal ends the connection, and with it what others have under way.
+    # In 1.2 each refusal ends the connection, including other operations on it.
     version="1.1",
     prefixes=dict.fromkeys(DestinationKind, ""),
     own_prefixes={
@@ -196,7 +195,7 @@ ARTEMIS: Final = StompDialect(
         DestinationKind.TEMPORARY_TOPIC: "temp-topic.",
     },
     own_is_private=False,
-    # As its Java client writes and reads them.
+    # In the form of its Java client.
     reply_prefixes={
         DestinationKind.QUEUE: "queue://",
         DestinationKind.TOPIC: "topic://",
@@ -204,10 +203,10 @@ ARTEMIS: Final = StompDialect(
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
     },
     own_reply_prefix="topic://",
-    # A temporary destination gets none: if it is there it gets the message whichever type it has; if it is gone, only
-    # its name is made again, and no queue that keeps what nobody will fetch.
+    # None for a temporary destination: if it exists it gets the message, whatever its type; if it is gone, only its
+    # address is created again, not a queue that would keep the message forever.
     send_routing={DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"},
-    # A temporary queue is a topic: only those have subscriptions that go with the connection.
+    # A temporary queue is a topic: only topics have subscriptions that end with the connection.
     subscribe_routing=dict.fromkeys(DestinationKind, "MULTICAST") | {DestinationKind.QUEUE: "ANYCAST"},
     owns_copies=TOPICS | {DestinationKind.TEMPORARY_QUEUE},
     prefetch_header="consumer-window-size",
@@ -221,7 +220,7 @@ ARTEMIS: Final = StompDialect(
         "JMSPriority": "AMQPriority",
         "JMSTimestamp": "AMQTimestamp",
     },
-    # It makes properties of headers that are about the frame, and hands them to the receiver.
+    # Artemis turns headers of the frame into properties, and passes them to the receiver.
     message_headers=MESSAGE_HEADERS | {"destination-type", "receipt", "transaction", "__AMQ_CID", *SENDERS_IDS},
     reserved=RESERVED | {"destination-type", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "__AMQ_CID", *SENDERS_IDS},
     renamed={"_AMQ_GROUP_ID": "JMSXGroupID"},
@@ -246,20 +245,20 @@ ARTEMIS: Final = StompDialect(
     subscribed="already is a subscription",
     has_advisories=False,
     subscribe_error_has_receipt=False,
-    confirms_leave=False,  # two of its threads wait for each other if the socket ends before that receipt is written
+    confirms_leave=False,  # two of its threads deadlock if the socket ends before that receipt is written
 )
 
 DIALECTS: Final[Mapping[str, StompDialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
-"""By the name that the broker gives itself in the header `server` of CONNECTED, without its version."""
+"""Dialects by the broker's name in the header `server` of CONNECTED, without its version."""
 
 NAMED: Final[Mapping[str, StompDialect]] = {dialect.name: dialect for dialect in DIALECTS.values()}
 
 
 def dialect_of(server: str) -> StompDialect:
-    """Choose the dialect of the broker that calls itself `server` (`ActiveMQ/6.1.8`).
+    """Return the dialect of a broker by its `server` header, such as `ActiveMQ/6.1.8`.
 
     Raises:
-        ConnectionFailedError: no row for it; guessing would lose messages.
+        ConnectionFailedError: the broker is unknown; guessing would lose messages.
     """
     try:
         return DIALECTS[server.partition("/")[0]]
@@ -267,12 +266,12 @@ def dialect_of(server: str) -> StompDialect:
         known = ", ".join(sorted(DIALECTS))
         raise ConnectionFailedError(
             f"no STOMP dialect for the broker {server!r}; known are: {known}. "
-            f"If it is one of them and does not say so, connect with dialect={' or '.join(sorted(NAMED))}"
+            f"If it is one of them under another name, connect with dialect={' or '.join(sorted(NAMED))}"
         ) from None
 
 
 def capabilities_of(dialect: StompDialect, server: str, *, has_client_id: bool) -> Capabilities:
-    """Say what can be done over STOMP: `release` gives back all that a consumer holds, types get lost on the way."""
+    """Return the capabilities over STOMP: `release` gives back all that a consumer holds, and types are lost."""
     return Capabilities(
         broker=server,
         dialect=dialect.name,

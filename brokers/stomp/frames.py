@@ -1,6 +1,6 @@
 """Messages to STOMP frames and back: pure functions, tested without a broker.
 
-Headers here are as they mean, not as they are escaped on the wire; `brokers.stomp.session` does that.
+Headers here are unescaped; `brokers.stomp.session` escapes them for the wire.
 
 Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 """
@@ -35,30 +35,30 @@ from brokers.stomp.heads import ShapedHeaders
 Headers: TypeAlias = dict[str, str]
 
 LITERAL_OR_HEADER: Final = re.compile(r"'(?:[^']|'')*'|\bJMS[A-Za-z]+\b")
-"""What a selector quotes, and what may be a header of JMS there."""
+"""Matches quoted strings in a selector, and names that may be JMS headers."""
 
 MESSAGE_DUMP: Final = re.compile(r" \w*Message\[.*", re.DOTALL)
-"""What Artemis adds to its words: the whole message, with all its properties."""
+"""Matches the dump of the whole message that Artemis appends to its errors."""
 
 MAX_REASON_CHARACTERS: Final = 500
-"""Characters of a broker's words that are repeated."""
+"""Maximum number of characters of a broker's text in an error."""
 
 NOT_REPEATED: Final = frozenset({"_AMQ_DUPL_ID"})
-"""By what Artemis knows a message that it had before, of which it keeps no second one: a dead letter is another one."""
+"""The property by which Artemis drops duplicates; a dead letter must not count as one."""
 
 REASON_PROPERTY: Final = "dead_letter_reason"
-"""The property of a dead letter that says why it is one, as with the embedded broker."""
+"""The property of a dead letter with the reason, as with the embedded broker."""
 
 
 def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tuple[Headers, bytes]:
     """Return headers and body of the SEND frame that carries `message`.
 
-    Every property becomes a string there; a null property is left out. `message_id` and `timestamp` are the broker's to
-    set, and `redelivered` means nothing on the way there, so they are left out as well.
+    Every property becomes a string; a null property is left out. So are `message_id` and `timestamp`, which the broker
+    sets, and `redelivered`, which has no meaning in a sent message.
 
     Raises:
-        ValueError: no destination; a message type other than text and bytes, or a body that does not go with it; a
-            property whose name means something else to the broker.
+        ValueError: the message has no destination, a type other than text and bytes, a body that does not fit its type,
+            or a property whose name has another meaning for the broker.
     """
     if message.destination is None:
         raise ValueError("the message has no destination")
@@ -67,7 +67,7 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
         headers["destination-type"] = routing
     if message.reply_to is not None:
         headers["reply-to"] = spell_reply_to(message.reply_to, dialect)
-    # JMS's default is persistent, the broker's over STOMP is not.
+    # The default of JMS is persistent, that of the broker over STOMP is not.
     headers["persistent"] = "false" if message.delivery_mode == DeliveryMode.NON_PERSISTENT else "true"
     optional = {
         "correlation-id": message.correlation_id,
@@ -78,7 +78,7 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
     headers.update((name, str(value)) for name, value in optional.items() if value is not None)
     for name, _, value in message.properties:
         if not name or name in dialect.reserved:
-            raise ValueError(f"a property cannot be called {name!r} over STOMP: the broker would take it for a header")
+            raise ValueError(f"a property cannot be called {name!r} over STOMP: the broker would read it as a header")
         text = as_text(value)
         if text is not None:
             headers[name] = text
@@ -101,7 +101,7 @@ def _octets(message: Message) -> bytes:
         case (MessageType.BYTES | MessageType.TEXT) as kind, body:
             raise ValueError(f"the body of a message of type {kind} cannot be {type(body).__name__} over STOMP")
         case kind, _:
-            raise ValueError(f"STOMP carries messages of type text and bytes, not {kind}")
+            raise ValueError(f"over STOMP a message must be of type text or bytes, got {kind}")
 
 
 def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Message:
@@ -270,7 +270,7 @@ def _known(text: str, dialect_name: str) -> Destination:
 
 
 def spell(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> str:
-    """Spell a destination as SEND and SUBSCRIBE want it: its address if it has one, else prefix and name.
+    """Return a destination in the form for SEND and SUBSCRIBE: its address if it has one, else prefix and name.
 
     Raises:
         ValueError: it has neither address nor name.
@@ -279,7 +279,7 @@ def spell(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) ->
 
 
 def spell_reply_to(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> str:
-    """Spell a destination as `reply-to`, so that JMS clients can read it too.
+    """Return a destination in the form for `reply-to`, so that JMS clients can parse it too.
 
     Raises:
         ValueError: it has neither address nor name.
@@ -291,7 +291,7 @@ def spell_reply_to(destination: Destination, dialect: StompDialect = ACTIVEMQ_CL
 
 def _name_of(destination: Destination) -> str:
     if not destination.name:
-        raise ValueError(f"the destination of kind {destination.kind} has no name")
+        raise ValueError(f"a destination must have a name or an address, got {destination.kind} without either")
     return destination.name
 
 
@@ -303,7 +303,7 @@ def subscribe_headers(
     selector: str | None = None,
     durable_name: str | None = None,
 ) -> Headers:
-    """Return headers of the SUBSCRIBE frame: where from, what, and how many messages at a time."""
+    """Return the headers of the SUBSCRIBE frame: destination, selector and prefetch."""
     headers = {
         "destination": spell(destination, dialect),
         dialect.prefetch_header: str(dialect.window(prefetch)),
@@ -318,7 +318,7 @@ def subscribe_headers(
 
 
 def spell_selector(selector: str, dialect: StompDialect) -> str:
-    """Write a JMS selector as the broker wants it; what it has in quotes stays as it is."""
+    """Return a JMS selector with the broker's names of headers; quoted strings stay unchanged."""
     return LITERAL_OR_HEADER.sub(lambda found: dialect.selector_names.get(found[0], found[0]), selector)
 
 
@@ -333,10 +333,10 @@ def acknowledgement(headers: Mapping[str, str], dialect: StompDialect) -> Header
 
 
 def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: StompDialect) -> Headers:
-    """Return headers of the SEND frame that puts the message of a MESSAGE frame on the dead-letter queue, for ever.
+    """Return the headers of the SEND frame that moves a message to the dead-letter queue, without expiration.
 
     A `queue` that ends with `.` is a prefix to the name of the destination. Type, correlation id, reply-to and
-    properties stay; where it was and why it is there are added as properties, as the broker itself names them.
+    properties stay; the original address and the reason are added as properties.
     """
     address = headers.get("destination", "")
     destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
@@ -349,13 +349,13 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: St
 
 
 def sent_again(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
-    """Return headers of the SEND frame that puts the message of a MESSAGE frame on its queue once more."""
+    """Return the headers of the SEND frame that puts a message back on its queue."""
     more = {name: headers[name] for name in ("destination", "expires") if name in headers}
     return _kept(headers, dialect) | more
 
 
 def _kept(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
-    """Return those headers of a MESSAGE frame that a message keeps when it is sent to another queue."""
+    """Return the headers of a MESSAGE frame that a message keeps when it is sent again."""
     kept = {
         name: value
         for name, value in headers.items()
@@ -368,12 +368,12 @@ def _kept(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
 
 
 def text_of(body: bytes) -> str:
-    """Return what the body of an ERROR frame says."""
+    """Return the text of the body of an ERROR frame."""
     return body.decode("utf-8", "replace").strip()
 
 
 def refusal(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> SendFailedError:
-    """Return what an ERROR frame says as an error, shortened: without a stack trace, or what the message held."""
+    """Return the error for an ERROR frame, shortened: without stack trace and message contents."""
     said = text_of(body) or headers.get("message", "").strip() or "no reason given"
     text = MESSAGE_DUMP.sub("; its log says why", said.partition("\n")[0].strip())
     if len(text) > MAX_REASON_CHARACTERS:

@@ -1,14 +1,14 @@
-"""Which subscriptions of a session ActiveMQ Classic has ended: it says so on its advisory topics, and nowhere else.
+"""Detection of subscriptions that ActiveMQ Classic has ended, by its advisory topics, the only place that reports them.
 
-With `abortSlowConsumerStrategy` and its like it ends a consumer that it finds slow, or idle, and writes nothing to a
-STOMP client. But it tells all who listen to the advisory topic of a destination which consumers come and go there, by
-the name of their session and a number: the first SUBSCRIBE of a session is 1. So a session listens there, one more
-subscription for each destination that it consumes from, and knows its own.
+With `abortSlowConsumerStrategy` and the like it ends a consumer that it finds slow, or idle, and writes nothing to a
+STOMP client. But the advisory topic of a destination reports which consumers come and go there, by the name of their
+session and a number: the first SUBSCRIBE of a session is 1. So a session subscribes to that topic for each destination
+that it consumes from, and recognises its own subscriptions.
 
-Where nothing is heard of a subscription that was made, the log says that nothing is told: advisories are switched off,
-the user may not read them, the broker lacks the library that writes them down for STOMP (jettison), or it does not say
-what it calls this session. That is so for each destination by itself, and until something is heard after all, as of a
-broker that was paused.
+If no advisory arrives for a new subscription, the log says that ends are not reported: advisories are switched off,
+the user may not read them, the broker lacks the library that encodes them for STOMP (jettison), or it does not tell
+the name of this session. This holds for each destination separately, until an advisory arrives after all, for example
+from a broker that was paused.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ ADVISORIES: Final = {
     DestinationKind.QUEUE: "ActiveMQ.Advisory.Consumer.Queue.",
     DestinationKind.TOPIC: "ActiveMQ.Advisory.Consumer.Topic.",
 }
-"""What precedes the name of a destination in that of the topic where it is told who consumes from it."""
+"""Prefix of a destination's name in the name of the advisory topic for its consumers."""
 
 PATTERN: Final = re.compile(r"[*>,?]")
-"""What is in a name that means several destinations, or holds options: of those the broker tells in another way."""
+"""Characters of names that mean several destinations, or have options: their advisories have another form."""
 
 ADVISORY_SECONDS: Final = 10.0
-"""Seconds after which what is not heard by then may not be told at all."""
+"""Time after which a missing advisory is reported, in seconds."""
 
 PREFETCH_ADVISORIES: Final = 1000
-"""Advisories that may be on the way. They are taken as they come."""
+"""Prefetch of advisories, which are handled as they arrive."""
 
 SENDER: Final = re.compile(r"(ID:.+):-1:1:\d+")
-"""The JMSMessageID of what is sent over STOMP: the session's name, and a number."""
+"""Matches the JMSMessageID of a message sent over STOMP: the session's name, and a number."""
 
 ENDED: Final = "the broker says that it ended the consumer, as it may where consumers are slow"
 
 
 @dataclass(slots=True, eq=False)
 class AdvisedDestination:
-    """A destination whose advisories are listened to.
+    """A destination with a subscription to its advisories.
 
     Attributes:
-        name: of the topic where they are.
-        is_heard: something was heard there of a subscription of ours.
-        silence: why nothing is told there, as the log has it; empty where something may be.
-        is_watched: somebody wants to know of the end of a subscription.
+        name: name of the advisory topic.
+        is_heard: whether an advisory arrived for a subscription of ours.
+        silence: why no advisories arrive, for the log; empty if they may arrive.
+        is_watched: whether a caller wants to know of the end of a subscription.
     """
 
     name: str
@@ -69,7 +69,7 @@ class AdvisedDestination:
 
 
 class RollEntry(NamedTuple):
-    """A subscription, and who is told why it has ended; by the thread that reads, so that must not block."""
+    """A subscription, and the function to call with the reason of its end. The reading thread calls it: no blocking."""
 
     subscription: StompSubscription
     place: AdvisedDestination
@@ -77,7 +77,7 @@ class RollEntry(NamedTuple):
 
 
 class Advisory(NamedTuple):
-    """What was heard where: ConsumerInfo or RemoveInfo, the session that it is about, and the number there."""
+    """An advisory: its place, ConsumerInfo or RemoveInfo, the session that it is about, and the number there."""
 
     place: AdvisedDestination
     what: str
@@ -86,11 +86,11 @@ class Advisory(NamedTuple):
 
 
 class Roll:
-    """The subscriptions of one session. All is called with `link.writing` held, but by the thread that reads.
+    """The subscriptions of one session. Everything is called with `link.writing` held, except by the reading thread.
 
     Args:
         link: the session.
-        new_id: makes identifiers that are used for nothing else.
+        new_id: returns unused identifiers.
         later: runs a function after some seconds, where it may block.
     """
 
@@ -98,23 +98,23 @@ class Roll:
         self._link = link
         self._new_id = new_id
         self._later = later
-        self._count = 0  # of all that this session ever subscribed to
+        self._count = 0  # number of SUBSCRIBE frames of this session so far
         self._enrolled: dict[int, RollEntry] = {}
         self._places: dict[str, AdvisedDestination] = {}
         self._own = link.session if link.login.client_id is None else ""
-        self._early: list[Advisory] = []  # what was heard before our own name was
-        self._why_nameless = "it is not known what the broker calls this session"
+        self._early: list[Advisory] = []  # advisories that arrived before the name of our session
+        self._why_nameless = "the broker's name of this session is not known"
 
     def enrol(
         self, subscription: StompSubscription, source: Destination, doubt: Callable[[str], None], *, is_watched: bool
     ) -> None:
-        """Take note of a SUBSCRIBE that is written next, so that its end is told.
+        """Record a SUBSCRIBE that is written next, so that its end is detected.
 
         Args:
-            subscription: is about to begin.
+            subscription: the subscription that is about to begin.
             source: its destination.
-            doubt: told why it has ended.
-            is_watched: it is a warning where that cannot be told.
+            doubt: called with the reason of its end.
+            is_watched: whether to log a warning if its end cannot be detected.
         """
         name, prefix = source.name or "", ADVISORIES.get(source.kind)
         if prefix is not None and self._link.session and not PATTERN.search(name):  # ActiveMQ always names a session
@@ -142,7 +142,7 @@ class Roll:
         return place
 
     def _forget_ended(self, place: AdvisedDestination) -> None:
-        """Let go of what ended by our will: where nothing is told, the broker does not confirm that."""
+        """Forget subscriptions that we ended ourselves: without advisories, the broker does not confirm that."""
         gone = [
             number for number, each in self._enrolled.items() if each.place is place and not each.subscription.is_live
         ]
@@ -171,12 +171,12 @@ class Roll:
         self._link.request(pack("SUBSCRIBE", headers), {receipt: note_answer})
 
     def _ask_own_name(self) -> None:
-        """Learn what the broker calls this session, where CONNECTED tells the client id instead: from a message."""
+        """Learn the name of this session from a message, because CONNECTED has the client id instead."""
         source = Destination(DestinationKind.TEMPORARY_QUEUE, None, address=f"/temp-queue/{self._new_id('roll')}")
         self._listen(source, self._note_own_name, 1, self._note_nameless)
         self._link.write(pack("SEND", {"destination": source.address or ""}, b"?"))
 
-    # What the thread that reads calls.
+    # Called by the reading thread.
 
     def _note_own_name(self, headers: Mapping[str, str], body: bytes) -> None:
         found = SENDER.fullmatch(headers.get("message-id", ""))
@@ -189,12 +189,12 @@ class Roll:
         self._why_nameless = f"{self._why_nameless}: {why}"
 
     def _note(self, place: AdvisedDestination, headers: Mapping[str, str], body: bytes) -> None:
-        """Read an advisory: somebody subscribed, or a subscription has ended."""
+        """Handle an advisory: a new subscription, or the end of one."""
         self._hear(Advisory(place, *read_advisory(body)))
 
     def _hear(self, advisory: Advisory) -> None:
         place, what, session, number = advisory
-        if not self._own:  # it is learned in a moment; until then a number may be anybody's
+        if not self._own:  # the name is learned soon; until then a number may belong to any session
             if len(self._early) < PREFETCH_ADVISORIES:
                 self._early.append(advisory)
             return
@@ -204,7 +204,7 @@ class Roll:
         place.is_heard = True
         if place.silence:
             place.silence = ""
-            log.warning("%s tells whether it ends consumers after all: on %s", self._link, place.name)
+            log.warning("%s reports ended consumers after all, on %s", self._link, place.name)
         if what == "RemoveInfo":
             del self._enrolled[number]
             enrolled.doubt(ENDED)
@@ -216,20 +216,20 @@ class Roll:
 
     def _say_silent(self, place: AdvisedDestination) -> None:
         level = logging.WARNING if place.is_watched else logging.INFO
-        log.log(level, "%s does not tell whether it ends consumers, on %s: %s", self._link, place.name, place.silence)
+        log.log(level, "%s does not report ended consumers, on %s: %s", self._link, place.name, place.silence)
 
-    # What is called later, by another thread.
+    # Called later, by another thread.
 
     def _require_heard(self, place: AdvisedDestination) -> None:
         with self._link.writing:
             if not place.is_heard and self._link.is_up:
-                self._fall_silent(place, "nothing was heard of our consumers" if self._own else self._why_nameless)
+                self._fall_silent(place, "no advisory arrived for our consumers" if self._own else self._why_nameless)
 
 
 def read_advisory(body: bytes) -> tuple[str, str, int]:
-    """Return what an advisory says of a consumer: ConsumerInfo or RemoveInfo, the session's name, the number there.
+    """Return the contents of an advisory: ConsumerInfo or RemoveInfo, the session's name, and the number there.
 
-    Empty where it says nothing that can be read. Never raises for what arrived.
+    The values are empty if it cannot be parsed. Never raises, whatever arrived.
     """
     try:
         ((what, said),) = json.loads(body).items()

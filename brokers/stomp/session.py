@@ -1,6 +1,6 @@
-"""One STOMP session: login, frames out and in, and who waits for which receipt.
+"""One STOMP session: login, sending and receiving frames, and callbacks for receipts.
 
-The socket is in `brokers.stomp.socket`. Nothing about messages or consumers belongs here.
+The socket is in `brokers.stomp.socket`. Messages and consumers do not belong here.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from brokers.threads.pool import Crew
 log = logging.getLogger(__name__)
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
-"""Told once, by the reading thread: None when the receipt came, else why it will not come. It must not block."""
+"""Called once, by the reading thread: with None when the receipt came, otherwise with the error. It must not block."""
 
 Receive: TypeAlias = Callable[[Mapping[str, str], bytes], None]
-"""Given headers and body of a MESSAGE, by the reading thread. It must not block."""
+"""Called with headers and body of a MESSAGE, by the reading thread. It must not block."""
 
 Refuse: TypeAlias = Callable[[Mapping[str, str], int, str], None]
-"""Given headers of a MESSAGE that was passed over, octets of its body, and why. It must not block either."""
+"""Called with the headers of a skipped MESSAGE, the size of its body in octets, and the reason. It must not block."""
 
 
 class SubscriptionRoute(NamedTuple):
-    """Who is told of a subscription, by the reading thread; none of them may block.
+    """The callbacks of a subscription; the reading thread calls them, so they must not block.
 
     Attributes:
-        address: of its destination, as SUBSCRIBE has it.
-        receive: takes its messages.
-        doubt: told why the broker may have ended it: that or another of the same address.
-        refuse: takes what is above the limit; None where that does not matter.
+        address: address of its destination in SUBSCRIBE.
+        receive: called with its messages.
+        doubt: called with the reason if the broker may have ended it, or another one of the same address.
+        refuse: called for messages above the limit; None to ignore them.
     """
 
     address: str
@@ -60,43 +60,43 @@ class SubscriptionRoute(NamedTuple):
 
 
 BEATS_PER_PROMISE: Final = 2
-"""How often in the time that we promised the broker a sign of life it gets one: brokers differ in their patience."""
+"""Number of heart-beats that we send in the interval promised to the broker: brokers differ in their patience."""
 
 MAX_SILENT_INTERVALS: Final = 3
-"""A broker is gone that gives no sign of life for so many of the intervals that it promised.
+"""Number of promised intervals without a heart-beat after which a broker counts as gone.
 
-ActiveMQ, which looks once an interval whether it wrote anything since, may be silent for nearly two.
+ActiveMQ checks once per interval whether it has written anything, so it may be silent for nearly two.
 """
 
 LAST_WORDS_SECONDS: Final = 2.0
-"""Seconds within which the end of a session follows the ERROR that says why."""
+"""Time within which the end of a session follows the ERROR with its reason, in seconds."""
 
 SUBSCRIBE: Final = "subscribe"
-"""What the receipt of a SUBSCRIBE begins with, because some brokers do not say which one they refuse."""
+"""Prefix of the receipts of SUBSCRIBE frames, because some brokers do not say which one they refuse."""
 
 WRITTEN: Final = "written "
-"""What stands before the name of who waits for what is no receipt: that all is written."""
+"""Prefix of the names of callers that wait for all data to be written, rather than for a receipt."""
 
 BROKER_CLOSE_SECONDS: Final = 0.5
-"""Seconds that the broker gets to close the socket after it confirmed our leave: its log shows no error then."""
+"""Time that the broker has to close the socket after it confirmed DISCONNECT, in seconds, so that it logs no error."""
 
 BEATS: Final = re.compile(r"[0-9]{1,9},[0-9]{1,9}")
 
 ESCAPES: Final = {
-    "1.1": (("\\", "\\\\"), ("\n", "\\n"), (":", "\\c")),  # and has no escape for CR, which stands for itself
+    "1.1": (("\\", "\\\\"), ("\n", "\\n"), (":", "\\c")),  # there is no escape for CR, which stands for itself
     "1.2": (("\\", "\\\\"), ("\n", "\\n"), (":", "\\c"), ("\r", "\\r")),
 }
-"""What to write for what has a meaning of its own, the escape character first."""
+"""The escapes of special characters by version, the escape character first."""
 
 
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
     """Encode one frame, escaping names and values of its headers.
 
-    stomp.py can do it too, but it escapes no names, puts a question mark for a lone surrogate, and takes four times as
-    long, which is felt at thousands of messages a second.
+    stomp.py can encode frames too, but it does not escape names, replaces a lone surrogate by a question mark, and
+    takes four times as long, which matters at thousands of messages a second.
 
     Raises:
-        ValueError: a NUL or a lone surrogate in a header, which no frame can carry.
+        ValueError: a header has a NUL or a lone surrogate, which no frame can carry.
 
     Spec: STOMP 1.1 and 1.2, value encoding.
     """
@@ -114,7 +114,7 @@ def _escape(text: str, version: str) -> str:
 
 
 _escape_name = lru_cache(maxsize=1024)(_escape)
-"""As `_escape`: a program uses a few names again and again."""
+"""`_escape` with a cache, because a program uses the same few names."""
 
 
 def _encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") -> bytes:
@@ -128,28 +128,28 @@ LEAVE: Final = {
     True: pack("DISCONNECT", {"receipt": "leave"}),
     False: pack("BEGIN", {"transaction": "leave", "receipt": "leave"}) + pack("DISCONNECT", {}),
 }
-"""How to take leave of a broker and hear that it has read all before, by `StompDialect.confirms_leave`."""
+"""Frames that end a session, with a receipt for everything before, by `StompDialect.confirms_leave`."""
 
 
 class UnansweredError(ConnectionFailedError):
-    """The broker accepted the connection, and did not answer the login in time."""
+    """The broker accepted the connection, but did not answer the login in time."""
 
 
 class StompSession:
     """One session with one broker, from `open` until it ends; it is never opened again.
 
     Args:
-        login: where to, and who asks.
-        on_end: told once when the session has ended, by whichever thread notices; it must not block.
+        login: address and login of the broker.
+        on_end: called once when the session has ended, by the thread that notices; it must not block.
 
     Attributes:
-        writing: held while frames are written. Who must act on a state and write in one step holds it around both.
-        login: where to, and who asks.
-        server: what the broker calls itself.
-        session: what it calls this session, empty if it does not say.
-        dialect: how that broker speaks.
-        roll: the `Roll` of its subscriptions, once there is one; with `writing` held.
-        strangers: how ids begin that no ACK can name though they look like the broker's own.
+        writing: held while frames are written. To check a state and write in one step, hold it around both.
+        login: address and login of the broker.
+        server: name and version of the broker.
+        session: the broker's name of this session; empty if it does not tell.
+        dialect: dialect of the broker.
+        roll: the `Roll` of its subscriptions, or None; used with `writing` held.
+        strangers: prefixes of ids that no ACK can name although they look like the broker's own.
     """
 
     def __init__(self, login: StompLogin, on_end: Callable[[StompSession], None]) -> None:
@@ -174,12 +174,12 @@ class StompSession:
         return f"{self.login}"
 
     def open(self, timeout: float, patience: float = inf) -> None:
-        """Connect and log in within `timeout` seconds, of which the broker gets `patience` to answer the login.
+        """Connect and log in within `timeout` seconds; the broker has `patience` seconds to answer the login.
 
         Raises:
-            UnansweredError: nobody answered the login in time.
-            ConnectionFailedError: nobody is there, the broker refused the login, or no dialect is known for it.
-            ValueError: a login that cannot be put in a frame.
+            UnansweredError: the broker did not answer the login in time.
+            ConnectionFailedError: no broker answered, it refused the login, or no dialect is known for it.
+            ValueError: the login cannot be encoded in a frame.
         """
         try:
             self._log_in(timeout, patience)
@@ -192,7 +192,7 @@ class StompSession:
 
     def _log_in(self, timeout: float, patience: float) -> None:
         until = monotonic() + timeout
-        # We promise fewer signs of life than we give, and ask for more than we need.
+        # We promise fewer heart-beats than we send, and ask for more than we need.
         beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // BEATS_PER_PROMISE}"}
         hello = _encode("CONNECT", (self.login.headers() | beats).items())  # STOMP leaves these headers unescaped
         self._wire.open(timeout)
@@ -212,23 +212,23 @@ class StompSession:
         self._wire.join(monotonic() + BROKER_CLOSE_SECONDS)
 
     def lead(self, crew: Crew) -> None:
-        """Have the thread that reads run quick tasks of a crew too; see `Wire.lead`."""
+        """Let the reading thread run quick tasks of a crew too; see `Wire.lead`."""
         self._wire.lead(crew)
 
     def be_lazy(self) -> None:
-        """Let what arrives wait for more of it, from now on."""
+        """Collect arriving data before it is handled, from now on."""
         self._wire.is_lazy = True
 
     @property
     def is_up(self) -> bool:
-        """Whether frames can still be written and answered."""
+        """Whether the session has not ended."""
         return not self._has_ended
 
     def await_room(self, timeout: float | None) -> None:
-        """Wait until the broker has read what waits for it. `writing` is held, by nobody further out.
+        """Wait until the broker has read the pending data. `writing` is held, exactly once by this thread.
 
         Raises:
-            NotSentError: it did not within so many seconds; None for as long as it takes.
+            NotSentError: it did not within `timeout` seconds; None to wait without limit.
             ConnectionLostError: the session has ended.
         """
         if self.is_behind:
@@ -240,11 +240,11 @@ class StompSession:
                 raise self.lost()
 
     def write(self, data: bytes) -> None:
-        """Write encoded frames in one piece, now or when the broker has read what was before. Never waits.
+        """Write encoded frames in one piece, now or when the broker has read the pending data. Never waits.
 
         Raises:
             UnsentError: the session has ended; nothing was written.
-            ConnectionLostError: it ended by this.
+            ConnectionLostError: this ended the session.
         """
         with self.writing:
             if self._has_ended:
@@ -254,17 +254,17 @@ class StompSession:
             except OSError as error:
                 self._wire.join(
                     monotonic() + BROKER_CLOSE_SECONDS
-                )  # what the broker said before it closed is still to be read
+                )  # so that the last frames of the broker are still read
                 self.drop()
                 raise self.lost() from error
 
     @property
     def is_behind(self) -> bool:
-        """Whether the broker has not read all that was to be written."""
+        """Whether data waits for the broker to read."""
         return self._wire.is_behind
 
     def when_written(self, name: str, settle: Settle) -> None:
-        """Have `settle` told once all is written; under a name that nobody else has, as for a receipt."""
+        """Call `settle` once all data is written; `name` must be unique, like a receipt."""
         with self._state:
             error = self.lost() if self.is_behind and self._has_ended else None
             is_to_come = self.is_behind and not self._has_ended
@@ -274,9 +274,9 @@ class StompSession:
             settle(error)
 
     def request(self, data: bytes, receipts: Mapping[str, Settle]) -> None:
-        """Write encoded frames that ask for receipts; each is told once, at the latest when the session ends.
+        """Write encoded frames that ask for receipts; each callback is called once, at the latest at the session's end.
 
-        Who is told of a session that had ended before has UnsentError. So they wait only from their own turn to write.
+        If the session had ended before, the callbacks get UnsentError, so they wait only once their frames are written.
         """
         with self.writing:
             with self._state:
@@ -284,7 +284,7 @@ class StompSession:
                 if not is_too_late:
                     self._waiting.update(receipts)
             if not is_too_late and data:
-                with suppress(ConnectionLostError):  # those who wait were told when the session ended
+                with suppress(ConnectionLostError):  # the callbacks were called when the session ended
                     self.write(data)
             if not is_too_late:
                 return
@@ -301,12 +301,12 @@ class StompSession:
         self.begin_to_ask(data, receipt)(timeout)
 
     def begin_to_ask(self, data: bytes, receipt: str) -> Callable[[float], None]:
-        """Write encoded frames, and return what waits for the receipt of one of them for so many seconds.
+        """Write encoded frames, and return a function that waits for the receipt of one of them, for some seconds.
 
         It raises:
             SendFailedError: the broker answered with an ERROR.
             ConnectionLostError: the session ended before the answer.
-            NoAnswerError: no answer in time.
+            NoAnswerError: there was no answer in time.
         """
         answers: SimpleQueue[BrokerError | None] = SimpleQueue()
         self.request(data, {receipt: answers.put})
@@ -322,24 +322,24 @@ class StompSession:
             raise error
 
     def route(self, subscription: str, route: SubscriptionRoute) -> None:
-        """Hand on what arrives for a subscription."""
+        """Register the callbacks of a subscription."""
         self._routes[subscription] = route
 
     def unroute(self, subscription: str) -> None:
-        """Drop what still arrives for a subscription: the broker delivers it again."""
+        """Drop messages that still arrive for a subscription: the broker delivers them again."""
         self._routes.pop(subscription, None)
 
     def routes_to(self, address: str) -> int:
-        """Count the subscriptions to an address."""
+        """Return the number of subscriptions to an address."""
         return sum(each.address == address for each in list(self._routes.values()))
 
     @property
     def read_at(self) -> float | None:
-        """When what is handed on was read, in seconds since 1970, where it may be late for that."""
+        """When the current frame was read, in seconds since 1970, if frames may be handled late; otherwise None."""
         return self._wire.read_at
 
     def close(self, until: float, farewell: Callable[[], bytes]) -> None:
-        """Write `farewell()`, take leave, end the session and its thread before the monotonic clock shows `until`."""
+        """Write `farewell()`, disconnect, end the session and its thread before the monotonic clock shows `until`."""
         if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):
             gone = Event()
             try:
@@ -348,19 +348,19 @@ class StompSession:
             finally:
                 self.writing.release()
             gone.wait(max(0.0, until - monotonic()))
-            # Then the broker closes the socket; were it closed here first, the broker might log that as a failure.
+            # The broker closes the socket now; if we closed it first, the broker might log a failure.
             self._wire.join(min(until, monotonic() + BROKER_CLOSE_SECONDS))
         if self.is_up:
             self.drop()
         self._wire.join(max(until, monotonic() + BROKER_CLOSE_SECONDS))
 
     def drop(self) -> None:
-        """End at once, waiting for nothing. Everybody who waits is told."""
+        """End at once, without waiting. All callbacks are called."""
         self._wire.drop()
         self._end()
 
     def lost(self, kind: type[ConnectionLostError] = ConnectionLostError) -> ConnectionLostError:
-        """Make the error that says that the session has ended, with what the broker complained of before."""
+        """Return the error that says that the session has ended, with the broker's last ERROR."""
         return kind(f"the connection to {self.login} was lost{self._complaint}")
 
     def _end(self) -> None:
@@ -379,15 +379,15 @@ class StompSession:
             settle(self.lost())
         self._on_end(self)
 
-    # What stomp.py calls, on its reading thread.
+    # Called by stomp.py, on its reading thread.
 
     def on_connected(self, frame: Any) -> None:
-        """Pass the broker's greeting to `open`, and begin to give signs of life."""
+        """Pass the broker's greeting to `open`, and begin to send heart-beats."""
         self._wire.beat(*heartbeats(self.login.heartbeat / 1000, frame.headers.get("heart-beat", "")))
         self._greeting.put(frame.headers)
 
     def on_message(self, frame: Any) -> None:
-        """Pass a message to its subscription; one that has ended gets none."""
+        """Pass a message to its subscription, unless that has ended."""
         route = self._routes.get(frame.headers.get("subscription"))
         if route is not None and not frame.refusal:
             route.receive(frame.headers, frame.body)
@@ -395,18 +395,18 @@ class StompSession:
             route.refuse(frame.headers, frame.size, frame.refusal)
 
     def on_receipt(self, frame: Any) -> None:
-        """Tell who waits for the receipt."""
+        """Call the callback of a receipt."""
         self._settle(frame.headers.get("receipt-id"), None)
 
     def on_written(self) -> None:
-        """Tell who waits for that."""
+        """Call the callbacks that wait for all data to be written."""
         with self._state:
             told = [each for each in self._waiting if each.startswith(WRITTEN)]
         for each in told:
             self._settle(each, None)
 
     def on_error(self, frame: Any) -> None:
-        """Tell who waits for the receipt of the frame that was refused; log it if nobody does."""
+        """Call the callback of the refused frame with the error; log it if there is none."""
         error = refusal(frame.headers, frame.body, self.dialect)
         if not self.server:
             self._greeting.put(LoginRefusedError(f"{self.login}: {error}"))
@@ -415,16 +415,16 @@ class StompSession:
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
             if (
                 monotonic() > self._complained + LAST_WORDS_SECONDS
-            ):  # the first says why; the rest of the frame makes others
+            ):  # the first has the reason; the rest of the refused frame causes others
                 self._complaint, self._complained = f": {error}", monotonic()
-            log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
+            log.warning("%s: a frame without receipt failed: %s", self.login, error)
 
     def on_disconnected(self) -> None:
-        """Take note that the socket is closed, by whichever side."""
+        """Record that the socket was closed, by either side."""
         self._end()
 
     def _doubt(self, ended: re.Match[str], why: str) -> None:
-        """Tell whose subscription the broker may have ended: all of the address, as it does not say which of them."""
+        """Inform all subscriptions of an address that one may have ended: the broker does not say which."""
         known = {ended["address"], f"{ended['address']}::{ended['queue']}"}
         found = [each for each in list(self._routes.values()) if each.address in known]
         log.debug("%s: %d subscriptions may have ended: %s", self.login, len(found), why)
@@ -432,7 +432,7 @@ class StompSession:
             each.doubt(f"the queue {ended['queue']} was deleted, or its consumer disconnected")
 
     def _refused_subscribe(self) -> str | None:
-        """Guess what an ERROR that does not say it is about: the oldest SUBSCRIBE, as they are answered in order."""
+        """Guess the receipt of an ERROR without one: the oldest SUBSCRIBE, because they are answered in order."""
         if self.dialect.subscribe_error_has_receipt:
             return None
         with self._state:
@@ -447,12 +447,12 @@ class StompSession:
 
 
 def heartbeats(ours: float, theirs: str) -> tuple[float, float]:
-    """Return after how many seconds to give a sign of life, and after what silence the broker is gone; 0 for never.
+    """Return the interval of our heart-beats, and the silence after which the broker is gone, in seconds; 0 for never.
 
     Args:
-        ours: seconds in which we promised a sign of life; asked was for one in `ours / BEATS_PER_PROMISE`.
-        theirs: the header `heart-beat` of CONNECTED: what the broker can promise, and what it asks for, in
-            milliseconds. One that cannot be read counts as absent: then nothing was agreed.
+        ours: interval that we promised, in seconds; we asked for heart-beats every `ours / BEATS_PER_PROMISE`.
+        theirs: the header `heart-beat` of CONNECTED: the intervals that the broker promises and requests, in
+            milliseconds. If it is invalid, it counts as absent, and nothing was agreed.
 
     Spec: STOMP 1.2, heart-beating.
     """

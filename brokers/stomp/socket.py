@@ -1,23 +1,22 @@
-"""The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
+"""The socket under a STOMP session: dialling, reading, writing, heart-beats. Only this file uses stomp.py.
 
-One thread waits for what arrives; others write, and never wait here. Reading costs one system call for each arrival
-where the system can do that: each one more is a chance for the other threads to take Python's lock, and under load
-the message waits for it.
+One thread waits for arriving data; others write, and never wait here. If the system permits, reading takes one system
+call per arrival: with each further call other threads may take Python's lock, and under load the message waits for it.
 
-stomp.py parses frames, one at a time and whole; but messages and receipts, which come by the thousand, are read by
-`codec.py`. The socket is ours, and no write to it blocks. So three things hold that stomp.py leaves open: a session
-that nobody answers on ends in time even while something is to be written; ending it waits for nothing; and TLS is
-used by one thread at a time. What frames mean does not belong here.
+stomp.py parses whole frames, one at a time; but `codec.py` parses messages and receipts, which come by the thousand.
+The socket is ours, and no write to it blocks. This gives three guarantees that stomp.py lacks: a silent session ends
+in time even while data waits to be written; ending it never waits; and only one thread at a time uses TLS. The meaning
+of frames does not belong here.
 
-What the broker does not read at once *waits* here, and a thread that is there only for that writes it. So nobody is
-held up in the midst of a frame, and nobody holds `writing` for long. A thread that has messages to send, of which
-there is no end, waits for that to be gone, for as long as it likes; what answers the broker is bounded by what it
-asks, and does not wait.
+Data that the broker does not read at once *waits* here, and a separate thread writes it. So no thread is blocked in the
+middle of a frame, and none holds `writing` for long. A thread with messages to send, whose number is unbounded, waits
+for that data to be written, up to its own time limit; answers to the broker are bounded by its requests, and do not
+wait.
 
-The thread that reads may run quick tasks of a pool, see `lead`. What they write while further frames wait that came
-together with theirs is *kept*, and goes out in one piece after the last, or some milliseconds later. Where a task
-takes long, another thread stands in: it reads and leaves all tasks to the pool, and hands the lead back when the
-reader is there again and some time is over, as one slow task is seldom alone.
+The reading thread may run quick tasks of a pool, see `lead`. Data that they write while further frames of the same
+arrival wait is *kept*, and written in one piece after the last frame, or some milliseconds later. If a task takes long,
+another thread stands in: it reads and leaves all tasks to the pool, and hands the lead back when the reader is ready
+again and some time has passed, because slow tasks seldom come alone.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
 READ_OCTETS: Final = 65_536
-"""Octets that are read at once."""
+"""Maximum number of octets of one read."""
 
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What `send` raises when there is no room, and `receive` when nothing came."""
+"""Exceptions of `send` when there is no room, and of `receive` when no data has arrived."""
 
 AT_ONCE: Final = socket.MSG_DONTWAIT if sys.platform == "linux" else 0
-"""The flag of a write that does not wait though reading does; 0 where there is none, or where it is not kept."""
+"""Flag for non-blocking writes on a blocking socket; 0 on systems that lack it or ignore it."""
 
 TIMEVAL: Final = struct.Struct("@ll")
 
 
 class PolledSocket:
-    """A socket that never blocks, and is used by one thread at a time, as TLS wants it."""
+    """A non-blocking socket that only one thread at a time uses, as TLS requires."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -76,7 +75,7 @@ class PolledSocket:
             return self._socket.send(data)
 
     def receive(self, pause: float | None) -> bytes:
-        """Return what came, nothing at the end; wait so many seconds for it, None for as long as it takes."""
+        """Return arrived octets, none at the end; raise `NOT_NOW` after `pause` seconds (None: no limit), or sooner."""
         try:
             with self._using:
                 return self._socket.recv(READ_OCTETS)
@@ -85,7 +84,7 @@ class PolledSocket:
             raise
 
     def poll(self) -> bytes:
-        """Return what came, nothing at the end; raise what `NOT_NOW` has where nothing did."""
+        """Return arrived octets, none at the end; raise one of `NOT_NOW` if no data has arrived."""
         with self._using:
             return self._socket.recv(READ_OCTETS)
 
@@ -97,7 +96,7 @@ class PolledSocket:
 
 
 class BlockingSocket:
-    """A socket whose reader waits in the system; see `PolledSocket`."""
+    """A socket whose reader blocks in the system call; see `PolledSocket`."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(True)
@@ -111,13 +110,13 @@ class BlockingSocket:
             return self._socket.send(data, AT_ONCE)
 
     def receive(self, pause: float | None) -> bytes:
-        """Return what came, nothing at the end; raise BlockingIOError after `pause` seconds, or sooner."""
+        """Return arrived octets, none at the end; raise BlockingIOError after `pause` seconds, or sooner."""
         if pause != self._limit and (pause is None or self._limit is None or not pause / 2 <= self._limit <= pause):
             self._limit_to(pause)
         return self._socket.recv(READ_OCTETS)
 
     def poll(self) -> bytes:
-        """Return what came, nothing at the end; raise BlockingIOError where nothing did."""
+        """Return arrived octets, none at the end; raise BlockingIOError if no data has arrived."""
         return self._socket.recv(READ_OCTETS, AT_ONCE)
 
     def close(self) -> None:
@@ -126,42 +125,42 @@ class BlockingSocket:
             self._socket.close()
 
     def _limit_to(self, pause: float | None) -> None:
-        # No time at all would be for ever.
+        # A time-out of 0 would mean no limit.
         seconds, rest = divmod(0 if pause is None else max(1, int(pause * 1_000_000)), 1_000_000)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL.pack(seconds, rest))
         self._limit = pause
 
 
 def of(connected: socket.socket) -> PolledSocket | BlockingSocket:
-    """Choose how to use a socket that is connected."""
+    """Return the wrapper for a connected socket."""
     return PolledSocket(connected) if isinstance(connected, ssl.SSLSocket) or not AT_ONCE else BlockingSocket(connected)
 
 
 log = logging.getLogger(__name__)
 
 SOCKET_POLL_SECONDS: Final = 0.5
-"""Seconds after which one who waits looks whether the socket is still there."""
+"""Interval at which waiting threads check whether the socket still exists, in seconds."""
 
 BEAT: Final = b"\n"
 
 COMMAND: Final = len(b"MESSAGE\n")
 
 FRAMES: Final = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
-"""What a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all that follows is in
-doubt, so the session ends."""
+"""The commands that a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all
+following data is in doubt, so the session ends."""
 
 KEEP_SECONDS: Final = 0.005
-"""Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
+"""Time after which kept data is written although more frames wait, and heart-beats are checked, in seconds."""
 
 MIN_WAIT_SECONDS: Final = 0.0003
-"""Seconds that reading takes at least where something had to be waited for."""
+"""Minimum duration of a read that had to wait for data, in seconds."""
 
 STAND_IN_SECONDS: Final = 0.5
-"""Seconds for which another thread reads at least, once the reader was at a task for long."""
+"""Minimum time for which another thread reads after a task of the reader took long, in seconds."""
 
 
 class FrameListener(Protocol):
-    """What is told of frames, on the thread that reads: here what is read without stomp.py. And what is written."""
+    """Receives frames that are parsed without stomp.py, on the reading thread, and is told of completed writes."""
 
     def on_message(self, frame: Frame) -> None:
         """Take a MESSAGE."""
@@ -170,22 +169,22 @@ class FrameListener(Protocol):
         """Take a RECEIPT."""
 
     def on_written(self) -> None:
-        """Take note that all that waited is written. `writing` is held, by any thread."""
+        """Record that all waiting data was written. Called by any thread, with `writing` held."""
 
 
 class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     """One socket, from `open` to `drop`.
 
     Args:
-        login: where to.
-        listener: is told of what was read, on the thread that reads; see stomp.py for its other methods.
+        login: address of the broker.
+        listener: receives frames on the reading thread; see stomp.py for its other methods.
 
     Attributes:
-        writing: held by who writes, never for long.
-        reader: the thread that reads, once there is one.
-        failure: why reading ended, where the socket said so.
-        is_lazy: what arrives may wait for more of it, which costs less than to be woken for each frame.
-        read_at: when what is told of was read, in seconds since 1970, where `is_lazy`; else None.
+        writing: held while writing, never for long.
+        reader: the reading thread, once it has started.
+        failure: the socket error that ended reading, if any.
+        is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each frame.
+        read_at: when the current frame was read, in seconds since 1970, if `is_lazy`; otherwise None.
     """
 
     def __init__(self, login: StompLogin, listener: FrameListener) -> None:
@@ -202,20 +201,20 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._is_down = False
         self._cutter = Cutter(login.max_message)
         self._heads = HeadReader()
-        self._frames: deque[Cut | float] = deque()  # and when those that follow were read
-        self._broken: ConnectionLostError | None = None  # what follows those
+        self._frames: deque[Cut | float] = deque()  # a float is the time when the frames after it were read
+        self._broken: ConnectionLostError | None = None  # the error to raise after those frames
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
-        self._kept = bytearray()  # to be written; `writing` is held
-        self._waiting: deque[memoryview] = deque()  # likewise, as there was no room
-        self._written = Condition(self.writing)  # what waited
+        self._kept = bytearray()  # data to be written soon; used with `writing` held
+        self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
+        self._written = Condition(self.writing)  # signalled when waiting data was written
         self._writer: Thread | None = None
         self._note_written = listener.on_written
         self._crew: Crew | None = None
         self._guest: GuestThread | None = None
         self._reader_id = 0
-        self._lead = Semaphore(0)  # handed back
-        self._is_waiting = False  # the reader, for the lead
-        self._over = Event()  # reading
+        self._lead = Semaphore(0)  # released when the lead is handed back
+        self._is_waiting = False  # whether the reader waits for the lead
+        self._over = Event()  # set when reading has ended
         self._send_every = self._silence = 0.0
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
@@ -225,7 +224,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """Connect within `timeout` seconds and begin to read.
 
         Raises:
-            OSError: nobody answers there, or `drop` was called meanwhile.
+            OSError: no address answered, or `drop` was called.
         """
         until = monotonic() + timeout
         secure = self._login.prepare()
@@ -237,15 +236,15 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.start()
 
     def beat(self, send_every: float, silence: float) -> None:
-        """From now on give a sign of life every so many seconds, and end when there was none for `silence`; 0: never.
+        """Send heart-beats every `send_every` seconds, and end after `silence` seconds without data; 0 for never.
 
-        Any octet is one, so a large message on a slow way does not count as silence. For the reading thread to call.
+        Any octet counts, so a large message on a slow connection is not silence. Called by the reading thread.
         """
         self._heard = self._sent = monotonic()
         self._send_every, self._silence = send_every, silence
 
     def send(self, encoded_frame: bytes) -> None:
-        """Write it, now or when there is room. Never waits.
+        """Write a frame, now or when there is room. Never waits.
 
         Raises:
             OSError: the socket is closed.
@@ -260,7 +259,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return bool(self._waiting)
 
     def await_room(self, until: float) -> None:
-        """Wait until nothing waits to be written, or the end. `writing` is held, by nobody further out.
+        """Wait until all waiting data is written, or the end. `writing` is held, exactly once by this thread.
 
         Raises:
             TimeoutError: the monotonic clock shows `until`.
@@ -271,7 +270,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 raise TimeoutError("the broker does not read")
 
     def _write(self, frames: bytes) -> None:
-        """Write what was kept, and more frames."""
+        """Write kept data, followed by more frames."""
         if self._kept:
             frames = bytes(self._kept + frames)
             self._kept.clear()
@@ -285,10 +284,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             try:
                 self._writer.start()
             except RuntimeError as error:
-                raise OSError(f"there is no thread to be had that writes: {error}") from error
+                raise OSError(f"no thread could be started that writes: {error}") from error
 
     def _push(self, frames: memoryview) -> memoryview:
-        """Write what there is room for; return the rest."""
+        """Write as much as there is room for; return the rest."""
         assert self._use is not None
         try:
             while frames:
@@ -299,19 +298,19 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return frames
 
     def _write_waiting(self) -> None:
-        """Write what waits whenever there is room, until nothing does, or the end."""
+        """Write waiting data whenever there is room, until all is written, or the end."""
         try:
             while not self._has_written():
                 self._wait_for_room()
         except OSError:
-            self.join(monotonic() + SOCKET_POLL_SECONDS)  # what the broker said before it closed is still to be read
+            self.join(monotonic() + SOCKET_POLL_SECONDS)  # so that the last frames of the broker are still read
             self.drop()
         finally:
             with self.writing:
                 self._written.notify_all()
 
     def _has_written(self) -> bool:
-        """Write what there is room for; say whether that was all."""
+        """Write as much as there is room for; return whether that was all."""
         with self.writing:
             while self._waiting:
                 rest = self._push(self._waiting[0])
@@ -324,18 +323,18 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             return True
 
     def drop(self) -> None:
-        """End at once: who reads, writes or connects gets an error. Any thread may call it, and it never waits."""
+        """End at once: reading, writing and connecting fail. Any thread may call this, and it never waits."""
         self._is_down = True
         self.running = False
         with self._closing:
             if self._socket is not None:
-                with suppress(OSError):  # was not connected, or not any more
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+                with suppress(OSError):  # not connected yet, or no longer
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not the method of TLS, which would wait
 
     def join(self, until: float) -> None:
-        """Wait until nobody reads any more or the monotonic clock shows `until`; not where the caller should read.
+        """Wait until reading has ended or the monotonic clock shows `until`; return at once on the reading thread.
 
-        Where the reader is at a task it is not waited for, but whoever reads meanwhile. The task may be the caller.
+        If the reader runs a task, which may be the caller, this waits for the thread that stands in.
         """
         if self._guest is not None and self._guest.is_busy:
             self._over.wait(max(0.0, until - monotonic()))
@@ -343,7 +342,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self.reader.join(max(0.0, until - monotonic()))
 
     def _dial(self, until: float) -> Any:
-        """Connect to the first address that answers; a socket that is being connected is in reach of `drop`."""
+        """Connect to the first address that answers; `drop` can end the current attempt."""
         error: OSError | None = None
         addresses = socket.getaddrinfo(self._login.host, self._login.port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in addresses:
@@ -351,7 +350,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             try:
                 connect_to(attempt, address, until - monotonic())
                 if self._is_down:
-                    raise ConnectionAbortedError("closed meanwhile")
+                    raise ConnectionAbortedError("the attempt was ended")
                 return attempt
             except OSError as failed:
                 attempt.close()
@@ -376,7 +375,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             finally:
                 if self._crew is not None:
                     self._crew.dismiss()
-                self.cleanup()  # stomp.py forgets it where `drop` came before its first look
+                self.cleanup()  # stomp.py omits this if `drop` was called before its first check
                 self._over.set()
 
         self.reader = Thread(target=read, name=f"{self._login} reader", daemon=True)
@@ -386,20 +385,20 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _wait_for_room(self) -> None:
         if self._is_down:
             raise ConnectionAbortedError("the socket is closed")
-        with DefaultSelector() as selector:  # its own: another thread may close the socket, and with it what waits
+        with DefaultSelector() as selector:  # a new one, because another thread may close the socket
             try:
                 selector.register(self._socket, EVENT_WRITE)
-            except ValueError:  # it has no number any more
+            except ValueError:  # the socket has no descriptor any more
                 raise ConnectionAbortedError("the socket is closed") from None
             selector.select(SOCKET_POLL_SECONDS)
 
     # Reading
 
     def receive(self) -> bytes:
-        """Read and tell the listener, until the end; return nothing then. stomp.py calls it, on the reading thread.
+        """Read and inform the listener until the end; then return no octets. stomp.py calls it on the reading thread.
 
         Raises:
-            ConnectionLostError: the peer was silent for too long, or sends what is no frame.
+            ConnectionLostError: the peer was silent for too long, or sent an invalid frame.
         """
         try:
             while not self._is_down:
@@ -413,25 +412,25 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     self._wait_for_lead(self._guest)
                 elif not self._take():
                     break
-        except MemoryError:  # what was read is lost, and where the next frame begins not known
+        except MemoryError:  # the data is lost, so the start of the next frame is unknown
             self._let_go()
             raise
         return b""
 
     def lead(self, crew: Crew) -> None:
-        """From now on have the thread that reads run tasks that `crew.run` is called with there."""
+        """Let the reading thread run tasks that are passed to `crew.run` there, from now on."""
         self._crew = crew
 
     def _take(self, at_most: float = inf) -> bool:
-        """Take what arrives within so many seconds, and give signs of life meanwhile; False at the end."""
+        """Read data for at most `at_most` seconds, and send heart-beats meanwhile; return False at the end."""
         assert self._use is not None
-        if self._broken is not None:  # what came before it was told of
+        if self._broken is not None:  # all frames before it were passed on
             raise self._broken
         pause = min(at_most, self._keep_alive())
         begun = monotonic()
         try:
             data = self._use.receive(None if pause == inf else pause)
-        except NOT_NOW:  # of some sockets also where something came meanwhile
+        except NOT_NOW:  # some sockets raise this even if data has arrived meanwhile
             self._require_sign()
             return True
         except MemoryError:  # nothing was taken from the socket
@@ -448,7 +447,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return bool(data)
 
     def _hold(self, data: bytes) -> None:
-        """Cut what was read into frames, to be told of; also those before one that is none."""
+        """Split octets into frames to be passed on, including those before an invalid one."""
         self._heard = monotonic()
         frames = self._cutter.cut(data)
         if self.is_lazy:
@@ -459,7 +458,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._broken = error
 
     def _gather(self, octets: int) -> None:
-        """Read on for a moment, and tell of nothing: what came until then is told of together."""
+        """Read on for a moment without passing frames on, so that they are handled together."""
         assert self._use is not None
         until = monotonic() + HOLD_SECONDS
         while self._broken is None and octets < MAX_HELD_OCTETS and monotonic() < until:
@@ -468,7 +467,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             except NOT_NOW:
                 sleep(GATHER_SECONDS)
                 continue
-            except MemoryError:  # nothing was taken from the socket: the next one to read finds out
+            except MemoryError:  # nothing was taken from the socket: the next read handles this
                 return
             except OSError as error:
                 self.failure = error
@@ -479,12 +478,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._hold(data)
 
     def _tell(self) -> None:
-        """Tell the listener of what was cut."""
+        """Pass the frames to the listener."""
         while self._frames and not self._is_down:
             self._tell_of(self._frames.popleft())
 
     def _tell_and_work(self, guest: GuestThread) -> None:
-        """Tell as long as this thread has the lead; signs of life and what is kept do not wait for the last frame."""
+        """Pass frames on while this thread has the lead; heart-beats and kept data do not wait for the last frame."""
         assert self._crew is not None
         until = monotonic() + KEEP_SECONDS
         while self._frames and not self._is_down and not guest.is_relieved:
@@ -514,7 +513,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._leave_to_stomp_py(frame)
 
     def _tell_of_passed(self, frame: SkippedFrame) -> None:
-        """Tell of a frame whose octets were let go; what is no message has lost its words, and counts all the same."""
+        """Pass on a frame whose body was dropped; frames other than messages are passed on without their body."""
         whole = frame.head.replace(b"\r\n", b"\n") + b"\0"
         tell, found = self._told.get(whole[:COMMAND]), read(whole)
         if tell is not None and found is not None:
@@ -523,11 +522,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._leave_to_stomp_py(whole, was_passed=True)
 
     def _leave_to_stomp_py(self, frame: bytes, *, was_passed: bool = False) -> None:
-        """Read a frame that is rare, or broken; of a kind that no broker sends only where it was passed over."""
+        """Parse a rare or broken frame with stomp.py; an unknown command is accepted only if the frame was skipped."""
         try:
             found = parse_frame(frame[:-1])
             if found is not None and not was_passed and found.cmd.upper() not in FRAMES:
-                raise ValueError(f"no frame of a broker's begins so: {found.cmd[:100]!r}")
+                raise ValueError(f"a broker sends no such frame: {found.cmd[:100]!r}")
             if found is not None:
                 self.process_frame(found, frame)
         except Exception as error:
@@ -535,7 +534,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise
 
     def _keeps(self, frames: bytes) -> bool:
-        """Keep what is to be written, if the reader writes it and goes on to what arrived with it."""
+        """Keep data to be written, if the reader writes it and more frames of the same arrival wait."""
         guest = self._guest
         if guest is None or guest.is_relieved or not self._frames or get_ident() != self._reader_id:
             return False
@@ -550,9 +549,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 if self._kept:
                     self._write(b"")
             except OSError:
-                self.join(
-                    monotonic() + SOCKET_POLL_SECONDS
-                )  # what the broker said before it closed is still to be read
+                self.join(monotonic() + SOCKET_POLL_SECONDS)  # so that the last frames of the broker are still read
                 self.drop()
 
     def _stand_in(self) -> None:
@@ -560,7 +557,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         assert self._crew is not None
         until = monotonic() + STAND_IN_SECONDS
         try:
-            self._crew.submit(self._write_kept)  # which waits for its turn; and the reader may be about to keep some
+            self._crew.submit(self._write_kept)  # not here: it waits for `writing`, and the reader may keep more
             self._tell()
             while not (self._is_waiting and monotonic() >= until):
                 if self._is_down or not self._take(SOCKET_POLL_SECONDS):
@@ -579,11 +576,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._lead.release()
 
     def _let_go(self) -> None:
-        """End for want of memory: first let what was read go, then say so, which takes some too."""
+        """End for lack of memory: first drop the data, then log the error, which needs memory too."""
         self.drop()
         self._frames.clear()
         self._cutter = Cutter(self._login.max_message)
-        log.error("%s: there is no memory for what the broker sends, so the connection ends", self._login)
+        log.error("%s: there is no memory for the broker's data, so the connection ends", self._login)
 
     def _end(self) -> None:
         self.cleanup()
@@ -607,7 +604,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._use.close()
 
     def _keep_alive(self) -> float:
-        """Give a sign of life if one is due, and return the seconds until something is; `inf` for never."""
+        """Send a heart-beat if one is due, and return the seconds until the next check; `inf` for never."""
         if not self._send_every and not self._silence:
             return inf
         now = monotonic()
@@ -619,7 +616,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return min(until_silence, self._sent + self._send_every - now)
 
     def _require_sign(self) -> None:
-        """End where nothing is there to be read and was not for long. What waits there is a sign, if taken late."""
+        """End if no data has arrived for too long. Unread data in the socket counts as a sign of life."""
         now = monotonic()
         if self._silence and self._heard + self._silence <= now:
             log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
@@ -627,9 +624,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _give_sign(self, now: float) -> None:
         self._sent = now
-        if self.writing.acquire(blocking=False):  # else somebody writes, which is a sign as well
+        if self.writing.acquire(blocking=False):  # otherwise another thread writes, which is a sign as well
             try:
-                if not self._waiting:  # else the peer does not read
+                if not self._waiting:  # otherwise the peer does not read
                     self._write(BEAT)
             finally:
                 self.writing.release()

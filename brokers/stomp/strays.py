@@ -1,8 +1,8 @@
 """Messages that were taken from their queue by mistake, until the broker confirms that they are there again.
 
-A collection may be given more messages than it wants: others of the same id and time, see `brokers.stomp.collection`.
+A collection may receive more messages than it wants: others of the same id and time, see `brokers.stomp.collection`.
 The broker forgets those when it writes them, so the copy here is the only one. It is sent to its queue with a receipt,
-over one session after the other.
+if necessary over several sessions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from brokers.threads.timer import Later
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
-"""Seconds after which what the broker refused is sent once more; twice as many each further time."""
+"""Pause before a refused message is sent again, in seconds; it doubles each time."""
 
 LONGEST_RETRY_SECONDS: Final = 300.0
-"""Seconds that are never exceeded there."""
+"""Maximum of that pause, in seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +33,12 @@ class Stray:
     """A message that is on no queue.
 
     Attributes:
-        headers: of the MESSAGE frame.
-        body: of the message.
-        came_by: the session that it was received by.
-        is_bound: its queue ends with that session.
-        sent_over: the session that it was sent over last; None if it is to be sent again over the same.
-        pause: seconds before that.
+        headers: headers of the MESSAGE frame.
+        body: body of the message.
+        came_by: the session that received it.
+        is_bound: whether its queue ends with that session.
+        sent_over: the session over which it was sent last; None if it must be sent again over the same.
+        pause: seconds before it is sent again.
     """
 
     headers: Mapping[str, str]
@@ -56,8 +56,8 @@ class Strays:
     """The strays of a connection. Thread-safe.
 
     Args:
-        new_id: makes identifiers that are used for nothing else.
-        later: runs a function after some seconds, where it may block.
+        new_id: returns unused identifiers.
+        later: runs a function after some seconds, on a thread where it may block.
     """
 
     def __init__(self, new_id: Callable[[str], str], later: Later) -> None:
@@ -73,7 +73,7 @@ class Strays:
 
         Args:
             stray: the message.
-            done: called once the first session that it is sent over has answered, or ended.
+            done: called once the first session over which it is sent has answered, or ended.
         """
         log.warning("%s is sent to its queue again: another one of this id was accepted", stray)
         with self._lock:
@@ -87,7 +87,7 @@ class Strays:
             self._later(0.0, partial(self._send, stray, done))
 
     def go_on(self, link: StompSession) -> None:
-        """Send what is kept over another session."""
+        """Send the kept messages over another session."""
         with self._lock:
             self._link = link
             kept = list(self._kept)
@@ -95,7 +95,7 @@ class Strays:
             self._send(each)
 
     def give_up(self) -> None:
-        """Log what is not known to be on its queue: there is no further session."""
+        """Log the messages that may be lost, because there is no further session."""
         with self._lock:
             self._is_over = True
             kept, self._kept = self._kept, {}
@@ -103,7 +103,7 @@ class Strays:
             _lose(each)
 
     def _send(self, stray: Stray, done: Callable[[], None] = lambda: None) -> None:
-        """Send a stray, once over each session; only to a broker that spells it as the one that it came from."""
+        """Send a stray, once over each session; only to a broker with the dialect of the one that it came from."""
         with self._lock:
             link = stray.came_by if stray.is_bound else self._link
             is_due = stray in self._kept and stray.sent_over is not link
@@ -124,7 +124,7 @@ class Strays:
             link.request(frame, {receipt: partial(self._settle, stray, link, done)})
 
     def _settle(self, stray: Stray, link: StompSession, done: Callable[[], None], error: BrokerError | None) -> None:
-        """Note what became of sending it. For the thread that reads."""
+        """Record the outcome of a send. For the reading thread."""
         is_lost = isinstance(error, ConnectionLostError)
         with self._lock:
             if error is None or (is_lost and stray.is_bound):
@@ -145,7 +145,7 @@ class Strays:
 
 def _lose(stray: Stray) -> None:
     log.error(
-        "%s may be lost: it was taken from its queue beside another one of its id, and the connection ended before the "
+        "%s may be lost: it was taken from its queue with another one of its id, and the connection ended before the "
         "broker confirmed that it is there again",
         stray,
     )

@@ -1,9 +1,9 @@
-"""Sessions beside a connection's own, whose temporary queues end before the connection does.
+"""Additional sessions of a connection, whose temporary queues can end before the connection does.
 
-ActiveMQ Classic ends a temporary queue with the session that made it, and in no other way. So one that is to end before
-is made in a session beside, an *annex*, together with some others; that is closed when the last of them has ended. What
-is sent over the connection's own session names such a queue as the broker does: by the session's name, which CONNECTED
-tells, and a number. Nothing rests on that being so: a message that is sent there has to arrive before one is used.
+ActiveMQ Classic ends a temporary queue only with the session that made it. So a queue that must end earlier is made in
+an additional session, an *annex*, together with some others; the annex is closed when the last of them has ended.
+Messages sent over the connection's own session use the broker's name of such a queue: the session's name, which
+CONNECTED tells, and a number. This is verified before a queue is used: a message sent to that name must arrive.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute, pa
 log = logging.getLogger(__name__)
 
 MAX_ANNEX_QUEUES: Final = 50
-"""Queues that are made in one annex. The broker keeps them until the last has ended, so it is a few."""
+"""Maximum number of queues in one annex; it is small, because the broker keeps them until the last has ended."""
 
 ANNEX_SECONDS: Final = 5.0
-"""Seconds that making a queue may take, and closing an annex."""
+"""Time limit for making a queue, and for closing an annex, in seconds."""
 
 ANNEX_RETRY_SECONDS: Final = 60.0
-"""Seconds after which it is tried again, once a queue could not be made."""
+"""Pause after a queue could not be made, in seconds."""
 
 QUEUE: Final = DestinationKind.TEMPORARY_QUEUE
 
 
 class Home(NamedTuple):
-    """Where a queue is consumed from, and what it is called there."""
+    """The session that consumes from a queue, and its name there."""
 
     link: StompSession
     own: Destination
@@ -43,12 +43,12 @@ class Home(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Annex:
-    """One session.
+    """One additional session.
 
     Attributes:
-        queues: those that have not ended, by the broker's address for them.
-        made: how many it ever had.
-        is_ours: it is in use; else its end is no loss.
+        queues: the queues that have not ended, by the broker's address for them.
+        made: number of queues that were made so far.
+        is_ours: whether it is in use; otherwise its end does not matter.
     """
 
     link: StompSession
@@ -58,12 +58,12 @@ class Annex:
 
 
 class Annexes:
-    """All of one generation of a connection. Thread-safe.
+    """All annexes of one generation of a connection. Thread-safe.
 
     Args:
-        main: the connection's own session. It is dropped when an annex is lost: destinations of a generation end
-            together.
-        new_id: makes identifiers that are used for nothing else.
+        main: the connection's own session. It is dropped when an annex is lost, because all destinations of a
+            generation must end together.
+        new_id: returns unused identifiers.
     """
 
     def __init__(self, main: StompSession, new_id: Callable[[str], str]) -> None:
@@ -75,15 +75,15 @@ class Annexes:
         self._is_over = False
 
     def make(self, name: str) -> Destination:
-        """Make a queue, which its session calls by `name`.
+        """Make a queue, which is called `name` in its session.
 
         Raises:
-            BrokerError: there is no further session, or its queues are called otherwise.
+            BrokerError: no further session could be opened, or the broker's name of the queue is not as expected.
         """
         until = monotonic() + ANNEX_SECONDS
         with self._making:
             if monotonic() < self._not_before:
-                raise BrokerError("a moment ago there was no further session")
+                raise BrokerError("a moment ago no further session could be opened")
             try:
                 annex = next((each for each in self._annexes if each.made < MAX_ANNEX_QUEUES), None) or self._open(
                     until
@@ -102,7 +102,7 @@ class Annexes:
         try:
             self._try(home, made, until)
         except BaseException:
-            annex.made = MAX_ANNEX_QUEUES  # its numbers are not what they seem
+            annex.made = MAX_ANNEX_QUEUES  # its numbers cannot be trusted, so no more queues are made there
             if not annex.queues:
                 self._annexes.remove(annex)
                 annex.is_ours = False
@@ -112,12 +112,12 @@ class Annexes:
         return made
 
     def home(self, destination: Destination) -> Home | None:
-        """Return where a queue is consumed from; None for one that is not from here."""
+        """Return the session that consumes from a queue; None for a queue without annex."""
         found = (each.queues.get(destination.address or "") for each in list(self._annexes))
         return next((each for each in found if each is not None), None)
 
     def end(self, destination: Destination) -> bool:
-        """End a queue, and its annex with the last; False if it is not from here."""
+        """End a queue, and its annex with the last one; return False for a queue without annex."""
         with self._making:
             annex = next((each for each in self._annexes if each.queues.pop(destination.address or "", None)), None)
             if annex is None:
@@ -130,21 +130,21 @@ class Annexes:
         return True
 
     def close(self, until: float) -> None:
-        """Take leave of the broker in all sessions, before the monotonic clock shows `until`."""
+        """Close all sessions before the monotonic clock shows `until`."""
         self._is_over = True
         for annex in list(self._annexes):
             annex.is_ours = False
             annex.link.close(until, lambda: b"")
 
     def drop(self) -> None:
-        """End all sessions at once, waiting for nothing."""
+        """End all sessions at once, without waiting."""
         self._is_over = True
         for annex in list(self._annexes):
             annex.is_ours = False
             annex.link.drop()
 
     def _open(self, until: float) -> Annex:
-        login = replace(self.main.login, client_id=None)  # which one session may have
+        login = replace(self.main.login, client_id=None)  # only one session may have the client id
         annex = Annex(StompSession(login, lambda _: self._note_end(annex)))
         annex.link.open(max(0.0, until - monotonic()))
         self._annexes.append(annex)
@@ -159,7 +159,7 @@ class Annexes:
             self.main.drop()
 
     def _try(self, home: Home, made: Destination, until: float) -> None:
-        """Send a message to a queue by the one name and receive it by the other."""
+        """Check a queue: send a message to it by the one name, and receive it by the other."""
         came, subscription = Event(), self._new_id("subscription")
         route = SubscriptionRoute(home.own.address or "", lambda headers, body: came.set(), lambda why: None)
         home.link.route(subscription, route)
@@ -167,7 +167,7 @@ class Annexes:
             self._ask(home.link, "SUBSCRIBE", {"id": subscription, "destination": home.own.address or ""}, until)
             self._ask(self.main, "SEND", {"destination": made.address or "", "content-length": "0"}, until)
             if not came.wait(max(0.0, until - monotonic())):
-                raise BrokerError(f"{home.link}: what was sent to {made} did not arrive there")
+                raise BrokerError(f"{home.link}: a message to {made} did not arrive there")
         finally:
             home.link.unroute(subscription)
         self._ask(home.link, "UNSUBSCRIBE", {"id": subscription}, until)

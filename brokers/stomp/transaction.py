@@ -1,18 +1,16 @@
 """Transactions over STOMP: everything is kept here and written at the commit, in one piece.
 
-So the broker's journal and the network are asked once, an `abort` tells the broker nothing, and the deliveries of an
-aborted transaction are held as if nothing had been. (After the ABORT of a transaction that the broker knows, ActiveMQ
-redelivers nothing on the same subscription.)
+So the broker's journal and the network are used once, an `abort` sends nothing to the broker, and the deliveries of an
+aborted transaction are still held. (After the ABORT of a transaction that the broker knows, ActiveMQ redelivers nothing
+on the same subscription.)
 
-Each SEND asks for a receipt, though nobody waits for it. When ActiveMQ refuses a SEND that asked for none, it marks the
-whole transaction; COMMIT then fails, and the messages that were acknowledged in it stay out of reach until the
-connection closes. So one client that left would take down everybody whose request is in the same commit. A SEND that
-asked for a receipt fails by itself.
+Each SEND asks for a receipt, although no caller waits for it. If ActiveMQ refuses a SEND without receipt, it marks the
+whole transaction; COMMIT then fails, and the messages acknowledged in it are unavailable until the connection closes.
+So one client that has left would make all other requests of the same commit fail. A SEND with a receipt fails alone.
 
-Where acceptances cannot be part of a transaction (Artemis, and see `brokers.stomp.collection`), the sends are committed
-first and the acceptances written once the broker confirmed that: a crash in between delivers again what was answered,
-and loses nothing. At Artemis a refused send does take the transaction down, so it is made once more without the
-refused.
+If accepts cannot be part of a transaction (Artemis, and see `brokers.stomp.collection`), the sends are committed first,
+and the accepts written once the broker has confirmed them: a crash in between leads to a redelivery of answered
+messages, but loses nothing. At Artemis a refused send makes the transaction fail, so it is repeated without that send.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class UnnamedAccept(NamedTuple):
-    """What no ACK can name; `end` is to be called before it is collected, or when it will not be."""
+    """An accepted message that no ACK can name; `end` must be called before it is collected, or if it will not be."""
 
     arrival: StompArrival
     consumer: StompConsumer
@@ -49,7 +47,7 @@ def _note_unnamed(unnamed: list[UnnamedAccept], consumer: StompConsumer, arrival
 
 
 class TransactionNames:
-    """Names for transactions, each used again once it is free: Artemis keeps a session for each that it ever saw."""
+    """Names for transactions, which are reused: Artemis keeps a session for every name that it has seen."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -57,7 +55,7 @@ class TransactionNames:
         self._made = 0
 
     def take(self) -> str:
-        """Return a name that no transaction under way has."""
+        """Return a name that no current transaction has."""
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -65,13 +63,13 @@ class TransactionNames:
             return f"transaction-{self._made}"
 
     def give_back(self, name: str) -> None:
-        """Note that a transaction has ended."""
+        """Record that the transaction of this name has ended."""
         with self._lock:
             self._free.append(name)
 
 
 class StompTransactionOwner(Protocol):
-    """What a transaction needs of its connection."""
+    """The part of a connection that its transactions use."""
 
     names: TransactionNames
 
@@ -79,16 +77,16 @@ class StompTransactionOwner(Protocol):
         """Return headers and body of a SEND frame."""
 
     def failure(self, link: StompSession) -> BrokerError | None:
-        """Say why nothing can be done over a session any more, or None."""
+        """Return the error that says why a session can no longer be used, or None if it can."""
 
     def new_id(self, what: str) -> str:
-        """Make an identifier that this connection used for nothing else."""
+        """Return an identifier that this connection has not used before."""
 
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Make a future."""
+        """Return a new future."""
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came by this connection."""
+        """Return whether a delivery belongs to this connection."""
 
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on another thread, where it may write."""
@@ -112,8 +110,8 @@ class StompTransaction(Transaction):
         """Add a message.
 
         Raises:
-            ValueError: no destination, or something that the adapter cannot carry.
-            StaleDestinationError: a temporary destination of an earlier generation.
+            ValueError: the message has no destination, or content that STOMP cannot carry.
+            StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """
         headers, body = self.owner.frame(message)
@@ -127,14 +125,14 @@ class StompTransaction(Transaction):
             self._sends[receipt] = frame
 
     def accept(self, delivery: Delivery) -> None:
-        """Add an acceptance.
+        """Add the acknowledgement of a delivery.
 
         Raises:
-            ValueError: the delivery came by another connection.
+            ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
         if not isinstance(delivery, StompDelivery) or not self.owner.owns(delivery):
-            raise ValueError("the delivery came by another connection")
+            raise ValueError("the delivery belongs to another connection")
         with self._lock:
             self._require_open()
             self._deliveries.append(delivery)
@@ -142,11 +140,11 @@ class StompTransaction(Transaction):
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Write everything in one piece.
 
-        A send that the broker refuses, as one to the temporary queue of a client that left, fails by itself. If the
-        broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the broker
-        delivers again. If a delivery went back to the broker before (its consumer was closed, or released another),
-        nothing is written and the future raises ClosedError. If all was sent and something that was accepted may come
-        again all the same, as no ACK can name it and it could not be taken from its queue, it raises NoAnswerError.
+        A send that the broker refuses, such as one to the temporary queue of a client that has left, fails alone. If
+        the broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the
+        broker delivers again. If a delivery has gone back to the broker (its consumer was closed, or released another),
+        nothing is written and the future raises ClosedError. If all was sent, but an accepted message may come again
+        because no ACK can name it and it could not be removed from its queue, the future raises NoAnswerError.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -168,7 +166,7 @@ class StompTransaction(Transaction):
         return future
 
     def abort(self) -> None:
-        """Drop everything; the broker knows nothing of it. Idempotent, and does nothing after a commit."""
+        """Drop everything; the broker never knew of it. Idempotent, and does nothing after a commit."""
         with self._lock:
             has_ended, self._has_ended = self._has_ended, True
         if not has_ended:
@@ -188,7 +186,7 @@ class StompTransaction(Transaction):
     def _write_with_acceptances(
         self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]
     ) -> None:
-        """Write all in one transaction, but for what no ACK can name, and what turns out to be such."""
+        """Write all in one transaction, except accepts of messages that no ACK can name or the broker does not know."""
         frames, receipts = [*self._sends.values()], dict(self._receipts)
         unnamed: list[UnnamedAccept] = []
         for delivery in pending:
@@ -202,7 +200,7 @@ class StompTransaction(Transaction):
         self._request(frames, receipts, partial(self._collect_after, unnamed, future))
 
     def _request(self, frames: list[bytes], receipts: Mapping[str, Settle], settle: Settle, first: bytes = b"") -> None:
-        """Write a transaction of these frames; `settle` is told of its end."""
+        """Write a transaction of these frames; `settle` is called with its outcome."""
         receipt = self.owner.new_id("receipt")
         begin = pack("BEGIN", {"transaction": self._name})
         commit = pack("COMMIT", {"transaction": self._name, "receipt": receipt})
@@ -211,7 +209,7 @@ class StompTransaction(Transaction):
     def _accept_after(
         self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
     ) -> None:
-        """Accept what the sends answered that are committed; if some were refused, commit the others before."""
+        """Write the accepts once the sends are committed; if some were refused, first commit the others."""
         if error is None:
             self._call(partial(self._accept, pending, future), future)
         elif isinstance(error, SendFailedError) and self._refused.keys() & self._sends.keys():
@@ -222,7 +220,7 @@ class StompTransaction(Transaction):
     def _collect_after(
         self, unnamed: list[UnnamedAccept], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
     ) -> None:
-        """Take what no ACK can name from its queue, once all else is committed: so it is not lost."""
+        """Collect the messages that no ACK can name once the rest is committed, so that none is lost."""
         if error is None and unnamed:
             self._call(partial(self._collect, unnamed, future), future)
             return
@@ -231,7 +229,7 @@ class StompTransaction(Transaction):
         self._conclude(future, error)
 
     def _collect(self, unnamed: list[UnnamedAccept], future: Completion[tuple[RefusedSend, ...]]) -> None:
-        """Have each subscription end once, for all that came by it; if something comes again, the future says so."""
+        """Collect the messages, ending each subscription once; the future reports messages that may come again."""
         missing = len(unnamed)
         why: BrokerError | None = None
 
@@ -252,7 +250,7 @@ class StompTransaction(Transaction):
             group[0].consumer.collect(wanted, [each.end for each in group])
 
     def _call(self, function: Callable[[], None], future: Completion[tuple[RefusedSend, ...]]) -> None:
-        """Call a function where it may write; once the connection is closed what becomes of it is not known."""
+        """Call a function where it may write; if the connection is closed, the outcome is unknown."""
         try:
             self.owner.call(function)
         except RuntimeError:
@@ -267,7 +265,7 @@ class StompTransaction(Transaction):
         self._request([*self._sends.values()], self._receipts, settle, abort)
 
     def _accept(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
-        """Write the acceptances that could not be part of the transaction; the broker confirms the last."""
+        """Write the accepts that could not be part of the transaction; the broker confirms the last one."""
         if not pending:
             return self._conclude(future, None)
         receipt = self.owner.new_id("receipt")
@@ -284,7 +282,7 @@ class StompTransaction(Transaction):
             self._link.drop()
 
     def _note_refusal(self, receipt: str, position: int, message: Message, error: BrokerError | None) -> None:
-        if isinstance(error, SendFailedError):  # if the connection was lost, the commit's own receipt tells
+        if isinstance(error, SendFailedError):  # the receipt of the commit reports a lost connection
             self._refused[receipt] = RefusedSend(position, message, error)
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:

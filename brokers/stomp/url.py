@@ -1,6 +1,6 @@
-"""The URL of one STOMP broker, the environment, and what a program says beside them, read as one login.
+"""The login for one STOMP broker, from its URL, the environment, and the program's arguments.
 
-URLs that name several brokers are read in `brokers.adapter.failover`.
+`brokers.adapter.failover` parses URLs of several brokers.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from brokers.url import (
 )
 
 UNESCAPED: Final = frozenset("\r\n\0")
-"""What CONNECT cannot hold: STOMP leaves its headers unescaped."""
+"""Characters that CONNECT cannot carry: STOMP does not escape its headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompLogin(Login):
-    """One broker, and how to log in there.
+    """One STOMP broker and the login there.
 
     Attributes:
         heartbeat: milliseconds between two heart-beats, each way; 0 for none.
-        dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
-        version: of STOMP, to ask for.
-        dead_letters: the queue for dead letters where the adapter has to put them there; with a `.` at the end it is a
-            prefix, and the name of the message's own destination follows. None for the one of the dialect.
+        dialect: dialect of the broker; None to choose it by the broker's name.
+        version: the version of STOMP to request.
+        dead_letters: the queue for dead letters that the adapter has to move itself; with a `.` at the end it is a
+            prefix to the name of the message's own destination. None for that of the dialect.
     """
 
     heartbeat: int
@@ -52,22 +52,22 @@ class StompLogin(Login):
         return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{bracketed(self.host)}:{self.port}"
 
     def speaking(self, version: str) -> StompLogin:
-        """Return a login with the same broker in another version of STOMP."""
+        """Return a login for the same broker in another version of STOMP."""
         return replace(self, version=version)
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the CONNECT frame; asks for user and password.
 
         Raises:
-            ConnectionFailedError: they cannot be had.
-            ValueError: a line break or NUL in the host, client id, user or password.
+            ConnectionFailedError: user and password are not available.
+            ValueError: host, client id, user or password have a line break or NUL.
         """
         who = self.credentials()
         optional = {"client-id": self.client_id, "login": who.user, "passcode": who.password}
         headers = {"accept-version": self.version, "host": self.host}
         headers.update((name, value) for name, value in optional.items() if value is not None)
         if any(not UNESCAPED.isdisjoint(value) for value in headers.values()):
-            raise ValueError("host, client id, user and password cannot hold line breaks or NUL")
+            raise ValueError("host, client id, user and password must not contain line breaks or NUL")
         return headers
 
 
@@ -81,7 +81,7 @@ FORM: Final = UrlForm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompOptions:
-    """What a program says beside the URL; see `brokers.stomp.connect`."""
+    """The options that a program gives besides the URL; see `brokers.stomp.connect`."""
 
     heartbeat: float = 10.0
     credentials: Credentials | Ask | None = None
@@ -93,11 +93,11 @@ class StompOptions:
 
 
 def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> StompLogin:
-    """Read the URL of one broker.
+    """Return the login for the URL of one broker.
 
     Raises:
-        ValueError: a path, a fragment, no host, a port that is no number, a parameter that is not known or makes no
-            sense; a user in the URL beside `credentials`.
+        ValueError: the URL has a path, a fragment, no host, an invalid port, or an unknown or invalid parameter; or it
+            has a user besides `credentials`.
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)

@@ -317,5 +317,5 @@ class TestDurableTopics(OnBoth):
         """A client id, and a topic."""
         with pytest.raises(UnsupportedError, match=r"durable_topics.*client_id=NAME"):
             connection.consume(topic(name), Inbox(), durable_name="d")
-        with pytest.raises(ValueError, match="needs a topic"):
+        with pytest.raises(ValueError, match="must be a topic"):
             connection.consume(queue(name), Inbox(), durable_name="d")

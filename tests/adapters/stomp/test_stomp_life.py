@@ -88,7 +88,7 @@ def test_server_that_answers_the_second_time(caplog: pytest.LogCaptureFixture) -
     with answering(b"", greeting) as url, brokers.connect(url, timeout=6.0) as connection:
         assert connection.state == "connected"
         connection._link.drop()
-    assert "did not answer within 2.0 s; logging in once more" in caplog.text
+    assert "did not answer within 2.0 s; logging in again" in caplog.text
 
 
 @pytest.mark.parametrize(
