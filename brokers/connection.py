@@ -128,7 +128,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def reject(self, reason: str) -> None:
-        """Refuse the message: the broker moves it to its dead-letter destination, if it can with the reason."""
+        """Refuse the message: the broker makes it a dead letter, with the reason if it supports that."""
 
 
 OnDelivery: TypeAlias = Callable[[Delivery], None]

@@ -48,7 +48,7 @@ PREFETCH_ADVISORIES: Final = 1000
 SENDER: Final = re.compile(r"(ID:.+):-1:1:\d+")
 """Matches the JMSMessageID of a message sent over STOMP: the session's name, and a number."""
 
-ENDED: Final = "the broker says that it ended the consumer, as it may where consumers are slow"
+ENDED: Final = "the broker says that it ended the consumer, which it may do if consumers are slow"
 
 
 @dataclass(slots=True, eq=False)
