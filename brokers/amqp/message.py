@@ -310,20 +310,20 @@ def _body(message: Message) -> Pieces:
 def from_amqp_message(
     octets: bytes | bytearray, dialect: AmqpDialect = PLAIN, source: Destination | None = None
 ) -> ReceivedMessage:
-    """Return the message that the octets carry; never raises for what they are.
+    """Return the message that the octets carry; never raises, whatever they contain.
 
     Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
-    Properties whose type JMS does not have are dropped, so are content encoding, group of the reply, footer and all
-    annotations but those that the dialect has shown. What is no AMQP message, or has a body that JMS has no message
-    type for, is of type `unknown` with the octets as its body.
+    Properties of types that JMS lacks are dropped, and so are content encoding, group of the reply, footer and all
+    annotations except those that the dialect shows. Octets that are not an AMQP message, or have a body without a JMS
+    message type, become the body of a message of type `unknown`.
 
     Args:
-        octets: all of the transfer.
-        dialect: of the broker.
-        source: where the link takes messages from; it stands in for what the message does not say.
+        octets: the whole transfer.
+        dialect: dialect of the broker.
+        source: destination of the link, used if the message does not name one.
 
     Raises:
-        MemoryError: there is not enough for it.
+        MemoryError: there is not enough memory for the message.
     """
     try:
         found = list(decode(octets))
@@ -335,9 +335,9 @@ def from_amqp_message(
 def from_amqp_head(
     octets: bytes | bytearray, dialect: AmqpDialect = PLAIN, source: Destination | None = None
 ) -> ReceivedMessage:
-    """Return the message without its body, from the first octets that carry it; never raises for what they are.
+    """Return the message without its body, from its first octets; never raises, whatever they contain.
 
-    What is cut off is as if it were not there. It takes next to no memory. For the rest see `from_amqp_message`.
+    Truncated parts count as absent. This takes little memory. Otherwise it is like `from_amqp_message`.
     """
     found: list[SectionValue] = []
     with suppress(MalformedError):
@@ -385,7 +385,7 @@ def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destinatio
 
 
 def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:
-    """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
+    """Return the first valid section (list or map) of each kind before the body; empty ones for missing sections."""
     heads: dict[AmqpSection, Any] = {}
     for section, value, _ in found:
         shape = SHAPES.get(section)
@@ -398,13 +398,13 @@ def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:
 
 
 def _fields(heads: Mapping[AmqpSection, Any], section: AmqpSection, count: int) -> list[Any]:
-    """Return the first fields of a section that is a list; None stands for those that are not there."""
+    """Return the first fields of a list section, with None for missing ones."""
     fields: list[Any] = heads[section][:count]
     return fields + [None] * (count - len(fields))
 
 
 def _text(value: object) -> str | None:
-    """Return a string, or a symbol as one."""
+    """Return a string, or a symbol as a string; None for other values."""
     return str(value) if isinstance(value, str) else None
 
 
@@ -413,7 +413,7 @@ def _integer(value: object) -> int | None:
 
 
 def _number(value: object, known: tuple[int, int]) -> int | None:
-    """Return a number, unless it is none that the field can have, whatever its type on the wire."""
+    """Return a number if it is in the range of its field, whatever its type on the wire; otherwise None."""
     number = None if value is None else _integer(value)
     return None if number is None or not known[0] <= number <= known[1] else number
 
@@ -432,7 +432,7 @@ def _destination(
 
 
 def _expiration(absolute: int | None, time_to_live: int | None, created: int | None) -> int | None:
-    """Return when the message expires: 0 for never, None where only the broker could say."""
+    """Return the expiration of a message: 0 for never, None if only the broker knows it."""
     if absolute is not None:
         return absolute
     if not time_to_live:

@@ -1,8 +1,8 @@
-"""Lists and maps of primitive values, read from their octets: what the head of a message is made of.
+"""Decoding of lists and maps of primitive values, the content of the sections before a message's body.
 
-proton's codec reads everything, and takes several calls into its library for each value, which is most of the time that
-it takes to read a small message. What is not known here is left to it: arrays, decimals, characters, what is nested,
-and whatever is not as it should be. So it is proton alone that says what is wrong.
+proton's codec decodes everything, but needs several calls into its library for each value, which is most of the time
+for a small message. Arrays, decimals, characters, nested values and invalid octets are left to proton, so only proton
+reports errors.
 
 Spec: AMQP 1.0 part 1, sections 1.2 (encoding) and 1.6 (primitive types).
 """
@@ -20,7 +20,7 @@ from proton import byte, float32, int32, short, symbol, timestamp, ubyte, uint, 
 Octets: TypeAlias = bytes | bytearray
 
 MAX_VALUES: Final = 1000
-"""Values of a list or map that are read here; proton has a limit of its own for those that are larger."""
+"""Maximum number of values in a list or map that is decoded here; proton has its own limit for larger ones."""
 
 
 def _number(kind: type[int], signed: bool = False) -> Callable[[Octets], int]:
@@ -88,7 +88,7 @@ SHORT_TEXT: Final = 0xA1
 NULL: Final = 0x40
 
 WRONG: Final = (LookupError, ValueError, struct.error)
-"""What reading octets raises that are something else."""
+"""Exceptions from decoding octets of another form."""
 
 
 def read_value(octets: Octets, at: int) -> tuple[int, Any] | None:

@@ -53,19 +53,19 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 
 
 PLAIN: Final = {bytes((0x00, 0x53, section)): section for section in AmqpSection}
-"""The sections by how they begin, as everybody writes it."""
+"""The sections by their usual first octets."""
 
 REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS, AmqpSection.APPLICATION_PROPERTIES})
-"""Sections that many messages have in common."""
+"""Sections that are often the same in many messages."""
 
 SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
 """Constructors of a list or map whose size is one octet."""
 
 SMALL_MESSAGE_OCTETS: Final = 65_536
-"""Octets up to which a message is copied, as it takes less than to look into octets that may change."""
+"""Maximum size of a message that is copied, because that is faster than reading mutable octets."""
 
 MAX_SECTIONS: Final = 10_000
-"""Of a message. Each takes far more memory than the octets that it may be made of."""
+"""Maximum number of sections of a message. A section takes far more memory than its octets."""
 
 
 class MalformedError(ValueError):
@@ -73,7 +73,7 @@ class MalformedError(ValueError):
 
 
 class SectionValue(NamedTuple):
-    """One section: which, its value, and its octets as they stood there."""
+    """One section: its kind, its value, and its octets."""
 
     section: AmqpSection
     value: Any
@@ -81,7 +81,7 @@ class SectionValue(NamedTuple):
 
 
 def encode(section: AmqpSection, value: Any) -> bytes:
-    """Encode a section; that is, a described value.
+    """Encode a section, which is a described value.
 
     Raises:
         ValueError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
@@ -95,7 +95,7 @@ def encode(section: AmqpSection, value: Any) -> bytes:
 
 
 def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
-    """Encode a data section in two pieces, the second of which is the body itself, not copied."""
+    """Encode a data section in two pieces, of which the second is the body itself, not copied."""
     if len(body) < 256:
         return DATA_8 + bytes([len(body)]), body
     return DATA_32 + len(body).to_bytes(4, "big"), body

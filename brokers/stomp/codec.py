@@ -1,13 +1,12 @@
-"""From octets to frames: cutting them into whole frames, and reading those that come by the thousand. No I/O.
+"""From octets to frames: splitting them into whole frames, and parsing those that come by the thousand. No I/O.
 
-Cutting takes time that grows with the length and no faster. stomp.py cuts too, but begins anew with each piece that
-holds a NUL, and copies what it holds for each frame: a message of 40 MiB with NULs in it took five seconds. So
-stomp.py is given whole frames, one at a time. The cutter reads no header but the one that says how long the body is.
-What it holds has a limit: the octets of a frame above it are let go as they come, and of the frame there is only
-what says which message it is.
+Splitting takes linear time. stomp.py splits too, but starts again with each piece that has a NUL, and copies its buffer
+for each frame: a message of 40 MiB with NULs took five seconds. So stomp.py gets whole frames, one at a time. The
+cutter reads only the header with the length of the body. Its buffer has a limit: the octets of a larger frame are
+dropped as they come, and only the headers that identify the message are kept.
 
-Reading takes a fifth of the time that stomp.py takes, to the same effect. It reads what brokers send and nothing
-else: anything out of the ordinary is left to stomp.py, which reads every frame.
+Parsing takes a fifth of the time of stomp.py, with the same result. Only the usual frames of brokers are parsed here:
+any other frame is left to stomp.py, which parses all frames.
 
 Spec: STOMP 1.2, augmented BNF; content-length; size limits; value encoding; repeated header entries.
 """
@@ -28,27 +27,27 @@ HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
 
 LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]+)[ \t]*\r?\n")
 MAX_LENGTH_DIGITS: Final = 12
-"""That a length has at most."""
+"""Maximum number of digits of a length."""
 NUL: Final = 0
 ENDS_OF_LINES: Final = b"\r\n"
 MAX_END_OCTETS: Final = 3
-"""Octets that the end of the headers has at most."""
+"""Maximum number of octets of the end of the headers."""
 
 MAX_HEAD_OCTETS: Final = 1 << 20
 MAX_HEADERS: Final = 10_000
-"""Octets and lines of the headers of a frame that are kept as they are."""
+"""Maximum number of octets and lines of the headers of a frame that are kept unchanged."""
 
 SHORT_LINE_CHARACTERS: Final = 256
-"""Characters of a line that is remembered once it was read."""
+"""Maximum number of characters of a header line that is cached after parsing."""
 
 MAX_LINE_OCTETS: Final = 4096
-"""Octets of a line that is kept of headers above the limit."""
+"""Maximum number of octets of a line that is kept of headers above the limit."""
 
 WORDS: Final = b"message"
-"""The header of ERROR that says why."""
+"""The header of ERROR with the reason."""
 
 KEPT: Final = frozenset(each.encode() for each in MESSAGE_HEADERS | {"receipt-id"})
-"""Headers that are kept then: by these a message is known, acknowledged, and answered."""
+"""Headers that are kept in that case, to identify, acknowledge and answer a message."""
 
 HEADERS_TOO_LARGE: Final = f"its headers have more than {MAX_HEAD_OCTETS} octets, or {MAX_HEADERS} lines"
 
@@ -56,12 +55,12 @@ NO_MEMORY: Final = "there is no memory to read it"
 
 
 class SkippedFrame(NamedTuple):
-    """A frame that was passed over.
+    """A frame whose body was skipped.
 
     Attributes:
         head: command and headers, with the empty line behind them; of headers above the limit those of `KEPT`.
-        size: octets of the body.
-        why: it was.
+        size: size of the body, in octets.
+        why: why it was skipped.
     """
 
     head: bytes
