@@ -39,7 +39,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         options: options of the adapter; see its module.
 
     Raises:
-        UnknownSchemeError: no adapter serves the scheme of `url`, or it is not a URL; the text has those known.
+        UnknownSchemeError: no adapter serves the scheme of `url`, or it is not a URL; the text lists the known schemes.
         NotInstalledError: the adapter needs a library that is not installed.
         ConnectionFailedError: no broker answered, or the credentials were refused.
         ValueError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.

@@ -254,7 +254,7 @@ class EmbeddedCore:
             place.temporaries.clear()
 
     def temporary(self, kind: DestinationKind, owner: ConnectionPlace) -> Destination:
-        """Create a temporary destination of a connection. Its name cannot be guessed; any client that knows it may send.
+        """Create a temporary destination of a connection. Its name cannot be guessed; whoever knows it may send.
 
         Raises:
             BrokerError: there are too many destinations.

@@ -34,7 +34,7 @@ __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 log = logging.getLogger(__name__)
 
 ACCEPT_BACKLOG: Final = 128
-OPEN: Final = "users (--users FILE, Options(users=…)), or leave to admit everyone (--open, Options(anonymous=True))"
+OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
 ACCEPT_PAUSE_SECONDS: Final = 0.05
 """Pause after a client could not be accepted for lack of files or threads, in seconds."""
 FILES_PER_CLIENT: Final = 4
