@@ -43,12 +43,10 @@ def connect(
             percent-encoded if necessary. The default port is 61613, or 61612 with TLS. See `brokers.adapter.failover`
             for several brokers and reconnect options, and `brokers.url` for parameters.
         timeout: seconds that connecting may take, and later subscribing.
-        heartbeat: seconds between heart-beats, each way, 0 for none; after 1.5 times as long without one the connection
-            is lost.
+        heartbeat: seconds between heart-beats, each way, 0 for none; 1.5 times as long without one is a loss.
         reconnect: how to restore a lost connection; False to leave it lost.
-        credentials: user and password, or a function that returns them at every attempt to connect. Without these, and
-            without a login in the URL, they come from the environment: BROKERS_USER, and BROKERS_PASSWORD or
-            BROKERS_PASSWORD_FILE.
+        credentials: user and password, or a function that returns them at every attempt to connect. By default they
+            come from the URL or the environment: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
         tls: TLS settings, or an SSL context. By default the system's certificates are trusted, and files come from the
             environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
         dialect: `activemq` or `artemis`, for a broker that does not identify itself.
@@ -58,8 +56,7 @@ def connect(
         max_message: maximum size of the body of a received message, in octets; a larger one is rejected unread.
 
     Raises:
-        ConnectionFailedError: no broker, or no known one, answered; its subclasses TlsError and LoginRefusedError: one
-            refused.
+        ConnectionFailedError: no broker, or no known one, answered; TlsError, LoginRefusedError: a broker refused.
         ValueError: `url` has a path, no host, an invalid port, or an unknown parameter.
     """
     given = StompOptions(

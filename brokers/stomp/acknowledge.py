@@ -8,8 +8,8 @@ With STOMP's own `ack:auto` a broker sends as fast as it can, so messages for a 
 and it forgets a message when it writes it, so messages in flight are lost with the connection. Therefore the messages
 of an `auto_accept` consumer are acknowledged here, after `on_delivery` has returned: the broker never has more in
 flight than the prefetch, keeps the rest itself, and redelivers unacknowledged messages. The ACKs are sent in batches,
-which costs little. Only a lazy consumer of a topic has `ack:auto`: its copies are lost with the connection anyway, and
-it reads them as fast as they arrive.
+which costs little. Only a lazy consumer of a topic uses `ack:auto`: its copies are lost with the connection anyway, and
+it takes messages as fast as they arrive.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ ACK_SECONDS: Final = 0.2
 """Time after which ACKs are sent anyway, in seconds."""
 
 SMALL_BODY_OCTETS: Final = 1024
-"""Maximum size of a body that is kept until its ACK is sent, in octets: dropping a small one would cost more."""
+"""Maximum size of a body that is kept with its message until the ACK, in octets: dropping it would cost more."""
 
 MAX_STRANGERS: Final = 1000
 """Maximum number of senders remembered in a session; beyond it all are forgotten, and detected again."""
@@ -150,7 +150,7 @@ class StompArrival(NamedTuple):
         strangers.add(self._sender)
 
     def without_body(self) -> StompArrival:
-        """Return the arrival to be kept until it is acknowledged: without its body, unless that is small."""
+        """Return the arrival to keep until it is acknowledged: without its body, unless that is small."""
         if len(self.body) <= SMALL_BODY_OCTETS and not self.is_doubtful:
             return self
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark

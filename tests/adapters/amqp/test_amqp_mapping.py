@@ -359,7 +359,7 @@ def test_broker_that_is_not_known() -> None:
     [
         ({"destination": None}, "no destination"),
         ({"destination": queue("")}, "must have a name or an address"),
-        ({"message_type": MessageType.UNKNOWN}, "not unknown"),
+        ({"message_type": MessageType.UNKNOWN}, "got unknown"),
         ({"message_type": MessageType.BYTES}, "bytes cannot be str"),
         ({"message_type": MessageType.MAP}, "map cannot be str"),
         ({"message_type": MessageType.MESSAGE}, "message cannot be str"),

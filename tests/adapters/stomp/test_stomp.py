@@ -119,15 +119,15 @@ def test_text_that_no_header_can_carry_is_refused(bad: str) -> None:
     ("message", "complaint"),
     [
         (message_to(None), "no destination"),
-        (message_to(Destination(DestinationKind.QUEUE, "")), "no name"),
+        (message_to(Destination(DestinationKind.QUEUE, "")), "must have a name or an address"),
         (message_to(queue("q"), "a\0b"), "NUL"),
         (message_to(queue("q"), properties=properties({"priority": 5})), "'priority'"),
         (message_to(queue("q"), properties=properties({"receipt": "r"})), "'receipt'"),
         (message_to(queue("q"), properties=properties({"": "r"})), "''"),
         (Message(message_type=MessageType.BYTES, body="text", destination=queue("q")), "str"),
         (Message(message_type=MessageType.TEXT, body=None, destination=queue("q")), "NoneType"),
-        (Message(message_type=MessageType.MAP, body=properties({}), destination=queue("q")), "not map"),
-        (Message(message_type=MessageType.UNKNOWN, destination=queue("q")), "not unknown"),
+        (Message(message_type=MessageType.MAP, body=properties({}), destination=queue("q")), "got map"),
+        (Message(message_type=MessageType.UNKNOWN, destination=queue("q")), "got unknown"),
     ],
 )
 def test_message_that_stomp_cannot_carry_is_refused(message: Message, complaint: str) -> None:
