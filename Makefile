@@ -18,7 +18,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint docs demo bench clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -97,10 +97,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Tests that start other processes wait more than they work, so they do not slow down the others beside them.
+# Three at a time on two cores: tests that start other processes wait more than they work. The longest lanes come first.
 # All of them run whatever fails, so that one run shows all failures.
 test: lint java brokers packages browser
-	$(MAKE) --jobs=2 --keep-going --output-sync=target test-brokers test-protocol test-inside test-peers test-wires test-oldest-zeep
+	$(MAKE) --jobs=3 --keep-going --output-sync=target test-inside test-peers test-broker-calls test-broker-systems \
+	  test-broker-wires test-wires test-protocol test-oldest-zeep
 
 check: lint
 	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-wires test-oldest-zeep
@@ -116,8 +117,15 @@ test-inside:
 test-wires:
 	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' tests/adapters
 
-test-brokers:
-	$(BIN)/python -m pytest -m 'not soak and broker'
+# The tests with brokers, in three lanes of about equal length. The second one has all folders that the others do not name.
+test-broker-wires:
+	$(BIN)/python -m pytest -m 'not soak and broker' tests/adapters
+
+test-broker-calls:
+	$(BIN)/python -m pytest -m 'not soak and broker' --ignore=tests/adapters --ignore=tests/system
+
+test-broker-systems:
+	$(BIN)/python -m pytest -m 'not soak and broker' tests/system
 
 test-peers:
 	$(BIN)/python -m pytest -m 'not soak and not broker and ($(OUTSIDE))'

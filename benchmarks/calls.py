@@ -241,7 +241,7 @@ def compare(options: argparse.Namespace) -> None:
     """Print a table for each delivery mode, a row for each number of calls in flight."""
     from real_brokers import start_activemq
 
-    with start_activemq() as broker:
+    with start_activemq(is_measured=True) as broker:
         for mode in options.modes:
             options.persistent = mode == "persistent"
             print(f"{OCTETS} octets, {mode}, {options.pairs} interleaved pairs of {options.seconds:g} s each")

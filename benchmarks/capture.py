@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ import soapjms  # noqa: E402
 from soapjms.capture.sources import ARTEMIS  # noqa: E402
 
 BROKERS = {
-    "activemq": (lambda: start_activemq(), lambda: start_activemq(mirrored=True)),
-    "artemis": (lambda: start_artemis(), lambda: start_artemis(setting=ARTEMIS.setting)),
+    "activemq": (partial(start_activemq, is_measured=True), partial(start_activemq, is_measured=True, mirrored=True)),
+    "artemis": (
+        partial(start_artemis, is_measured=True),
+        partial(start_artemis, is_measured=True, setting=ARTEMIS.setting),
+    ),
 }
 """How each is started that makes no copies, and one that does."""
 

@@ -102,7 +102,7 @@ def compare(options: argparse.Namespace) -> None:
 
     print("each with the option / without it, and the median of the ratios; processor time in us a call")
     print(f"{'option':<12}{'in flight':>10}{'calls a second':>22}{'client':>22}{'service':>22}")
-    with start_activemq() as broker:
+    with start_activemq(is_measured=True) as broker:
         url = broker.amqp_url if options.protocol == "amqp" else broker.stomp_url
         for option in options.options:
             for in_flight in options.in_flight:

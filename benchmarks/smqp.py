@@ -137,7 +137,7 @@ def main() -> None:
     if not options.without_activemq:
         from real_brokers import start_activemq
 
-        with start_activemq() as activemq:
+        with start_activemq(is_measured=True) as activemq:
             over(activemq.stomp_url, options.octets, options.threads, options.seconds, "ActiveMQ over STOMP")
 
 

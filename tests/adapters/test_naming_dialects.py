@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from places import DATA
-from real_brokers import RealBroker, java
+from real_brokers import BRIEF, RealBroker, java
 
 from brokers import Destination, queue, topic
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -242,7 +242,7 @@ def test_as_activemq(activemq: RealBroker) -> None:
     path = FILES / "classic.properties"
     destinations = ["jms/Orders", "jms/Replies", "jms/News", "with blanks", "dynamicQueues/a/b"]
     factories = ["ConnectionFactory", "jms/BackOffice", "jms/Archive"]
-    arguments = [java(), "-Xmx128m", "-cp", activemq.classpath]
+    arguments = [java(), *BRIEF, "-Xmx128m", "-cp", activemq.classpath]
     asked = destinations + factories
     command = [*arguments, str(FILES / "JavaNames.java"), "lookup", str(path), *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

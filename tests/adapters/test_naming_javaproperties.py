@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import DATA
-from real_brokers import RealBroker, java
+from real_brokers import BRIEF, RealBroker, java
 
 from brokers.naming import NamingError
 from brokers.naming.properties_file import MAX_FILE_OCTETS, read_properties
@@ -150,7 +150,7 @@ def test_as_java(tmp_path: Path, activemq: RealBroker) -> None:
     files = ["".join(draw.choices(PIECES, k=draw.randint(0, 14))) for _ in range(2000)]
     for number, text in enumerate(files):
         (tmp_path / f"{number:04}").write_bytes(text.encode("latin-1"))
-    command = [java(), "-Xmx128m", "-cp", activemq.classpath, str(JAVA_NAMES), "load", str(tmp_path)]
+    command = [java(), *BRIEF, "-Xmx128m", "-cp", activemq.classpath, str(JAVA_NAMES), "load", str(tmp_path)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     for text, expected in zip(files, loaded(output), strict=True):
         if expected is None or "\ufffd" in "".join([*expected, *expected.values()]):

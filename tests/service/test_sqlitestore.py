@@ -221,6 +221,7 @@ class TestEntries:
             begun(store)
             while other._life.signs < 2 * BEATS_PER_LEASE:
                 assert other.begin(b"k") is None
+                time.sleep(0.01)
 
     def test_nobody_could_write(self, store: SqliteStore, other: SqliteStore) -> None:
         """While somebody else writes for long nobody can give a sign of life, and so nobody counts as dead."""
@@ -245,6 +246,7 @@ class TestEntries:
             with SqliteStore(path, lease=2, clock=clock) as late:
                 while late._life.signs < BEATS_PER_LEASE + 2:
                     assert late.begin(b"k") is None
+                    time.sleep(0.01)
                 store._closing.set()
                 store._keeper.join()
                 store._closing.clear()

@@ -52,11 +52,15 @@ def fresh(what: str = "greeter") -> str:
 
 
 def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait until `condition` holds, for so many seconds at most."""
+    """Wait until `condition` holds, for so many seconds at most; what takes long to find out is asked less often."""
     until = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < until, f"not within {patience} s: {what}"
-        time.sleep(0.002)
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        asked = time.monotonic()
+        assert asked < until, f"not within {patience} s: {what}"
+        time.sleep(min(max(0.002, asked - began), 0.05))
 
 
 # Envelopes

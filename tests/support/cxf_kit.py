@@ -15,7 +15,7 @@ from urllib.parse import quote_plus, unquote_plus
 from calling_kit import SOAP_11, SOAP_12
 from lxml import etree
 from places import ROOT
-from real_brokers import PASSWORD, USER, BrokerStartError, RealBroker, java, tail
+from real_brokers import BRIEF, PASSWORD, USER, BrokerStartError, RealBroker, java, tail
 from zeep_kit import CXF_NS as NS
 from zeep_kit import ECHO
 
@@ -144,8 +144,9 @@ def start_cxf(folder: Path) -> Iterator[Cxf]:
         raise BrokerStartError(f"no {JARS.relative_to(ROOT)}: run `make brokers` first")
     executable = java()
     compiler = str(Path(executable).with_name("javac")) if "/" in executable else "javac"
-    subprocess.run([compiler, "-d", str(folder), "-cp", f"{JARS}/*", str(PROGRAM)], check=True, timeout=PATIENCE)
-    command = [executable, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    command = [compiler, *(f"-J{option}" for option in BRIEF), "-d", str(folder), "-cp", f"{JARS}/*", str(PROGRAM)]
+    subprocess.run(command, check=True, timeout=PATIENCE)
+    command = [executable, *BRIEF, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     command.append("-Djms.protocols=tcp,failover,amqp")
     command += ["-cp", f"{folder}:{JARS}/*", "Cxf"]
     log = folder / "cxf.log"

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 from places import ROOT
-from real_brokers import java, tail
+from real_brokers import BRIEF, java, tail
 
 JARS = ROOT / "build/joram/lib"
 FILES = ROOT / "tests/peers/joram"
@@ -37,9 +37,10 @@ def run_joram(url: str, folder: Path, suites: list[str]) -> list[Ended]:
     """Run classes of tests on the broker of a URL, as Qpid JMS takes it; `folder` is for what is compiled."""
     executable = java()
     compiler = str(Path(executable).with_name("javac")) if "/" in executable else "javac"
-    command = [compiler, "-d", str(folder), "-cp", f"{JARS}/*", *map(str, FILES.glob("*.java"))]
+    command = [compiler, *(f"-J{option}" for option in BRIEF), "-d", str(folder), "-cp", f"{JARS}/*"]
+    command += map(str, FILES.glob("*.java"))
     subprocess.run(command, check=True, timeout=PATIENCE)
-    command = [executable, "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command = [executable, *BRIEF, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += ["-cp", f"{folder}:{FILES}:{JARS}/*", "RunJoram", url, *suites]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, tail(done.stdout + done.stderr)

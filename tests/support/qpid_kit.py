@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from places import ROOT
 from ports import free_ports
-from real_brokers import BrokerStartError, end, java, tail
+from real_brokers import BRIEF, BrokerStartError, end, java, tail
 
 JARS = ROOT / "build" / "qpid" / "lib"
 FILES = ROOT / "tests/peers/qpid"
@@ -48,7 +48,7 @@ def start_qpid() -> Iterator[Qpid]:
         raise BrokerStartError(f"no {JARS.relative_to(ROOT)}: run `make brokers` first")
     ports = Qpid(*free_ports(len(Qpid._fields)))
     with tempfile.TemporaryDirectory(prefix="qpid-") as directory:
-        command = [java(), "-Xmx256m", f"-Dderby.stream.error.file={directory}/derby.log", "-cp", f"{JARS}/*"]
+        command = [java(), *BRIEF, "-Xmx256m", f"-Dderby.stream.error.file={directory}/derby.log", "-cp", f"{JARS}/*"]
         command += [str(FILES / "StartQpid.java"), str(FILES), *map(str, ports), directory]
         log = Path(directory) / "broker.log"
         with log.open("wb") as out:

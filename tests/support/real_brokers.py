@@ -40,6 +40,9 @@ USER: Final = "admin"
 PASSWORD: Final = "admin"
 OLDEST_JAVA: Final = 17
 PORT_ATTEMPTS: Final = 5
+BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a Java that runs for seconds: it starts with half the processor time, and compiles nothing well."""
+
 POLL: Final = 0.05
 """Seconds between two looks at a broker that is starting."""
 
@@ -66,10 +69,16 @@ class PortTakenError(BrokerStartError):
 
 
 class RealBroker(ABC):
-    """A broker that runs while the `with` statement lasts."""
+    """A broker that runs while the `with` statement lasts.
 
-    def __init__(self, recipe: Recipe) -> None:
+    Args:
+        recipe: the product.
+        is_measured: have Java compile well what runs often, which makes its start cost twice as much.
+    """
+
+    def __init__(self, recipe: Recipe, *, is_measured: bool = False) -> None:
         self.recipe = recipe
+        self._java_options = () if is_measured else BRIEF
         self.host = "127.0.0.1"
         self._ports: Ports | None = None
         self._directory: Path | None = None
@@ -250,6 +259,7 @@ class RealBroker(ABC):
         """
         command = [
             java(),
+            *BRIEF,
             "-Xmx128m",
             f"-Dfactory={self.recipe.factory}",
             "-cp",
@@ -291,6 +301,7 @@ class RealBroker(ABC):
     def _options(self, home: str, files: str, agent: str, data: str, ports: Ports, host: str) -> list[str]:
         """Spell what the configuration files leave open as options of the JVM."""
         return [
+            *self._java_options,
             "-Xmx512m",
             f"-javaagent:{agent}=host={host},port={ports.jolokia},user={USER},password={PASSWORD},discoveryEnabled=false",
             f"-Dbroker.host={host}",
@@ -305,8 +316,8 @@ class RealBroker(ABC):
 class ChildBroker(RealBroker):
     """A broker as a child process, on free ports, with its files in a temporary directory."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
+    def __init__(self, recipe: Recipe, *, is_measured: bool = False) -> None:
+        super().__init__(recipe, is_measured=is_measured)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -391,8 +402,8 @@ class ChildBroker(RealBroker):
 class ContainerBroker(RealBroker):
     """A broker in a container, with the same configuration as the child process has."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
+    def __init__(self, recipe: Recipe, *, is_measured: bool = False) -> None:
+        super().__init__(recipe, is_measured=is_measured)
         self._container: Any = None
 
     def start(self, timeout: float = 120.0) -> None:
@@ -463,7 +474,12 @@ class ActiveMQ(ChildBroker):
 
 
 def start_activemq(
-    *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb", native_amqp: bool = False
+    *,
+    mirrored: bool = False,
+    memory: str = "128mb",
+    store: str = "1gb",
+    native_amqp: bool = False,
+    is_measured: bool = False,
 ) -> RealBroker:
     """Choose how to run ActiveMQ Classic here: a container where a Docker engine answers, else a child process.
 
@@ -473,21 +489,23 @@ def start_activemq(
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
         memory, store: what all messages together may take of either.
         native_amqp: have the AMQP connector as it is by default, which keeps messages whole.
+        is_measured: have Java compile well what runs often, for a benchmark.
     """
-    return _choose(Classic(mirrored=mirrored, memory=memory, store=store, native_amqp=native_amqp))
+    recipe = Classic(mirrored=mirrored, memory=memory, store=store, native_amqp=native_amqp)
+    return _choose(recipe, is_measured)
 
 
-def start_artemis(*, setting: str = "") -> RealBroker:
+def start_artemis(*, setting: str = "", is_measured: bool = False) -> RealBroker:
     """Choose how to run Artemis, likewise; `setting` is XML for its core, such as diverts."""
-    return _choose(Artemis(setting=setting))
+    return _choose(Artemis(setting=setting), is_measured)
 
 
 STARTERS: Final = {"activemq": start_activemq, "artemis": start_artemis}
 """What starts each real broker, by the name that tests and commands have for it."""
 
 
-def _choose(recipe: Recipe) -> RealBroker:
-    return ContainerBroker(recipe) if docker_answers() else ChildBroker(recipe)
+def _choose(recipe: Recipe, is_measured: bool) -> RealBroker:
+    return (ContainerBroker if docker_answers() else ChildBroker)(recipe, is_measured=is_measured)
 
 
 def docker_answers() -> bool:

@@ -20,7 +20,7 @@ from soapjms import CallFailedError, Client, Dispatcher
 from soapjms.protocol.errors import PingFailedError, SendOutcome
 
 CALLERS = 12
-TIMEOUT = 2.0
+TIMEOUT = 1.0
 LATE = 3.0
 """Seconds beyond its time-out after which no caller is held up, on a busy machine; else it is half a second."""
 
@@ -171,7 +171,7 @@ class TestDeaf:
         proxy.silence(Way.UP)
         with ThreadPoolExecutor(2 * CALLERS) as sending:
             patient = [sending.submit(lambda: connection.send(message).result(PATIENCE)) for _ in range(2 * CALLERS)]
-            time.sleep(TIMEOUT)
+            time.sleep(2 * TIMEOUT)
             with timely(0.5), pytest.raises(NotSentError):
                 connection.send(message, timeout=0.5).result(PATIENCE)
             proxy.speak()

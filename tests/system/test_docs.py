@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass, isfunction
@@ -148,6 +149,7 @@ def test_the_page_on_testing_runs(tmp_path: Path) -> None:
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
 
 
+@cache
 def docs_module(name: str) -> Any:
     """Load a module that makes pages."""
     spec = spec_from_file_location(name, ROOT / "tools/docs" / f"{name}.py")
@@ -156,6 +158,13 @@ def docs_module(name: str) -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@cache
+def reference() -> dict[str, str]:
+    """Make the pages of the reference, from the source: this takes seconds."""
+    pages: dict[str, str] = docs_module("reference").pages()
+    return pages
 
 
 def test_the_error_catalogue_is_complete() -> None:
@@ -171,7 +180,7 @@ def test_the_error_catalogue_is_complete() -> None:
 @pytest.mark.parametrize("module", ["soapjms", "soapjms.zeep", "soapjms.testing", "soapjms.replay", "brokers"])
 def test_the_reference_has_every_public_name(module: str) -> None:
     """With its docstring, if it is a class or a function."""
-    pages = "".join(docs_module("reference").pages().values())
+    pages = "".join(reference().values())
     public = import_module(module)
     for name in public.__all__:
         assert f"\n### {name}\n" in pages, name
@@ -183,7 +192,7 @@ def test_the_reference_has_every_public_name(module: str) -> None:
 
 def test_the_reference_leads_where_it_says() -> None:
     """Its links lead to its own pages and to those of docs."""
-    pages = docs_module("reference").pages()
+    pages = reference()
     for name, text in pages.items():
         for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", text):
             path = target.removeprefix("../")
