@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class MovedModules(MetaPathFinder):
+class MovedModules:
     """Finder that stands behind all others, so that it sees only imports that they did not find.
 
     Args:

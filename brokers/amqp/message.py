@@ -14,18 +14,30 @@ part 1, primitive types; AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from brokers.amqp.dialect import PLAIN, AmqpDialect, node_kind, read_address, spell
-from brokers.amqp.sections import BODIES, AmqpSection, MalformedError, SectionValue, decode, encode, encode_data
+from brokers.amqp.sections import (
+    BODIES,
+    SMALL_MESSAGE_OCTETS,
+    AmqpSection,
+    MalformedError,
+    SectionValue,
+    decode,
+    encode,
+    encode_data,
+)
+from brokers.amqp.shapes import SectionShape, SectionShapes
 from brokers.message import (
     DEFAULT_PRIORITY,
+    FIELDS,
     Body,
     DeliveryMode,
     Destination,
@@ -308,7 +320,10 @@ def _body(message: Message) -> Pieces:
 
 
 def from_amqp_message(
-    octets: bytes | bytearray, dialect: AmqpDialect = PLAIN, source: Destination | None = None
+    octets: bytes | bytearray,
+    dialect: AmqpDialect = PLAIN,
+    source: Destination | None = None,
+    shapes: SectionShapes | None = None,
 ) -> ReceivedMessage:
     """Return the message that the octets carry; never raises, whatever they contain.
 
@@ -321,15 +336,41 @@ def from_amqp_message(
         octets: the whole transfer.
         dialect: dialect of the broker.
         source: destination of the link, used if the message does not name one.
+        shapes: shapes of the heads that arrived before from the same broker and source.
 
     Raises:
         MemoryError: there is not enough memory for the message.
     """
+    if shapes is not None and len(octets) <= SMALL_MESSAGE_OCTETS:
+        octets = bytes(octets)
+        if (arrived := _shaped(octets, dialect, source, shapes)) is not None:
+            return arrived
+        shapes.learn(octets)
     try:
         found = list(decode(octets))
     except MalformedError:
         return ReceivedMessage(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
     return _arrived(found, dialect, source)
+
+
+def _shaped(
+    octets: bytes, dialect: AmqpDialect, source: Destination | None, shapes: SectionShapes
+) -> ReceivedMessage | None:
+    """Return the message if its head has a known shape; None for others, and for malformed messages."""
+    known = shapes.match(octets)
+    if known is None:
+        return None
+    shape, found = known
+    plan = shape.plan
+    if plan is None:
+        plan = shape.plan = ArrivalPlan(shape, dialect, source)
+    if not plan.works:
+        return None
+    try:
+        bodies = list(decode(octets, begin=found.end()))
+        return plan.read(found, bodies) if all(each.section in BODIES for each in bodies) else None
+    except ValueError:
+        return None
 
 
 def from_amqp_head(
@@ -350,38 +391,177 @@ def from_amqp_head(
 
 
 def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> ReceivedMessage:
-    heads = _heads(found)
-    durable, priority, time_to_live, _, delivered = _fields(heads, AmqpSection.HEADER, 5)
-    stated = _fields(heads, AmqpSection.PROPERTIES, 12)
-    message_id, _, to, subject, reply_to, correlation_id, content_type, _, expiry, created, _, _ = stated
-    annotations, application = heads[AmqpSection.MESSAGE_ANNOTATIONS], heads[AmqpSection.APPLICATION_PROPERTIES]
-    declared = _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION))
-    message_type, body = _content(found, declared, _text(content_type))
-    count = _number(delivered, UINTS) or 0
-    timestamp_ms = _number(created, LONGS)
-    return ReceivedMessage(
-        MessageDraft(
-            message_type=message_type,
-            body=body,
-            properties=Properties(
-                (
-                    *_jms_properties(stated, application, dialect.id_property),
-                    *_shown(annotations, dialect.shown),
-                )
-            ),
-            destination=_destination(_text(to), annotations.get(DESTINATION_ANNOTATION), dialect, source),
-            message_id=_id_of_sender(application, dialect) or message_id_of(message_id),
-            correlation_id=correlation_id_of(correlation_id),
-            reply_to=_destination(_text(reply_to), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
-            delivery_mode=DeliveryMode.PERSISTENT if durable is True else DeliveryMode.NON_PERSISTENT,
-            priority=DEFAULT_PRIORITY if (stated_priority := _integer(priority)) is None else stated_priority,
-            expiration=_expiration(_number(expiry, LONGS), _number(time_to_live, UINTS), timestamp_ms),
-            timestamp=timestamp_ms,
-            type=_text(subject),
-            redelivered=count > 0,
-        ).frozen(),
-        count + 1,
+    heads = _message_heads(found, dialect, source)
+    draft = MessageDraft(*_content(found, heads.declared, heads.content_type))
+    for field, read in FIELDS_OF_HEADS.items():
+        setattr(draft, field, read(heads))
+    return ReceivedMessage(draft.frozen(), heads.failures + 1)
+
+
+def _message_heads(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> MessageHeads:
+    sections = _heads(found)
+    return MessageHeads(
+        _fields(sections, AmqpSection.HEADER, 5),
+        sections[AmqpSection.MESSAGE_ANNOTATIONS],
+        _fields(sections, AmqpSection.PROPERTIES, 12),
+        sections[AmqpSection.APPLICATION_PROPERTIES],
+        dialect,
+        source,
     )
+
+
+class MessageHeads(NamedTuple):
+    """The sections before the body, and what else their meaning depends on.
+
+    Attributes:
+        header: its five fields.
+        annotations: message annotations.
+        stated: the first twelve fields of the properties section.
+        application: application properties.
+        dialect: of the broker.
+        source: destination that the link takes messages from.
+    """
+
+    header: list[Any]
+    annotations: Mapping[Any, Any]
+    stated: list[Any]
+    application: Mapping[Any, Any]
+    dialect: AmqpDialect
+    source: Destination | None
+
+    @property
+    def declared(self) -> MessageType | None:
+        """The message type that an annotation states."""
+        return cast("MessageType | None", _row(MESSAGE_TYPES, self.annotations.get(TYPE_ANNOTATION)))
+
+    @property
+    def content_type(self) -> str | None:
+        """The content type."""
+        return _text(self.stated[6])
+
+    @property
+    def failures(self) -> int:
+        """Number of earlier deliveries."""
+        return _number(self.header[4], UINTS) or 0
+
+
+def _read_properties(heads: MessageHeads) -> Properties:
+    own = _jms_properties(heads.stated, heads.application, heads.dialect.id_property)
+    return Properties((*own, *_shown(heads.annotations, heads.dialect.shown)))
+
+
+def _read_destination(heads: MessageHeads) -> Destination | None:
+    annotation = heads.annotations.get(DESTINATION_ANNOTATION)
+    return _destination(_text(heads.stated[2]), annotation, heads.dialect, heads.source)
+
+
+def _read_reply_to(heads: MessageHeads) -> Destination | None:
+    return _destination(_text(heads.stated[4]), heads.annotations.get(REPLY_TO_ANNOTATION), heads.dialect, None)
+
+
+def _read_priority(heads: MessageHeads) -> int:
+    stated = _integer(heads.header[1])
+    return DEFAULT_PRIORITY if stated is None else stated
+
+
+def _read_expiration(heads: MessageHeads) -> int | None:
+    stated, created = heads.stated, _number(heads.stated[9], LONGS)
+    return _expiration(_number(stated[8], LONGS), _number(heads.header[2], UINTS), created)
+
+
+FIELDS_OF_HEADS: Final[Mapping[str, Callable[[MessageHeads], Any]]] = {
+    "properties": _read_properties,
+    "destination": _read_destination,
+    "message_id": lambda heads: _id_of_sender(heads.application, heads.dialect) or message_id_of(heads.stated[0]),
+    "correlation_id": lambda heads: correlation_id_of(heads.stated[5]),
+    "reply_to": _read_reply_to,
+    "delivery_mode": lambda heads: (DeliveryMode.NON_PERSISTENT, DeliveryMode.PERSISTENT)[heads.header[0] is True],
+    "priority": _read_priority,
+    "expiration": _read_expiration,
+    "timestamp": lambda heads: _number(heads.stated[9], LONGS),
+    "type": lambda heads: _text(heads.stated[3]),
+    "redelivered": lambda heads: heads.failures > 0,
+}
+"""How the fields of a message are read from the sections before its body."""
+
+FIELDS_OF_STATED: Final[Mapping[int | str, tuple[str, ...]]] = {
+    0: ("message_id",),
+    2: ("destination",),
+    3: ("type",),
+    4: ("reply_to",),
+    5: ("correlation_id",),
+    8: ("expiration",),
+    9: ("expiration", "timestamp"),
+}
+"""The fields of a message that depend on a field of the properties section. The others are not read by shapes."""
+
+
+class ArrivalPlan:
+    """How messages are made of heads of one shape: values that do not differ are read once.
+
+    Attributes:
+        works: whether the meaning of all values that differ is known here; otherwise sections are decoded one by one.
+    """
+
+    __slots__ = (
+        "_content_type",
+        "_count",
+        "_declared",
+        "_fields",
+        "_has_own",
+        "_heads",
+        "_places",
+        "_properties",
+        "_shape",
+        "_values",
+        "works",
+    )
+
+    def __init__(self, shape: SectionShape, dialect: AmqpDialect, source: Destination | None) -> None:
+        sections = list(decode(shape.octets))
+        self._shape = shape
+        self._heads = _message_heads(sections, dialect, source)
+        message, self._count = _arrived(sections, dialect, source)
+        self._declared, self._content_type = self._heads.declared, self._heads.content_type
+        self._values = [getattr(message, name) for name in FIELDS[2:]]
+        self._properties = list(message.properties)
+        names = [each.name for each in message.properties]
+        differing = [leaf for leaf, _ in shape.differing]
+        stated = [each for each in differing if each.section is AmqpSection.PROPERTIES]
+        own = [each for each in differing if each.section is AmqpSection.APPLICATION_PROPERTIES]
+        self.works = (
+            len(stated) + len(own) == len(differing)
+            and all(each.key in FIELDS_OF_STATED for each in stated)
+            and all(each.key in names and each.key not in IN_SECTIONS for each in own)
+        )
+        self._places = [names.index(str(each.key)) if self.works and each in own else None for each in differing]
+        self._has_own = bool(own)
+        affected = {field for each in stated for field in FIELDS_OF_STATED.get(each.key, ())}
+        self._fields = [(field, FIELDS_OF_HEADS[field]) for field in affected]
+
+    def read(self, found: re.Match[bytes], bodies: list[SectionValue]) -> ReceivedMessage:
+        """Return the message whose head the pattern matched.
+
+        Raises:
+            ValueError: a value that cannot be decoded.
+        """
+        heads, properties = self._heads, self._properties
+        stated = heads.stated.copy()
+        if self._has_own:
+            properties = properties.copy()
+        for place, (leaf, read), octets in zip(self._places, self._shape.differing, found.groups(), strict=True):
+            value = read(octets)
+            if place is None:
+                stated[leaf.key] = value  # type: ignore[index]
+            elif (typed := from_amqp(value)) is not None:
+                properties[place] = new_property((properties[place][0], *typed))
+        heads = heads._replace(stated=stated)
+        draft = MessageDraft(*_content(bodies, self._declared, self._content_type), *self._values)
+        for field, read_field in self._fields:
+            setattr(draft, field, read_field(heads))
+        if properties is not self._properties:
+            draft.properties = Properties(properties)
+        return ReceivedMessage(draft.frozen(), self._count)
 
 
 def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:

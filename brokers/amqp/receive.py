@@ -33,6 +33,7 @@ from brokers.amqp.outcomes import (
     text_of,
 )
 from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.amqp.shapes import SectionShapes
 from brokers.connection import SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 
@@ -79,6 +80,7 @@ class Inlet:
         self.dialect = dialect
         self.options = options
         self.limit = limit
+        self.shapes = SectionShapes()
         self._is_let_in = False
         self._link: Receiver | None = None
         self._session: Session | None = None

@@ -101,8 +101,13 @@ def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
     return DATA_32 + len(body).to_bytes(4, "big"), body
 
 
-def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[SectionValue]:
+def decode(octets: bytes | bytearray, *, begin: int = 0, with_body: bool = True) -> Iterator[SectionValue]:
     """Yield the sections of a message, those that no version of AMQP knows left out; or those before its body.
+
+    Args:
+        octets: of the message.
+        begin: index of the first section to yield.
+        with_body: False to end before the body.
 
     Raises:
         MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
@@ -110,7 +115,7 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Sec
     if len(octets) <= SMALL_MESSAGE_OCTETS:
         octets = bytes(octets)
     view = memoryview(octets)
-    at = seen = 0
+    at, seen = begin, 0
     while at < len(octets):
         section = PLAIN.get(bytes(octets[at : at + 3]))  # None if that is not known by three octets
         if not with_body and section in BODIES:

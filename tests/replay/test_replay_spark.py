@@ -187,6 +187,6 @@ def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:
     """One process has one Spark; the error names the one that runs, and nothing is written."""
-    with pytest.raises(UsageError, match=r"master local\[2\] runs in this process"):
+    with pytest.raises(UsageError, match=r"master local\[2\] already runs in this process"):
         replay(CXF, tmp_path / "out", master="local[1]")
     assert list(tmp_path.iterdir()) == []

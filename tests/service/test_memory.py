@@ -89,7 +89,7 @@ class TestConsumers:
             connection.send(octets(MARK, name)).exception(PATIENCE)  # its receipt may come too late
             assert found.next().body == MARK
         assert connection.generation == 2
-        assert "there is no memory for the data" in caplog.text
+        assert "there is no memory for the" in caplog.text
 
     def test_reader_within_a_body(
         self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

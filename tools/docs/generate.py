@@ -11,6 +11,8 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterator
+from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -195,14 +197,25 @@ def subcode_rows() -> Iterator[tuple[str, ...]]:
 
 
 def deviations() -> Iterator[tuple[str, ...]]:
-    """Yield the deviations marked in docstrings."""
+    """Yield the deviations marked in docstrings, those of constants included."""
     for path in sorted((ROOT / "soapjms").rglob("*.py")) + sorted((ROOT / "brokers").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                for line in (ast.get_docstring(node) or "").split("\n\n"):
-                    if line.startswith("Deviation:"):
-                        where = f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}".strip()
-                        yield where, " ".join(line.removeprefix("Deviation:").split())
+        for name, text in documented(ast.parse(path.read_text(encoding="utf-8"))):
+            for paragraph in text.split("\n\n"):
+                if paragraph.startswith("Deviation:"):
+                    where = f"{path.relative_to(ROOT)} {name}".strip()
+                    yield where, " ".join(paragraph.removeprefix("Deviation:").split())
+
+
+def documented(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names and docstrings of a module, its classes, functions and constants."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield getattr(node, "name", ""), ast.get_docstring(node) or ""
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for before, after in pairwise(node.body):
+                match before, after:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                        yield name, cleandoc(text)
 
 
 def conformance() -> str:

@@ -9,6 +9,7 @@ Spec: RFC 3987 2.2, 3.1, 3.2, 4.1; RFC 6167 5.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 from urllib.parse import quote
 
@@ -19,9 +20,9 @@ _PLANES: Final = "".join(f"{chr(plane << 16)}-{chr((plane << 16) + 0xFFFD)}" for
 _UCSCHAR: Final = f"\xa0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}\U000e1000-\U000efffd"
 _IPRIVATE: Final = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
 _BIDI: Final = "\u200e\u200f\u202a-\u202e"
-_NOT_IN_BASE: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}]|[{_BIDI}]")
-_NOT_IN_QUERY: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}{_IPRIVATE}]|[{_BIDI}]")
-_NOT_UCSCHAR: Final = re.compile(rf"[^{_UCSCHAR}]")
+_NOT_IN_BASE: Final = rf"[^\x00-\x7f{_UCSCHAR}]|[{_BIDI}]"
+_NOT_IN_QUERY: Final = rf"[^\x00-\x7f{_UCSCHAR}{_IPRIVATE}]|[{_BIDI}]"
+_NOT_UCSCHAR: Final = rf"[^{_UCSCHAR}]"
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9\-._~]")
 # Not after a broken escape: `%%4141` must not become the escape `%A4`.
 _ESCAPES: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(?:%[0-9A-Fa-f]{2})+")
@@ -36,8 +37,10 @@ def from_iri(text: str) -> str:
 
     Spec: RFC 3987 3.1.
     """
+    if text.isascii():
+        return text
     query = text.partition("?")[0] + "?"
-    refused = _NOT_IN_BASE.search(text, 0, len(query)) or _NOT_IN_QUERY.search(text, len(query))
+    refused = _pattern(_NOT_IN_BASE).search(text, 0, len(query)) or _pattern(_NOT_IN_QUERY).search(text, len(query))
     if refused:
         raise InvalidUriError(
             f"{refused.group()!r} at {refused.start()} may not stand in an IRI (RFC 3987 2.2, 4.1); in a name it must "
@@ -57,12 +60,18 @@ def to_iri(uri: str) -> str:
     return _ESCAPES.sub(_decoded, uri)
 
 
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compile a pattern when it is first needed: these take some milliseconds each."""
+    return re.compile(text)
+
+
 def _decoded(found: re.Match[str]) -> str:
     octets = bytes.fromhex(found.group().replace("%", ""))
     return "".join(map(_shown, octets.decode("utf-8", "surrogateescape")))
 
 
 def _shown(character: str) -> str:
-    if _UNRESERVED.match(character) or (character.isprintable() and not _NOT_UCSCHAR.match(character)):
+    if _UNRESERVED.match(character) or (character.isprintable() and not _pattern(_NOT_UCSCHAR).match(character)):
         return character
     return "".join(f"%{octet:02X}" for octet in character.encode("utf-8", "surrogateescape"))
