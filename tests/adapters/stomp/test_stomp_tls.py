@@ -63,7 +63,7 @@ def test_wrong_name(broker: RealBroker) -> None:
     """A certificate that is for somebody else does not do, whoever signed it, unless that name is asked for."""
     tls = Tls(ca_file=broker.certificates.authority)
     url = broker.tls_url.replace("@localhost:", "@127.0.0.1:")
-    with pytest.raises(TlsError, match=r"another name than 127\.0\.0\.1; write.*serverName=NAME"):
+    with pytest.raises(TlsError, match=r"another name than 127\.0\.0\.1; put.*serverName=NAME"):
         brokers.connect(url, timeout=PATIENCE, tls=tls)
     with brokers.connect(f"{url}?serverName=localhost", timeout=PATIENCE, tls=tls) as connection:
         assert_works(connection, "tls.name")
