@@ -424,7 +424,10 @@ def test_amqp_at_the_port_of_stomp_is_found(tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_a_port_where_amqp_is_not(broker: RealBroker, activemq: RealBroker, tmp_path: Path) -> None:
     """Of no use, or another broker's: it says so, and ends with 2."""
-    for port, why in [(broker.ports.stomp, b"asks for an AMQP 1.0 login"), (activemq.ports.amqp, b"it is another broker")]:
+    for port, why in [
+        (broker.ports.stomp, b"asks for an AMQP 1.0 login"),
+        (activemq.ports.amqp, b"it is another broker"),
+    ]:
         done = process("capture", "--connection", broker.stomp_url, "--amqp-port", port, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, b"")
         assert b"no AMQP at port %d: " % port in done.stderr

@@ -83,7 +83,10 @@ class TestUsage:
             ),
             (["bank:service", "--connection", "embedded:", "--uri", "jms"], "a JMS URI begins with jms:"),
             (["bank:service", "--connection", "x:secret", "--uri", "jms:queue:a"], "no broker adapter"),
-            (["bank:service", "--connection", "stomp://u:secret@h/x", "--uri", "jms:queue:a"], "a stomp URL must end with"),
+            (
+                ["bank:service", "--connection", "stomp://u:secret@h/x", "--uri", "jms:queue:a"],
+                "a stomp URL must end with",
+            ),
             (["bank:service", "--connection", "embedded:", "--wsdl", "nothing.wsdl"], "nothing.wsdl"),
             (["bank:service", *EMBEDDED, "--names", "nothing.toml"], "the JNDI names cannot be read"),
             (["bank:service", "--connection", "embedded:", "--uri", "jms:jndi:nothing"], "nothing"),

@@ -1,8 +1,8 @@
 """Judging many similar exchanges: the verdicts that follow from the sketch of a message are worked out once.
 
 A sketch is what thousands of messages have in common: their properties, message type, direction. It settles a row if
-neither the row's test nor its check depends on anything else. The other rows, on bodies, ids, destinations, numbers and
-times, are judged for each message.
+the row's test and its check have the mark `by_sketch`: neither depends on anything else. The other rows, on bodies,
+ids, destinations, numbers and times, are judged for each message.
 
 `judge` defines the right verdicts; this file has to return the same.
 
@@ -29,57 +29,23 @@ from soapjms.protocol.assertions.judge import (
     outcome_of,
     rows_for,
 )
-from soapjms.protocol.assertions.model import BROKEN, Assertion, Case, Need, Outcome, Setting, Verdict, always
+from soapjms.protocol.assertions.model import (
+    BROKEN,
+    Assertion,
+    Case,
+    Need,
+    Outcome,
+    Setting,
+    Verdict,
+    always,
+    depends_on_sketch,
+)
 from soapjms.protocol.assertions.response_checks import is_jndi
 from soapjms.protocol.assertions.response_table import ASSERTIONS
 from soapjms.protocol.names import Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import MessageDescription, PropertiesShape, Reading
 from soapjms.protocol.record import Direction
-
-BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
-    {
-        always,
-        request_checks.actions_match,
-        request_checks.has_both_actions,
-        request_checks.is_multipart_with_action,
-        request_checks.is_soap12_with_action,
-        request_checks.soap_action_present,
-        request_checks.destination_present,
-        request_checks.has_target_service,
-        request_checks.ignores_reply_topic,
-        request_checks.is_one_way,
-        request_checks.is_request,
-        request_checks.must_be_excluded,
-        request_checks.owes_request_uri,
-        request_checks.reply_to_present,
-        request_checks.request_uri_present,
-        request_checks.should_be_excluded,
-        request_checks.shows_request_uri,
-        request_checks.states_reply_queue,
-        request_checks.states_reply_topic,
-        request_checks.states_time_to_live,
-        request_checks.variant_present,
-        request_checks.variant_supported,
-        request_checks.well_formed,
-        is_jndi,
-        request_checks.binding_version,
-        request_checks.content_encoding_supported,
-        request_checks.content_type_present,
-        request_checks.fault_flag_type,
-        request_checks.has_content_encoding,
-        request_checks.has_fault_flag,
-        request_checks.is_multipart,
-        request_checks.is_simple,
-        request_checks.media_type_known,
-        request_checks.message_format,
-        request_checks.soap_action,
-        request_checks.states_soap_action,
-        request_checks.states_target_service,
-        request_checks.target_service,
-    }
-)
-"""The tests and checks that depend only on the sketch."""
 
 MAY_APPLY: Final[Mapping[Callable[[Case], bool], Callable[[Case], bool]]] = {
     body_checks.has_charset: lambda case: case.message.is_simple and case.message.charset is not None,
@@ -302,7 +268,7 @@ class Judge:
                 continue
             if found is not None:
                 note_end(row, case, found[0], ended)
-            todo.append((_applying(row) if found is None and row.applies in BY_SKETCH else row, found))
+            todo.append((_applying(row) if found is None and depends_on_sketch(row.applies) else row, found))
         return JudgeSteps(tuple(todo), counts)
 
     def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
@@ -311,12 +277,12 @@ class Judge:
             return None if case.subcodes else NOT_APPLICABLE
         if case.is_pair and (case.request is None or case.response is None):
             return outcome_of(row, case, ended)
-        if row.applies not in BY_SKETCH:
+        if not depends_on_sketch(row.applies):
             may_apply = MAY_APPLY.get(row.applies)
             return None if may_apply is None or may_apply(case) else NOT_APPLICABLE
         if not row.applies(case):
             return NOT_APPLICABLE
-        if row.check in BY_SKETCH and NEEDS_BY_SKETCH.issuperset(row.needs):
+        if depends_on_sketch(row.check) and NEEDS_BY_SKETCH.issuperset(row.needs):
             return outcome_of(row, case, ended)
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import REC_2012, CorrelationRule, Level, Mep, Profile, Subcode
@@ -188,6 +188,22 @@ Check = Callable[[Case], str | None]
 """Says why the assertion does not hold; returns None if it holds."""
 
 
+CheckT = TypeVar("CheckT", bound=Callable[[Case], object])
+SKETCH_MARK: Final = "depends_on_sketch"
+
+
+def by_sketch(check: CheckT) -> CheckT:
+    """Mark a test or check that depends only on the sketch of a message, which many messages share; see `batch`."""
+    vars(check)[SKETCH_MARK] = True
+    return check
+
+
+def depends_on_sketch(check: Callable[[Case], object] | None) -> bool:
+    """Return whether a test or check has the mark of `by_sketch`."""
+    return getattr(check, SKETCH_MARK, False)
+
+
+@by_sketch
 def always(case: Case) -> bool:
     """Apply to every message."""
     return True

@@ -15,7 +15,7 @@ from typing import Final
 
 from brokers.message import DeliveryMode, MessageType, PropertyType
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.assertions.model import Case, by_sketch
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
@@ -39,6 +39,7 @@ def missing(case: Case, name: str) -> str | None:
 # Binding version
 
 
+@by_sketch
 def binding_version(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 bindingVersion; Protocol-2010."""
     seen = case.message.text(names.BINDING_VERSION)
@@ -55,6 +56,7 @@ def version_is_refused(case: Case) -> bool:
 # Message type
 
 
+@by_sketch
 def message_format(case: Case) -> str | None:
     """Say why the message type does not fit, or None.
 
@@ -73,6 +75,7 @@ def message_format(case: Case) -> str | None:
 # Content type
 
 
+@by_sketch
 def content_type_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
     return missing(case, names.CONTENT_TYPE)
@@ -88,6 +91,7 @@ def content_type_is_refused(case: Case) -> bool:
     return case.setting.strict or case.message.content_type is None
 
 
+@by_sketch
 def media_type_known(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4."""
     kind = case.message.content_type
@@ -100,11 +104,13 @@ def media_type_known(case: Case) -> str | None:
     return f"the media type is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
 
 
+@by_sketch
 def is_simple(case: Case) -> bool:
     """Say whether the payload is an envelope without attachments."""
     return case.message.is_simple
 
 
+@by_sketch
 def is_multipart(case: Case) -> bool:
     """Say whether the payload has attachments."""
     return case.message.is_multipart
@@ -123,11 +129,13 @@ def media_type_fits_envelope(case: Case) -> str | None:
 # Content encoding
 
 
+@by_sketch
 def has_content_encoding(case: Case) -> bool:
     """Say whether the property is present and not identity."""
     return case.message.content_encoding is not None
 
 
+@by_sketch
 def content_encoding_supported(case: Case) -> str | None:
     """Spec: REC 2.2.3 contentEncoding (WG-65): IANA names, not for TextMessage, not for composite bodies."""
     seen = case.message.content_encoding
@@ -154,11 +162,13 @@ def is_fault_stated(case: Case) -> str | None:
     return None
 
 
+@by_sketch
 def has_fault_flag(case: Case) -> bool:
     """Say whether SOAPJMS_isFault is present."""
     return case.message.message.properties.lookup(names.IS_FAULT) is not None
 
 
+@by_sketch
 def fault_flag_type(case: Case) -> str | None:
     """Spec: REC 2.2.3 isFault (WG-31): a boolean; getBooleanProperty of a number is an exception."""
     flag = case.message.message.properties.lookup(names.IS_FAULT)
@@ -169,21 +179,25 @@ def fault_flag_type(case: Case) -> str | None:
 # Properties that the sender is known to have set
 
 
+@by_sketch
 def states_target_service(case: Case) -> bool:
     """Say whether targetService is known to have been set, and the dialect has a property for it."""
     return case.setting.profile.spelled(names.TARGET_SERVICE) is not None and case.stated("targetService") is not None
 
 
+@by_sketch
 def states_soap_action(case: Case) -> bool:
     """Say whether soapAction is known to have been set; a URI parameter of that name does not count."""
     return case.setting.properties is not None and case.stated("soapAction") is not None
 
 
+@by_sketch
 def target_service(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 targetService; Protocol-2009."""
     return _shows(case, "targetService", case.message.text(names.TARGET_SERVICE))
 
 
+@by_sketch
 def soap_action(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
     return missing(case, names.SOAP_ACTION) or _shows(case, "soapAction", case.message.soap_action)
@@ -232,6 +246,7 @@ def expiration(case: Case) -> str | None:
     return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
 
 
+@by_sketch
 def states_time_to_live(case: Case) -> bool:
     """Say whether timeToLive is known to have been set."""
     return _read(case, "timeToLive") is not None
@@ -269,11 +284,13 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     return f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}"
 
 
+@by_sketch
 def states_reply_queue(case: Case) -> bool:
     """Say whether replyToName is known and names a queue directly (for jndi it is a name to be looked up)."""
     return case.stated("replyToName") is not None and _variant(case) != "jndi"
 
 
+@by_sketch
 def states_reply_topic(case: Case) -> bool:
     """Say whether topicReplyToName is known, and effective."""
     return (
@@ -281,6 +298,7 @@ def states_reply_topic(case: Case) -> bool:
     )
 
 
+@by_sketch
 def ignores_reply_topic(case: Case) -> bool:
     """Say whether topicReplyToName is known to have been set where it has no effect."""
     return ignored_reply_topic(case) is not None
@@ -308,6 +326,7 @@ def _variant(case: Case) -> str | None:
     return None if case.message.request_uri is None else case.message.request_uri.variant
 
 
+@by_sketch
 def reply_to_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.1.2; Protocol-2050."""
     return None if case.message.message.reply_to is not None else "JMSReplyTo is not set on a request"
@@ -330,11 +349,13 @@ PATTERNS: Final[Mapping[Direction | None, Mep]] = {
 }
 
 
+@by_sketch
 def is_request(case: Case) -> bool:
     """Say whether the pattern is known to be request-response."""
     return _pattern(case) is Mep.REQUEST_RESPONSE
 
 
+@by_sketch
 def is_one_way(case: Case) -> bool:
     """Say whether the pattern is known to be one-way."""
     return _pattern(case) is Mep.ONE_WAY
@@ -345,6 +366,7 @@ def is_one_way(case: Case) -> bool:
 _MAX_NAMED: Final = 20
 
 
+@by_sketch
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
     return missing(case, names.REQUEST_URI)
@@ -360,11 +382,13 @@ def request_uri_is_refused(case: Case) -> bool:
     return case.setting.strict or case.message.request_uri is None
 
 
+@by_sketch
 def shows_request_uri(case: Case) -> bool:
     """Say whether there is a requestURI, or there should be, as the profile has the property."""
     return case.message.request_uri is not None or case.setting.profile.spelled(names.REQUEST_URI) is not None
 
 
+@by_sketch
 def owes_request_uri(case: Case) -> bool:
     """Say whether the message must have a requestURI: a response to a request without one has nothing to repeat."""
     if case.carrier is not Carrier.RESPONSE or case.request is None:
@@ -372,6 +396,7 @@ def owes_request_uri(case: Case) -> bool:
     return case.request.request_uri is not None
 
 
+@by_sketch
 def variant_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
     uri = case.message.request_uri
@@ -379,6 +404,7 @@ def variant_present(case: Case) -> str | None:
     return None if uri.variant else f"{shown(uri.redacted)} has no lookup variant"
 
 
+@by_sketch
 def destination_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
     uri = case.message.request_uri
@@ -386,6 +412,7 @@ def destination_present(case: Case) -> str | None:
     return None if uri.destination else f"{shown(uri.redacted)} has no destination name"
 
 
+@by_sketch
 def well_formed(case: Case) -> str | None:
     """Say why the requestURI breaks the lenient grammar, or None. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
     uri = case.message.request_uri
@@ -394,6 +421,7 @@ def well_formed(case: Case) -> str | None:
     return f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}" if broken else None
 
 
+@by_sketch
 def variant_supported(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2071."""
     uri = case.message.request_uri
@@ -403,16 +431,19 @@ def variant_supported(case: Case) -> str | None:
     return f"the lookup variant is {shown(uri.variant)}; supported are {', '.join(sorted(case.setting.variants))}"
 
 
+@by_sketch
 def has_target_service(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2021."""
     return _left_in(case, frozenset({"targetService"}))
 
 
+@by_sketch
 def must_be_excluded(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.4; Protocol-2024."""
     return _left_in(case, MUST_EXCLUDE)
 
 
+@by_sketch
 def should_be_excluded(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4."""
     return _left_in(case, EXCLUDED - MUST_EXCLUDE)
@@ -557,11 +588,13 @@ def stated_actions(kind: ContentType | None) -> list[str]:
     return list(dict.fromkeys(each.parameters["action"] for each in stating if "action" in each.parameters))
 
 
+@by_sketch
 def is_soap12_with_action(case: Case) -> bool:
     """Say whether a SOAP 1.2 content type has an action; an empty one does not count, as for the property."""
     return any(stated_actions(case.message.content_type))
 
 
+@by_sketch
 def has_both_actions(case: Case) -> bool:
     """Say whether both actions are present; under the CR a missing property is a mismatch too."""
     if case.message.soap_action is not None:
@@ -569,6 +602,7 @@ def has_both_actions(case: Case) -> bool:
     return is_soap12_with_action(case) and Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
 
 
+@by_sketch
 def actions_match(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
     return _differing(case, case.message.content_type, "the action parameter")
@@ -580,6 +614,7 @@ def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
     return f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}" if wrong else None
 
 
+@by_sketch
 def soap_action_present(case: Case) -> str | None:
     """Spec: REC 2.2.3 soapAction (WG-63)."""
     return missing(case, names.SOAP_ACTION)
@@ -590,6 +625,7 @@ def soap_action_is_refused(case: Case) -> bool:
     return case.setting.strict or case.message.soap_action is None
 
 
+@by_sketch
 def is_multipart_with_action(case: Case) -> bool:
     """Say whether there are attachments and SOAPJMS_soapAction; only the body shows the action of the SOAP part."""
     return case.message.is_multipart and case.message.soap_action is not None

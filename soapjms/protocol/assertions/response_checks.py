@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.assertions.model import Case, by_sketch
 from soapjms.protocol.envelope import FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
 from soapjms.protocol.text import named, shown
@@ -93,6 +93,7 @@ def expires_with_request(case: Case) -> str | None:
 # Faults
 
 
+@by_sketch
 def is_jndi(case: Case) -> bool:
     """Say whether the request's lookup variant is jndi."""
     request, _ = case.pair
