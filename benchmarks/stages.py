@@ -22,10 +22,9 @@ from calls import ENVELOPE
 from stomp.utils import parse_frame
 
 import soapjms
-from brokers.stomp.codec import Cutter, read
+from brokers.stomp.codec import Cutter, pack, read
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.frames import acknowledgement, from_frame, to_frame
-from brokers.stomp.session import pack
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.responding import RequestAccepted, RespondingNode

@@ -21,9 +21,10 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError
+from brokers.stomp.codec import pack
 from brokers.stomp.dialect import MIN_FRAME_OCTETS
 from brokers.stomp.frames import acknowledgement
-from brokers.stomp.session import Settle, StompSession, pack
+from brokers.stomp.session import Settle, StompSession
 from brokers.threads.timer import Later
 
 MAX_DELIVERIES: Final = 6

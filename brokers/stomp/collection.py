@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError
 from brokers.stomp.acknowledge import StompArrival
+from brokers.stomp.codec import pack
 from brokers.stomp.frames import Headers
-from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute, pack
+from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute
 
 COLLECTION_SECONDS: Final = 10.0
 """Maximum duration of a collection, in seconds; messages that have not come by then are elsewhere, or expired."""

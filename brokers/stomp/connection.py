@@ -20,11 +20,12 @@ from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, S
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
+from brokers.stomp.codec import pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
 from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.roll import Roll
-from brokers.stomp.session import StompSession, UnansweredError, pack
+from brokers.stomp.session import StompSession, UnansweredError
 from brokers.stomp.strays import Strays
 from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import StompTransaction, TransactionNames

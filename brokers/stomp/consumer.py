@@ -36,11 +36,11 @@ from brokers.stomp.acknowledge import (
     StompSubscription,
     pause_after,
 )
-from brokers.stomp.codec import NO_MEMORY
+from brokers.stomp.codec import NO_MEMORY, pack
 from brokers.stomp.collection import COLLECTION_SECONDS, AcceptedMessage, Collection, groups, uncollected
 from brokers.stomp.dialect import StompDialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
-from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute, pack
+from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionRoute
 from brokers.stomp.strays import Stray, Strays
 from brokers.stomp.temporary import Home
 from brokers.threads.pool import Crew

@@ -1,6 +1,6 @@
 """Messages to STOMP frames and back: pure functions, tested without a broker.
 
-Headers here are unescaped; `brokers.stomp.session` escapes them for the wire.
+Headers here are unescaped; `brokers.stomp.codec` escapes them for the wire.
 
 Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 """

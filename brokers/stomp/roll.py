@@ -24,8 +24,9 @@ from typing import Any, Final, NamedTuple
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, topic
 from brokers.stomp.acknowledge import StompSubscription
+from brokers.stomp.codec import pack
 from brokers.stomp.frames import spell
-from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute, pack
+from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ from threading import Lock
 from typing import Final
 
 from brokers.errors import BrokerError, ConnectionLostError
+from brokers.stomp.codec import pack
 from brokers.stomp.frames import sent_again
-from brokers.stomp.session import StompSession, pack
+from brokers.stomp.session import StompSession
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
+from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
-from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute, pack
+from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
 
 log = logging.getLogger(__name__)
 

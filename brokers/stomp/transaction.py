@@ -25,10 +25,11 @@ from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
+from brokers.stomp.codec import pack
 from brokers.stomp.collection import AcceptedMessage
 from brokers.stomp.consumer import StompConsumer, StompDelivery, StompDeliveryState
 from brokers.stomp.frames import Headers
-from brokers.stomp.session import Settle, StompSession, pack
+from brokers.stomp.session import Settle, StompSession
 from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)

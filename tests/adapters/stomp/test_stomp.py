@@ -27,6 +27,7 @@ from brokers import (
     queue,
     topic,
 )
+from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ARTEMIS, RESERVED, dialect_of
 from brokers.stomp.frames import (
     from_frame,
@@ -37,7 +38,6 @@ from brokers.stomp.frames import (
     subscribe_headers,
     to_frame,
 )
-from brokers.stomp.session import pack
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 NAMES = TEXTS.filter(lambda name: name and name not in RESERVED)
@@ -106,13 +106,20 @@ def test_number_that_is_none_is_dropped(name: str, value: str) -> None:
     assert (message.priority, message.expiration, message.timestamp) == (None, None, None)
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
-def test_text_that_no_header_can_carry_is_refused(bad: str) -> None:
+def test_text_that_no_header_can_carry_is_refused(bad: str, version: str) -> None:
     """NUL would end the frame; a lone surrogate would become a question mark."""
     with pytest.raises(ValueError, match=r"NUL|surrogates"):
-        pack("SEND", {"name": bad})
+        pack("SEND", {"name": bad}, version=version)
     with pytest.raises(ValueError, match=r"NUL|surrogates"):
-        pack("SEND", {bad: "value"})
+        pack("SEND", {bad: "value"}, version=version)
+
+
+def test_headers_of_stomp_1_0_are_not_escaped() -> None:
+    """It has no escapes; CONNECT is sent that way in all versions, so that a password may contain a colon."""
+    octets = pack("CONNECT", {"login": "a", "passcode": "b:c\\n"}, version="1.0")
+    assert octets == b"CONNECT\nlogin:a\npasscode:b:c\\n\n\n\0"
 
 
 @pytest.mark.parametrize(

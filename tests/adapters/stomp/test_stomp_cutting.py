@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
 from brokers.message import TOO_LARGE
-from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, SkippedFrame
-from brokers.stomp.session import pack
+from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, SkippedFrame, pack
 
 FRAMES = st.lists(
     st.one_of(

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stomp.utils import parse_frame
 
-from brokers.stomp.codec import Frame, read
-from brokers.stomp.session import pack
+from brokers.stomp.codec import Frame, pack, read
 
 LINES = st.text(st.sampled_from("ab:\\cnr\t é\u2028"), max_size=12)
 BODIES = st.binary(max_size=40)
