@@ -1,12 +1,11 @@
-"""From octets to frames: splitting them into whole frames, and parsing those that come by the thousand. No I/O.
+"""STOMP frames as octets: cutting a stream into frames, parsing common frames, and encoding frames. No I/O.
 
-Splitting takes linear time. stomp.py splits too, but starts again with each piece that has a NUL, and copies its buffer
-for each frame: a message of 40 MiB with NULs took five seconds. So stomp.py gets whole frames, one at a time. The
-cutter reads only the header with the length of the body. Its buffer has a limit: the octets of a larger frame are
-dropped as they come, and only the headers that identify the message are kept.
+Cutting takes linear time. stomp.py searches again from the start for each piece with a NUL, and copies its buffer for
+each frame: a message of 40 MiB with NULs took five seconds. So stomp.py gets one complete frame at a time. The cutter
+reads only `content-length`. Its buffer is limited: the octets of a larger frame are dropped as they arrive, and only
+the headers that identify the message are kept.
 
-Parsing takes a fifth of the time of stomp.py, with the same result. Only the usual frames of brokers are parsed here:
-any other frame is left to stomp.py, which parses all frames.
+Parsing takes a fifth of the time of stomp.py, with the same result. Frames of unusual form are left to stomp.py.
 
 Spec: STOMP 1.2, augmented BNF; content-length; size limits; value encoding; repeated header entries.
 """
@@ -23,31 +22,31 @@ from brokers.message import MAX_MESSAGE_OCTETS, TOO_LARGE
 from brokers.stomp.dialect import MESSAGE_HEADERS
 
 HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
-"""The end of the headers."""
+"""Matches the end of the headers."""
 
 LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]+)[ \t]*\r?\n")
 MAX_LENGTH_DIGITS: Final = 12
-"""Maximum number of digits of a length."""
+"""Maximum number of digits of a `content-length`."""
 NUL: Final = 0
 ENDS_OF_LINES: Final = b"\r\n"
 MAX_END_OCTETS: Final = 3
-"""Maximum number of octets of the end of the headers."""
+"""Maximum size of the end of the headers, in octets."""
 
 MAX_HEAD_OCTETS: Final = 1 << 20
 MAX_HEADERS: Final = 10_000
-"""Maximum number of octets and lines of the headers of a frame that are kept unchanged."""
+"""Maximum size (in octets) and number of lines of headers that are kept unchanged."""
 
 SHORT_LINE_CHARACTERS: Final = 256
 """Maximum number of characters of a header line that is cached after parsing."""
 
 MAX_LINE_OCTETS: Final = 4096
-"""Maximum number of octets of a line that is kept of headers above the limit."""
+"""Maximum size of a line that is kept of headers above the limit, in octets."""
 
 WORDS: Final = b"message"
-"""The header of ERROR with the reason."""
+"""The header of ERROR that gives the reason."""
 
 KEPT: Final = frozenset(each.encode() for each in MESSAGE_HEADERS | {"receipt-id"})
-"""Headers that are kept in that case, to identify, acknowledge and answer a message."""
+"""Headers that are kept of headers above the limit, to identify, acknowledge and answer a message."""
 
 HEADERS_TOO_LARGE: Final = f"its headers have more than {MAX_HEAD_OCTETS} octets, or {MAX_HEADERS} lines"
 
@@ -58,9 +57,9 @@ class SkippedFrame(NamedTuple):
     """A frame whose body was skipped.
 
     Attributes:
-        head: command and headers, with the empty line behind them; of headers above the limit those of `KEPT`.
+        head: command and headers up to the empty line; of headers above the limit only those in `KEPT`.
         size: size of the body, in octets.
-        why: why it was skipped.
+        why: reason why the body was skipped.
     """
 
     head: bytes
@@ -72,30 +71,30 @@ Cut: TypeAlias = bytes | SkippedFrame
 
 
 class Cutter:
-    """Whole frames, out of octets that come in any pieces.
+    """Cuts a stream of octets, received in any pieces, into frames.
 
     Args:
-        limit: octets of the body of a frame that is given out whole.
+        limit: maximum size of a body, in octets; larger bodies are skipped.
     """
 
     def __init__(self, limit: int = MAX_MESSAGE_OCTETS) -> None:
         self._limit = limit
         self._held = bytearray()
         self._start = 0
-        self._looked = 0  # before this the next thing to look for is not
-        self._body = 0  # of the frame that begins at `start`, where its head is known
-        self._end = 0  # likewise, where its content-length told it
+        self._looked = 0  # octets before this offset have been searched
+        self._body = 0  # offset of the body of the frame that begins at `start`
+        self._end = 0  # offset of the end of that frame; 0 while unknown
         self._has_head = self._is_shortened = False
         self._passing: _Passing | None = None
 
     def cut(self, data: bytes) -> Iterator[Cut]:
-        """Take octets, and yield the frames that are whole with them, each with its NUL, or what is left of it.
+        """Add octets; yield each complete frame with its NUL, or a SkippedFrame.
 
-        Ends of lines between frames, which are signs of life, are dropped.
+        Line ends between frames are heart-beats and are dropped.
 
         Raises:
-            ConnectionLostError: no NUL follows a body, or one is in headers of a message; where the next frame begins
-                is not known then.
+            ConnectionLostError: the start of the next frame is unknown, because a body is not followed by NUL, the
+                headers of a message contain NUL, or a content-length has too many digits.
         """
         self._hold(data)
         while True:
@@ -114,10 +113,10 @@ class Cutter:
         self._start = 0
 
     def _hold(self, data: bytes) -> None:
-        """Add what came; where there is no memory for it, let go what there is of the frame.
+        """Add octets; if memory is short, first drop the received part of the body.
 
         Raises:
-            MemoryError: that is not even its head, or does not help.
+            MemoryError: no body has begun, or memory is still short without it.
         """
         try:
             self._held += data
@@ -127,7 +126,7 @@ class Cutter:
             self._held += data
 
     def let_go(self) -> bool:
-        """Let go what there is of a body, and pass over the rest, for want of memory; False if there is no body."""
+        """Drop the received part of a body and skip the rest, to free memory; return False if no body has begun."""
         if not self._has_head or self._passing is not None:
             return False
         self._pass(self._end - self._body - 1 if self._end else None, NO_MEMORY).pass_over(self._held, self._start)
@@ -147,7 +146,7 @@ class Cutter:
         self._has_head = self._is_shortened = False
 
     def _is_whole(self) -> bool:
-        """Look for the end of the frame that begins at `start`, and say whether it is there."""
+        """Return whether the frame that begins at `start` is complete. Begin to skip its body if that is too large."""
         if not self._has_head and not self._find_head():
             return False
         if self._passing is None and not self._end:
@@ -162,17 +161,17 @@ class Cutter:
         return self._passing is None and 0 < self._end <= len(self._held)
 
     def _find_head(self) -> bool:
-        """Look for the end of the headers, and for what they say of the end of the frame."""
+        """Find the end of the headers and read the size of the body; return False if the headers are incomplete."""
         held = self._held
         while self._start < len(held) and held[self._start] in ENDS_OF_LINES:
             self._start += 1
         since = max(self._start, self._looked - MAX_END_OCTETS)
-        nul = held.find(NUL, since)  # first, so that nobody looks through what follows for each of many short frames
+        nul = held.find(NUL, since)  # first, so that the next search does not read beyond a short frame
         found = HEAD_ENDS.search(held, since, len(held) if nul < 0 else nul)
         end = len(held) if found is None else found.end()
-        if found is None and nul >= 0:  # a frame that is not even as long as its headers
-            if held.startswith(b"MESSAGE", self._start):  # what follows may be the rest of it
-                raise ConnectionLostError("the broker sent a message whose headers have no end; a blank line is one")
+        if found is None and nul >= 0:  # the frame ends within its headers
+            if held.startswith(b"MESSAGE", self._start):  # its rest may follow
+                raise ConnectionLostError("the broker sent a message whose headers do not end with a blank line")
             self._has_head, self._looked, self._body = True, nul, nul
             return True
         self._looked = end
@@ -185,7 +184,7 @@ class Cutter:
         is_large = is_large or (end - self._start > MAX_HEADERS < held.count(b"\n", self._start, end))
         length = LENGTH.search(held, self._start, end)
         if length is not None and len(length[1]) > MAX_LENGTH_DIGITS:
-            raise ConnectionLostError("the broker sent a content-length that no frame has")
+            raise ConnectionLostError(f"the broker sent a content-length of more than {MAX_LENGTH_DIGITS} digits")
         size = None if length is None else int(length[1])
         if is_large or (size or 0) > self._limit:
             self._pass(size, HEADERS_TOO_LARGE if is_large else "")
@@ -194,19 +193,18 @@ class Cutter:
         return True
 
     def _shorten(self, end: int) -> None:
-        """Let go the headers that came of a frame, but for those that are kept, and what came of a long line."""
+        """Drop all received headers but those in `KEPT`, and the excess of an unfinished long line."""
         last = self._held.rfind(b"\n", self._start, end) + 1
         kept = _kept(bytes(self._held[self._start : last])) if last > self._start else b""
         begin = max(last, self._start)
-        rest = bytes(
-            self._held[begin : min(end, begin + MAX_LINE_OCTETS + 1)]
-        )  # whatever follows, it is as long already
+        # One octet above the limit is kept, so that the line still counts as too long.
+        rest = bytes(self._held[begin : min(end, begin + MAX_LINE_OCTETS + 1)])
         self._held[self._start : end] = kept + rest
         self._looked = len(self._held)
         self._is_shortened = True
 
     def _pass(self, size: int | None, why: str = "") -> _Passing:
-        """Begin to pass over the body of a frame, of which so many octets are to come, None for up to the next NUL."""
+        """Begin to skip a body of `size` octets; None if it ends at the next NUL."""
         head = bytes(self._held[self._start : self._body])
         if why == HEADERS_TOO_LARGE:
             head = _kept(head) + b"\n"
@@ -216,7 +214,7 @@ class Cutter:
 
 
 def _kept(lines: bytes) -> bytes:
-    """Return the command, and the first of each header of `KEPT`, unless it is long; of words the beginning."""
+    """Return the command and the first of each header in `KEPT`: without long ones, but with the start of `WORDS`."""
     command, *headers = lines.split(b"\n")
     found: dict[bytes, bytes] = {}
     for line in headers:
@@ -227,10 +225,10 @@ def _kept(lines: bytes) -> bytes:
 
 
 def passed_of(frame: bytes) -> SkippedFrame:
-    """Return what is left of a whole frame that there is no memory to read.
+    """Return a complete frame without its body, because there is not enough memory to parse it.
 
     Raises:
-        MemoryError: there is not even enough for that.
+        MemoryError: the frame has no end of headers, or memory is short even for its head.
     """
     end = HEAD_ENDS.search(frame)
     if end is None:
@@ -239,7 +237,7 @@ def passed_of(frame: bytes) -> SkippedFrame:
 
 
 class _Passing:
-    """A body that is passed over: what was seen of it, and what is to come."""
+    """The skipping of one body, with the number of octets seen so far."""
 
     def __init__(self, head: bytes, size: int | None, why: str, limit: int) -> None:
         self._head = head
@@ -250,14 +248,14 @@ class _Passing:
 
     @property
     def passed(self) -> SkippedFrame:
-        """What is left of the frame, once its end was seen."""
+        """The skipped frame; complete once its end was seen."""
         return SkippedFrame(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
 
     def pass_over(self, held: bytearray, start: int) -> int | None:
-        """Return where the frame ends, behind its NUL; None if it does not yet, then all that is held is of it.
+        """Return the offset after the NUL of the frame; None if all octets from `start` belong to the body.
 
         Raises:
-            ConnectionLostError: see `Cutter.cut`.
+            ConnectionLostError: the body is not followed by NUL.
         """
         end = held.find(NUL, start) if self._size is None else start + self._size - self._seen
         if not start <= end < len(held):
@@ -285,14 +283,14 @@ UNESCAPED: Final = {escape[1]: special for special, escape in ESCAPES["1.2"].ite
 
 
 class Frame(NamedTuple):
-    """A frame, with the names that stomp.py has for its parts.
+    """A parsed frame. The names of its first three parts are those of stomp.py.
 
     Attributes:
-        cmd: its command.
-        headers: of a name that comes twice the first value.
-        body: empty where it was passed over.
-        size: octets of the body that was passed over.
-        refusal: why it was; empty for a whole frame.
+        cmd: command.
+        headers: the headers, unescaped; the first of repeated headers counts.
+        body: the body; empty if it was skipped.
+        size: size of a skipped body, in octets.
+        refusal: reason why the body was skipped; empty if it was not.
     """
 
     cmd: str
@@ -303,9 +301,9 @@ class Frame(NamedTuple):
 
 
 def read(frame: bytes) -> Frame | None:
-    """Read a whole frame with its NUL; None if its lines end in another way than with a line feed alone.
+    """Parse a complete frame with its NUL; return None if its headers have no end, or contain a carriage return.
 
-    Of a header that comes twice the first counts; a line that is no header is dropped.
+    The first of repeated headers counts. Lines without a colon or a name are dropped.
     """
     end = frame.find(b"\n\n")
     if end < 0 or b"\r" in frame[:end]:
@@ -321,7 +319,7 @@ def read(frame: bytes) -> Frame | None:
 
 @lru_cache(maxsize=4096)
 def _header(line: str) -> tuple[str, str]:
-    """Return what a line of the headers says; no name where it is none. Most lines are in many messages."""
+    """Return name and value of a header line; both empty if it has no colon. Most lines recur in many messages."""
     name, colon, value = line.partition(":")
     if not colon:
         return "", ""
@@ -329,7 +327,7 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def unescape(text: str) -> str:
-    """Return the name or value that a header spells; invalid escapes stay unchanged."""
+    """Return a name or value of a header with its escapes replaced; invalid escapes stay unchanged."""
     if "\\\\" in text:
         return ESCAPE.sub(lambda found: UNESCAPED.get(found[1], found[0]), text)
     for special, escape in ESCAPES["1.2"].items():
@@ -348,7 +346,7 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: s
 
     Spec: STOMP 1.1 and 1.2, value encoding; STOMP 1.0 has none.
     """
-    values = _escape("\0".join(headers.values()), version).split("\0")  # all at once takes a third of the time
+    values = _escape("\0".join(headers.values()), version).split("\0")  # escaping all at once takes a third of the time
     names = [_escape_name(name, version) for name in headers]
     head = "\n".join([command, *[f"{name}:{value}" for name, value in zip(names, values, strict=False)], "\n"])
     if len(values) != max(1, len(headers)) or "\0" in head:
@@ -363,4 +361,4 @@ def _escape(text: str, version: str) -> str:
 
 
 _escape_name = lru_cache(maxsize=1024)(_escape)
-"""`_escape` with a cache, because a program uses the same few names."""
+"""`_escape` with a cache, because programs use few names."""

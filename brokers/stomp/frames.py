@@ -1,6 +1,6 @@
 """Messages to STOMP frames and back: pure functions, tested without a broker.
 
-Headers here are unescaped; `brokers.stomp.codec` escapes them for the wire.
+Headers are unescaped here; `brokers.stomp.codec` escapes them for the wire.
 
 Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 """
@@ -105,18 +105,18 @@ def _octets(message: Message) -> bytes:
 
 
 def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Message:
-    """Return the message that a MESSAGE frame carries.
+    """Return the message that a MESSAGE frame carries; never raises, whatever it contains.
 
-    Every property is a string, so the message is `untyped`. A frame without body and without `content-length` looks the
-    same for an empty TextMessage and for a map, stream, object or plain message: its type is `unknown`. `redelivered`
-    is None where the broker says no and does not know. A header whose value makes no sense (a peer may set a property
-    of that name) is None; `content-type` is dropped, no JMS header holds it. Never raises for what arrived.
+    All properties are strings, so the message is `untyped`. A frame without body and `content-length` may carry an
+    empty TextMessage, or a map, stream, object or plain message, so its type is `unknown`. `redelivered` is None if the
+    header is not `true` and the broker does not report redelivery reliably. A number that is invalid, because a peer
+    set a property of the same name, is None. `content-type` is dropped, because no JMS header holds it.
     """
     if type(headers) is ShapedHeaders:
-        plan = headers.shape.plan
+        plan: MessagePlan | None = headers.shape.plan
         if plan is None or plan.dialect is not dialect:
             plan = headers.shape.plan = MessagePlan(headers, headers.shape.differing, dialect)
-        return plan.message(headers, body)  # type: ignore[no-any-return]
+        return plan.message(headers, body)
     draft = MessageDraft(*_content(dialect.is_bytes(headers), body), untyped=True)
     draft.properties = Properties(_properties(headers, dialect))
     for field, read in FIELDS_OF_HEADERS.items():
@@ -125,12 +125,15 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = 
 
 
 class MessagePlan:
-    """How messages are made of headers of one shape: what does not differ is read once.
+    """Makes messages from headers of one shape; values that do not differ are read once.
 
     Args:
-        headers: of one of them.
-        differing: names of those that differ.
-        dialect: the broker's.
+        headers: headers of any frame of the shape.
+        differing: names of the headers whose values differ.
+        dialect: dialect of the broker.
+
+    Attributes:
+        dialect: dialect of the broker.
     """
 
     __slots__ = ("_fields", "_is_bytes", "_own", "_properties", "_shared", "_values", "dialect")
@@ -148,7 +151,7 @@ class MessagePlan:
         self._shared = Properties(self._properties)
 
     def message(self, headers: Mapping[str, str], body: bytes) -> Message:
-        """Return the message, as `from_frame` does."""
+        """Return the message of a frame, like `from_frame`."""
         draft = MessageDraft(*_content(self._is_bytes, body), self._shared, *self._values)
         for field, read in self._fields:
             setattr(draft, field, read(headers, self.dialect))
@@ -174,7 +177,7 @@ def _content(is_bytes: bool, body: bytes) -> tuple[MessageType, Body]:
         return MessageType.UNKNOWN, None
     try:
         return MessageType.TEXT, body.decode()
-    except UnicodeDecodeError:  # no TextMessage is like that; whoever judges it shall see what came
+    except UnicodeDecodeError:  # not a TextMessage; its octets are kept as evidence
         return MessageType.UNKNOWN, body
 
 
@@ -227,7 +230,7 @@ FIELDS_OF_HEADERS: Final[Mapping[str, Callable[[Mapping[str, str], StompDialect]
     "type": lambda headers, _: headers.get("type"),
     "redelivered": _redelivered,
 }
-"""How the fields of a message are read of headers."""
+"""How the fields of a message are read from headers."""
 
 SOURCES: Final[Mapping[str, str]] = {
     "destination": "destination",
@@ -242,7 +245,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "type": "type",
     "redelivered": "redelivered",
 }
-"""The field that a header tells; a dialect's `id_headers` tell `message_id` too."""
+"""The field that each header determines; the `id_headers` of a dialect determine `message_id` too."""
 
 
 def parse_destination(text: str, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Destination:
@@ -256,7 +259,7 @@ def parse_destination(text: str, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> De
 
 @lru_cache(maxsize=1024)
 def _known(text: str, dialect_name: str) -> Destination:
-    """Read a destination; requests come from a few, and name a few for their answers."""
+    """Read a destination. The cache helps because requests name few destinations."""
     dialect = NAMED[dialect_name]
     kind, name = DestinationKind.QUEUE, text
     for each, prefix in dialect.reply_prefixes.items():

@@ -1,9 +1,9 @@
-"""Heads of frames that differ in a few lines: what they share is read once. No I/O.
+"""Heads of frames that differ in a few lines: the shared lines are parsed once. No I/O.
 
-A broker sends thousands of messages whose heads have the same names in the same order, and of whose values most are
-the same: only ids, times and the like differ. Such heads have a *shape*: a pattern in which the lines that differ are
-groups and all others stand as they came. A head that a shape matches is read by that match, in half the time; any other
-is read line by line by `codec.read`, to the same result, and teaches its shape one line more.
+A broker sends thousands of messages whose heads have the same names in the same order and mostly the same values: only
+ids, times and the like differ. Such heads have a *shape*: a pattern in which the lines that differ are groups and all
+other lines are fixed. A head that matches a shape is read by that match, in half the time; `codec.read` parses any
+other head line by line, with the same result, and the shape is extended to match that head too.
 
 Spec: STOMP 1.2, augmented BNF; repeated header entries.
 """
@@ -11,28 +11,28 @@ Spec: STOMP 1.2, augmented BNF; repeated header entries.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brokers.stomp.codec import Frame, read, unescape
 
 MAX_HEAD_OCTETS: Final = 4096
-"""Octets of a head that may have a shape."""
+"""Maximum size of a head that can have a shape, in octets."""
 
 MAX_SHAPES: Final = 64
-"""Shapes that are known at a time, each a sequence of names."""
+"""Maximum number of shapes that are remembered; beyond it, other heads are parsed line by line."""
 
 MAX_AT_HAND: Final = 8
-"""Shapes that a head is held against, the latest first."""
+"""Number of shapes that a head is compared with, most recent first."""
 
 MAX_PATTERNS: Final = 256
-"""Patterns that are compiled for one session; a peer whose heads have no shape costs no more."""
+"""Maximum number of patterns that are compiled for one session, even if its heads have nothing in common."""
 
 
 class ShapedHeaders(dict[str, str]):
     """Headers of a frame whose head has a shape.
 
     Attributes:
-        shape: the head's.
+        shape: the shape of the head.
     """
 
     __slots__ = ("shape",)
@@ -41,26 +41,24 @@ class ShapedHeaders(dict[str, str]):
 
 
 class HeadShape:
-    """What heads have in common that have the same names in the same order.
+    """The common part of heads that have the same names in the same order.
 
     Attributes:
-        pattern: matches such heads; None until there was a second one.
-        differing: names of headers whose values differ from head to head; all others have always the same.
-        plan: what the reader of the headers keeps with their shape. It ends when the shape changes.
+        differing: names of the headers whose values differ from head to head, in the order of the pattern's groups.
+        plan: data kept by the reader of the headers. It is dropped when the shape changes.
     """
 
-    __slots__ = ("_first", "_headers", "_known", "differing", "pattern", "plan")
+    __slots__ = ("_first", "_headers", "_known", "differing", "plan")
 
     def __init__(self, lines: list[str], headers: dict[str, str]) -> None:
-        self.pattern: re.Pattern[str] | None = None
         self.differing: tuple[str, ...] = ()
         self.plan: Any = None
         self._first = lines
         self._known: list[str | None] = list(lines)  # None where they differ
         self._headers = headers
 
-    def learn(self, lines: list[str]) -> None:
-        """Make a pattern that matches one more head."""
+    def learn(self, lines: list[str]) -> re.Pattern[str]:
+        """Return a pattern that matches all heads learned so far and one more."""
         written, names = [], []
         for position, line in enumerate(lines):
             if self._known[position] == line:
@@ -72,16 +70,17 @@ class HeadShape:
             is_first = name not in names and not self._is_repeated(position, name)
             written.append(f"{re.escape(raw)}:{'(' if is_first else '(?:'}[^\n\r]*)")
             names += [name] * is_first
-        self.pattern = re.compile("\n".join(written))
+        pattern = re.compile("\n".join(written))
         self.differing = tuple(names)
         self.plan = None
+        return pattern
 
     def _is_repeated(self, position: int, name: str) -> bool:
-        """Say whether the header stands further up too, where its value counts."""
+        """Return whether an earlier line has the same name, so that this one does not count."""
         return any(unescape(line.partition(":")[0]) == name for line in self._first[1:position])
 
     def frame(self, found: re.Match[str], body: bytes) -> Frame:
-        """Return the frame whose head the pattern matched."""
+        """Return the frame whose head the pattern of the shape matched."""
         headers = ShapedHeaders(self._headers)
         for name, value in zip(self.differing, found.groups(), strict=True):
             headers[name] = unescape(value) if "\\" in value else value
@@ -89,22 +88,29 @@ class HeadShape:
         return Frame(self._first[0], headers, body)
 
 
+class ShapePattern(NamedTuple):
+    """The pattern that matches all heads of a shape, and the shape."""
+
+    pattern: re.Pattern[str]
+    shape: HeadShape
+
+
 class HeadReader:
-    """Reads the frames of one session. Not thread-safe."""
+    """Parses the frames of one session. Not thread-safe."""
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[str, ...], HeadShape] = {}
-        self._at_hand: list[HeadShape] = []
+        self._at_hand: list[ShapePattern] = []
         self._patterns = 0
 
     def read(self, frame: bytes) -> Frame | None:
-        """Read a whole frame with its NUL, as `codec.read` does and to the same result."""
+        """Parse a complete frame with its NUL, with the same result as `codec.read`."""
         end = frame.find(b"\n\n")
         if not 0 <= end <= MAX_HEAD_OCTETS:
             return read(frame)
         head = frame[:end].decode("utf-8", "replace")
-        for shape in self._at_hand:
-            found = shape.pattern.fullmatch(head)  # type: ignore[union-attr]
+        for pattern, shape in self._at_hand:
+            found = pattern.fullmatch(head)
             if found is not None:
                 return shape.frame(found, frame[end + 2 : -1])
         made = read(frame)
@@ -113,10 +119,10 @@ class HeadReader:
         return made
 
     def _learn(self, lines: list[str], headers: dict[str, str]) -> None:
-        """Have the next head like this match a shape."""
+        """Let the next head like this one match a shape."""
         names = tuple(line.partition(":")[0] + ":" * (":" in line) for line in lines[1:])
         if not all(name.rstrip(":") and name.endswith(":") for name in names):
-            return  # a line that is no header
+            return  # a line without a colon or a name
         key = (lines[0], *names)
         shape = self._shapes.get(key)
         if shape is None:
@@ -124,8 +130,5 @@ class HeadReader:
                 self._shapes[key] = HeadShape(lines, headers)
             return
         self._patterns += 1
-        shape.learn(lines)
-        if shape in self._at_hand:
-            self._at_hand.remove(shape)
-        self._at_hand.insert(0, shape)
-        del self._at_hand[MAX_AT_HAND:]
+        latest = ShapePattern(shape.learn(lines), shape)
+        self._at_hand = [latest, *(each for each in self._at_hand if each.shape is not shape)][:MAX_AT_HAND]
