@@ -336,7 +336,7 @@ def from_amqp_message(
         octets: the whole transfer.
         dialect: dialect of the broker.
         source: destination of the link, used if the message does not name one.
-        shapes: shapes of the heads that arrived before from the same broker and source.
+        shapes: shapes of the heads that arrived earlier from the same broker and source; None to decode every section.
 
     Raises:
         MemoryError: there is not enough memory for the message.
@@ -356,7 +356,7 @@ def from_amqp_message(
 def _shaped(
     octets: bytes, dialect: AmqpDialect, source: Destination | None, shapes: SectionShapes
 ) -> ReceivedMessage | None:
-    """Return the message if its head has a known shape; None for others, and for malformed messages."""
+    """Return the message if its head has a known shape; None if it has not, or the message is malformed."""
     known = shapes.match(octets)
     if known is None:
         return None
@@ -411,15 +411,15 @@ def _message_heads(found: list[SectionValue], dialect: AmqpDialect, source: Dest
 
 
 class MessageHeads(NamedTuple):
-    """The sections before the body, and what else their meaning depends on.
+    """The sections before the body, with the dialect and the source that they are interpreted by.
 
     Attributes:
-        header: its five fields.
+        header: the five fields of the header section.
         annotations: message annotations.
         stated: the first twelve fields of the properties section.
         application: application properties.
-        dialect: of the broker.
-        source: destination that the link takes messages from.
+        dialect: dialect of the broker.
+        source: destination of the link; None if unknown.
     """
 
     header: list[Any]
@@ -431,17 +431,17 @@ class MessageHeads(NamedTuple):
 
     @property
     def declared(self) -> MessageType | None:
-        """The message type that an annotation states."""
+        """The message type that the annotation states; None if it is missing or invalid."""
         return cast("MessageType | None", _row(MESSAGE_TYPES, self.annotations.get(TYPE_ANNOTATION)))
 
     @property
     def content_type(self) -> str | None:
-        """The content type."""
+        """The content type of the body; None if it is missing or not text."""
         return _text(self.stated[6])
 
     @property
     def failures(self) -> int:
-        """Number of earlier deliveries."""
+        """Number of unsuccessful earlier deliveries."""
         return _number(self.header[4], UINTS) or 0
 
 
@@ -482,7 +482,7 @@ FIELDS_OF_HEADS: Final[Mapping[str, Callable[[MessageHeads], Any]]] = {
     "type": lambda heads: _text(heads.stated[3]),
     "redelivered": lambda heads: heads.failures > 0,
 }
-"""How the fields of a message are read from the sections before its body."""
+"""How each field of a message is read from the sections before the body."""
 
 FIELDS_OF_STATED: Final[Mapping[int | str, tuple[str, ...]]] = {
     0: ("message_id",),
@@ -493,14 +493,22 @@ FIELDS_OF_STATED: Final[Mapping[int | str, tuple[str, ...]]] = {
     8: ("expiration",),
     9: ("expiration", "timestamp"),
 }
-"""The fields of a message that depend on a field of the properties section. The others are not read by shapes."""
+"""The fields of a message that depend on each field of the properties section, by its index.
+
+A shape in which another field of that section differs is not used.
+"""
 
 
 class ArrivalPlan:
-    """How messages are made of heads of one shape: values that do not differ are read once.
+    """Makes messages from heads of one shape; values that do not differ are read once.
+
+    Args:
+        shape: shape of the heads.
+        dialect: dialect of the broker.
+        source: destination of the link, used if a message does not name one.
 
     Attributes:
-        works: whether the meaning of all values that differ is known here; otherwise sections are decoded one by one.
+        works: whether all values that differ can be read by shape; otherwise each section is decoded.
     """
 
     __slots__ = (
@@ -540,10 +548,14 @@ class ArrivalPlan:
         self._fields = [(field, FIELDS_OF_HEADS[field]) for field in affected]
 
     def read(self, found: re.Match[bytes], bodies: list[SectionValue]) -> ReceivedMessage:
-        """Return the message whose head the pattern matched.
+        """Return the message whose head the pattern of the shape matched.
+
+        Args:
+            found: match of the pattern.
+            bodies: sections of the body.
 
         Raises:
-            ValueError: a value that cannot be decoded.
+            ValueError: a value cannot be decoded.
         """
         heads, properties = self._heads, self._properties
         stated = heads.stated.copy()

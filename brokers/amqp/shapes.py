@@ -1,9 +1,9 @@
 """Heads of messages that differ in few values: the shared values are decoded once. No I/O.
 
-A broker sends thousands of messages whose sections before the body have the same octets but for ids, times and the
-like, mostly of the same length. Such heads have a *shape*: a pattern in which the values that differ are groups and all
-other octets are fixed. A head that matches a shape is decoded by that match; any other head is decoded section by
-section, and may make a shape of its own or extend one.
+A broker sends thousands of messages whose sections before the body (the *head*) differ only in ids, times and the
+like, which mostly have the same length. Such heads have a *shape*: a pattern in which the values that differ are groups
+and all other octets are fixed. A head that matches a shape is decoded by that match; any other head is decoded section
+by section, and starts a shape or extends one.
 
 Spec: AMQP 1.0 part 1, sections 1.2 (encoding) and 1.6 (primitive types); part 3, section 3.2 (message format).
 """
@@ -37,11 +37,11 @@ class Leaf(NamedTuple):
     """A primitive value of a head.
 
     Attributes:
-        section: its section.
-        key: its index in a list, its key in a map.
-        code: its constructor.
+        section: section that contains the value.
+        key: index in a list, or key in a map.
+        code: constructor of the value.
         begin: index of the first octet after the constructor and the size.
-        end: index after its last octet.
+        end: index after the last octet.
     """
 
     section: AmqpSection
@@ -52,15 +52,16 @@ class Leaf(NamedTuple):
 
     @property
     def read(self) -> Callable[[Any], Any]:
-        """The function that decodes its octets."""
+        """The function that decodes the octets of the value."""
         return (SIZED.get(self.code) or FIXED[self.code])[1]
 
 
 def leaves_of(octets: bytes) -> tuple[int, tuple[Leaf, ...]]:
-    """Return the size of the head in octets, and its values.
+    """Return the size of the head that the octets begin with, and its values.
 
     Raises:
-        LookupError, ValueError: a head that has anything but lists and maps of primitive values, or no body after it.
+        LookupError, ValueError: the head contains anything but lists and maps of primitive values, repeats a section or
+            a key, or has no body after it.
     """
     at, leaves, sections = 0, list[Leaf](), set[AmqpSection]()
     while (section := PLAIN[octets[at : at + 3]]) not in BODIES:
@@ -96,19 +97,19 @@ def _add_leaves(octets: bytes, at: int, section: AmqpSection, leaves: list[Leaf]
         elif code in TEXTS:
             key = octets[at : at + size].decode()
         else:
-            raise ValueError("a key is no text")
+            raise ValueError("a key is not text")
         at += size
     if at != end:
-        raise ValueError("the size is not that of the values")
+        raise ValueError("the size of a section does not match its values")
     return end
 
 
 class SectionShape:
-    """The common part of heads with the same layout: the same values by number, key, type and size.
+    """The common part of heads with the same layout: values of the same sections, keys, types and sizes.
 
     Attributes:
-        octets: the first of these heads.
-        pattern: matches the heads; None until there was a second one.
+        octets: the first head of the shape.
+        pattern: matches all heads learned so far; None until there was a second one.
         differing: the values that differ from head to head, with their decoders, in the order of the pattern's groups.
         plan: data kept by the reader of the heads. It is dropped when the shape changes.
     """
@@ -122,7 +123,7 @@ class SectionShape:
         self.plan: Any = None
 
     def learn(self, octets: bytes, leaves: tuple[Leaf, ...]) -> bool:
-        """Extend the pattern to match one more head; return False if more than values differ."""
+        """Extend the pattern to match one more head; return False if the heads differ in more than values."""
         known = {leaf for leaf, _ in self.differing}
         differing = [
             each
@@ -150,7 +151,7 @@ class SectionShapes:
         self._patterns = 0
 
     def match(self, octets: bytes) -> tuple[SectionShape, re.Match[bytes]] | None:
-        """Return the shape of the head at the beginning, and the match of its pattern; None if it has no known one."""
+        """Return the shape of the head that the octets begin with, and its match; None if no shape at hand matches."""
         for shape in self._at_hand:
             found = shape.pattern.match(octets)  # type: ignore[union-attr]
             if found is not None:

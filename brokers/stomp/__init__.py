@@ -1,4 +1,6 @@
-"""STOMP brokers, on stomp.py: ActiveMQ Classic and Artemis, at `stomp://USER:PASSWORD@HOST:PORT` or `stomp+ssl://…`.
+"""STOMP brokers: ActiveMQ Classic and Artemis, at `stomp://USER:PASSWORD@HOST:PORT` or `stomp+ssl://…`.
+
+`codec.py` encodes all frames and parses messages and receipts; stomp.py runs the reading thread and parses rare frames.
 
 Needs the extra `stomp`: `pip install soapjms[stomp]`. `docs/brokers.md` describes how the two differ.
 """
