@@ -339,7 +339,7 @@ class StompSession:
             settle(self.lost())
         self._on_end(self)
 
-    # Called by stomp.py, on its reading thread.
+    # Called on the reading thread, by the wire or by stomp.py.
 
     def on_connected(self, frame: Any) -> None:
         """Pass the broker's greeting to `open`, and begin to send heart-beats."""
