@@ -343,9 +343,11 @@ def from_amqp_message(
     """
     if shapes is not None and len(octets) <= SMALL_MESSAGE_OCTETS:
         octets = bytes(octets)
-        if (arrived := _shaped(octets, dialect, source, shapes)) is not None:
+        known = shapes.match(octets)
+        if known is None:
+            shapes.learn(octets)
+        elif (arrived := _shaped(octets, *known, dialect, source)) is not None:
             return arrived
-        shapes.learn(octets)
     try:
         found = list(decode(octets))
     except MalformedError:
@@ -354,13 +356,9 @@ def from_amqp_message(
 
 
 def _shaped(
-    octets: bytes, dialect: AmqpDialect, source: Destination | None, shapes: SectionShapes
+    octets: bytes, shape: SectionShape, found: re.Match[bytes], dialect: AmqpDialect, source: Destination | None
 ) -> ReceivedMessage | None:
-    """Return the message if its head has a known shape; None if it has not, or the message is malformed."""
-    known = shapes.match(octets)
-    if known is None:
-        return None
-    shape, found = known
+    """Return the message whose head matched the pattern of a shape, or None if it must be decoded by section."""
     plan = shape.plan
     if plan is None:
         plan = shape.plan = ArrivalPlan(shape, dialect, source)
@@ -369,7 +367,7 @@ def _shaped(
     try:
         bodies = list(decode(octets, begin=found.end()))
         return plan.read(found, bodies) if all(each.section in BODIES for each in bodies) else None
-    except ValueError:
+    except ValueError:  # for example malformed octets
         return None
 
 
@@ -520,14 +518,14 @@ class ArrivalPlan:
         "_heads",
         "_places",
         "_properties",
-        "_shape",
+        "_readers",
+        "_stated",
         "_values",
         "works",
     )
 
     def __init__(self, shape: SectionShape, dialect: AmqpDialect, source: Destination | None) -> None:
         sections = list(decode(shape.octets))
-        self._shape = shape
         self._heads = _message_heads(sections, dialect, source)
         message, self._count = _arrived(sections, dialect, source)
         self._declared, self._content_type = self._heads.declared, self._heads.content_type
@@ -542,7 +540,9 @@ class ArrivalPlan:
             and all(each.key in FIELDS_OF_STATED for each in stated)
             and all(each.key in names and each.key not in IN_SECTIONS for each in own)
         )
-        self._places = [names.index(str(each.key)) if self.works and each in own else None for each in differing]
+        self._readers = [read for _, read in shape.differing]
+        self._stated = [each.key if each in stated and isinstance(each.key, int) else -1 for each in differing]
+        self._places = [names.index(str(each.key)) if self.works and each in own else -1 for each in differing]
         self._has_own = bool(own)
         affected = {field for each in stated for field in FIELDS_OF_STATED.get(each.key, ())}
         self._fields = [(field, FIELDS_OF_HEADS[field]) for field in affected]
@@ -561,10 +561,10 @@ class ArrivalPlan:
         stated = heads.stated.copy()
         if self._has_own:
             properties = properties.copy()
-        for place, (leaf, read), octets in zip(self._places, self._shape.differing, found.groups(), strict=True):
+        for index, place, read, octets in zip(self._stated, self._places, self._readers, found.groups(), strict=True):
             value = read(octets)
-            if place is None:
-                stated[leaf.key] = value  # type: ignore[index]
+            if index >= 0:
+                stated[index] = value
             elif (typed := from_amqp(value)) is not None:
                 properties[place] = new_property((properties[place][0], *typed))
         heads = heads._replace(stated=stated)

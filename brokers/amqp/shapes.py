@@ -109,37 +109,33 @@ class SectionShape:
 
     Attributes:
         octets: the first head of the shape.
-        pattern: matches all heads learned so far; None until there was a second one.
         differing: the values that differ from head to head, with their decoders, in the order of the pattern's groups.
         plan: data kept by the reader of the heads. It is dropped when the shape changes.
     """
 
-    __slots__ = ("differing", "octets", "pattern", "plan")
+    __slots__ = ("differing", "octets", "plan")
 
     def __init__(self, octets: bytes) -> None:
         self.octets = octets
-        self.pattern: re.Pattern[bytes] | None = None
         self.differing: tuple[tuple[Leaf, Callable[[Any], Any]], ...] = ()
         self.plan: Any = None
 
-    def learn(self, octets: bytes, leaves: tuple[Leaf, ...]) -> bool:
-        """Extend the pattern to match one more head; return False if the heads differ in more than values."""
+    def learn(self, octets: bytes, leaves: tuple[Leaf, ...]) -> re.Pattern[bytes]:
+        """Return the pattern of the heads learned so far and of one more. Not all match if more than values differ."""
         known = {leaf for leaf, _ in self.differing}
         differing = [
             each
             for each in leaves
             if each in known or octets[each.begin : each.end] != self.octets[each.begin : each.end]
         ]
-        if self.pattern is not None and len(differing) == len(known):
-            return True
         written, at = b"", 0
         for leaf in differing:
             written += re.escape(octets[at : leaf.begin]) + b"(.{%d})" % (leaf.end - leaf.begin)
             at = leaf.end
         pattern = re.compile(written + re.escape(octets[at:]), re.DOTALL)
         self.differing = tuple((each, each.read) for each in differing)
-        self.pattern, self.plan = pattern, None
-        return pattern.match(self.octets) is not None
+        self.plan = None
+        return pattern
 
 
 class SectionShapes:
@@ -147,13 +143,13 @@ class SectionShapes:
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[Leaf, ...], SectionShape] = {}
-        self._at_hand: list[SectionShape] = []
+        self._at_hand: list[tuple[re.Pattern[bytes], SectionShape]] = []
         self._patterns = 0
 
     def match(self, octets: bytes) -> tuple[SectionShape, re.Match[bytes]] | None:
         """Return the shape of the head that the octets begin with, and its match; None if no shape at hand matches."""
-        for shape in self._at_hand:
-            found = shape.pattern.match(octets)  # type: ignore[union-attr]
+        for pattern, shape in self._at_hand:
+            found = pattern.match(octets)
             if found is not None:
                 return shape, found
         return None
@@ -172,8 +168,8 @@ class SectionShapes:
                 self._shapes[leaves] = SectionShape(head)
             return
         self._patterns += 1
-        if shape in self._at_hand:
-            self._at_hand.remove(shape)
-        if shape.learn(head, leaves):
-            self._at_hand.insert(0, shape)
+        self._at_hand = [each for each in self._at_hand if each[1] is not shape]
+        pattern = shape.learn(head, leaves)
+        if pattern.match(shape.octets) is not None:  # otherwise more than values differ
+            self._at_hand.insert(0, (pattern, shape))
             del self._at_hand[MAX_AT_HAND:]

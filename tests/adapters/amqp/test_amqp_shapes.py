@@ -162,6 +162,18 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == MAX_PATTERNS
 
 
+def test_what_is_not_read_by_shapes_uses_none_up() -> None:
+    """Thousands of messages whose users differ leave the shapes of others to be learned."""
+    shapes = SectionShapes()
+    for number in range(2 * MAX_PATTERNS):
+        octets = head([], None, ["ID:1", b"%05d" % number, "queue://a"], {}) + BODIES[0]
+        assert from_amqp_message(octets, PLAIN, SOURCE, shapes) == expected(octets)
+    octets = head([], None, ["ID:1", None, "queue://a"], {"p": "1"}) + BODIES[0]
+    for _ in range(2):
+        from_amqp_message(octets, PLAIN, SOURCE, shapes)
+    assert shapes.match(octets) is not None
+
+
 @pytest.mark.parametrize(
     "octets",
     [
