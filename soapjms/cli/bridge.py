@@ -21,7 +21,8 @@ from soapjms.bridge.pace import MAX_HELD
 from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.connection import CONNECTION_OPTION, NAMES_OPTION, SET_OPTION, opened, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.options import names_option, set_option
 from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
 from soapjms.cli.status import FAILED_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
@@ -71,13 +72,13 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="WSDL of the service, served at ?wsdl; names one-way operations and, without --to, the address; repeatable.",
 )  # fmt: skip
 @CONNECTION_OPTION
-@NAMES_OPTION
+@names_option()
 @click.option(
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long a call may take.",
 )  # fmt: skip
 @click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="A request without an answer; repeatable.")
-@SET_OPTION
+@set_option()
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)), help="Edition of the specification.  [default: the WSDL's]"
 )

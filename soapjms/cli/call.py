@@ -22,13 +22,14 @@ from brokers.files import check_files
 from brokers.message import Message, MessageType
 from soapjms.cli.connection import (
     CONNECTION_OPTION,
-    SET_OPTION,
     TIMEOUT_OPTION,
     opened,
     place_of,
     place_options,
     read_names,
 )
+from soapjms.cli.options import set_option
+from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
 from soapjms.client.call import UNPARSED_HINT, Response
 from soapjms.client.client import Client
@@ -41,7 +42,6 @@ from soapjms.protocol.record import EPOCH, Record, to_members
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 
-FINDINGS_STATUS: Final = 1
 UNKNOWN_TYPE: Final = "application/octet-stream"
 MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "types", "untyped")
 
@@ -89,7 +89,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 )  # fmt: skip
 @click.option("--input", "read_from", type=INPUT_FILE, metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
-@SET_OPTION
+@set_option()
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)),
     help=f"Edition of the specification.  [default: the WSDL's, else {DEFAULT_PROFILE.name}]",

@@ -25,7 +25,7 @@ from soapjms.capture.tap import Capture
 from soapjms.cli.commands import SECONDS, Range
 from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.progress import progress
-from soapjms.cli.status import USAGE_STATUS
+from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_url
@@ -35,7 +35,6 @@ from soapjms.protocol.uri import visible
 from soapjms.serving.runner import ending
 
 MIB: Final = 1 << 20
-FINDINGS_STATUS: Final = 1
 PROGRESS_POLL_SECONDS: Final = 0.5
 """Poll interval, in seconds, for the progress."""
 

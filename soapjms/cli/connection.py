@@ -10,7 +10,7 @@ import click
 from brokers.connection import Connection
 from brokers.naming import Names
 from soapjms.cli.commands import SECONDS, F, grouped
-from soapjms.cli.wsdl import ALLOW_OPTION, settings
+from soapjms.cli.options import ALLOW_OPTION, check_place, names_option, port_option, uri_option, wsdl_option
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_uri, connect_url
 from soapjms.protocol.wsdl import Port
@@ -24,22 +24,10 @@ TIMEOUT_OPTION: Final = click.option(
     metavar="SECONDS", help="How long to wait for the connection, and then for an answer.",
 )  # fmt: skip
 
-NAMES_OPTION: Final = click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
-SET_OPTION: Final = click.option(
-    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property; overrides URI and WSDL; repeatable.",
-)  # fmt: skip
-
 
 def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
     """Add the options for a service's address; `place_of` and `read_names` take their values."""
-    return grouped(
-        click.option("--uri", metavar="URI", help="Address of the service: a jms: URI."),
-        click.option("--wsdl", metavar="FILE", help="Or a WSDL with the address."),
-        click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
-        ALLOW_OPTION,
-        NAMES_OPTION,
-    )(function)
+    return grouped(uri_option(), wsdl_option(), port_option(default_port), ALLOW_OPTION, names_option())(function)
 
 
 def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[str, ...] = ()) -> str | Port:
@@ -49,12 +37,9 @@ def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[s
         click.UsageError: both or neither is given, or --port with a URI.
         InvalidWsdlError, UsageError: the WSDL or the port cannot be used.
     """
-    if (uri is None) == (wsdl is None):
-        raise click.UsageError("give either --uri or --wsdl")
+    check_place(uri, wsdl, port)
     if wsdl is not None:
         return read_wsdl(wsdl, allow=allow).port(port)
-    if port is not None:
-        raise click.UsageError("--port is for a WSDL; a URI has no ports")
     assert uri is not None
     return uri
 

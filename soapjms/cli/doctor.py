@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from soapjms.cli.commands import SECONDS
-from soapjms.cli.connection import CONNECTION_OPTION, SET_OPTION, place_of, place_options, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, place_of, place_options, read_names
+from soapjms.cli.options import set_option
+from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
 from soapjms.doctor.model import DEFAULT_TIMEOUT
 
-FINDINGS_STATUS: Final = 1
 STYLES: Final = {Outcome.OK: "green", Outcome.NOTE: "yellow", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}
 WIDTH: Final = max(len(each.name) for each in CHECKS)
 
@@ -25,7 +26,7 @@ WIDTH: Final = max(len(each.name) for each in CHECKS)
 @click.command("doctor")
 @CONNECTION_OPTION
 @place_options
-@SET_OPTION
+@set_option()
 @click.option(
     "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
     type=click.Path(path_type=Path), help="Folder for captures, checked for write access.",

@@ -8,8 +8,9 @@ from typing import Any
 import click
 from rich.text import Text
 
+from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, check_place, port_option, set_option
 from soapjms.cli.terminal import console
-from soapjms.cli.wsdl import ALLOW_OPTION, JSON_OPTION, property_table, refusing, settings
+from soapjms.cli.wsdl import property_table, refusing
 from soapjms.protocol.properties import Effective
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl.as_json import overridden_members, property_members
@@ -19,14 +20,11 @@ from soapjms.wsdl import read_wsdl
 
 @click.command("explain")
 @click.argument("target", metavar="WSDL|URI")
-@click.option("--port", metavar="PORT", help="Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]")
-@click.option(
-    "--set", "given", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A property as a program would set it; overrides all else; repeatable.",
-)  # fmt: skip
+@port_option()
+@set_option("A property as a program would set it; overrides all else; repeatable.")
 @JSON_OPTION
 @ALLOW_OPTION
-def command(target: str, port: str | None, given: dict[str, str], as_json: bool, allow: tuple[str, ...]) -> None:
+def command(target: str, port: str | None, properties: dict[str, str], as_json: bool, allow: tuple[str, ...]) -> None:
     """Print each effective binding property, its origin, and what it overrides.
 
     The origins, the strongest first: environment (--set), uri, port, service, binding, default. Values that look like
@@ -35,14 +33,13 @@ def command(target: str, port: str | None, given: dict[str, str], as_json: bool,
     Exit status: 0, or 2 if an argument is wrong or the WSDL or URI is invalid.
     """
     if target[:4].lower() == "jms:":
-        if port is not None:
-            raise click.UsageError("--port is for a WSDL; a URI has no ports")
+        check_place(target, None, port)
         with refusing():
-            uri, effective = read_uri(target, given)
+            uri, effective = read_uri(target, properties)
     else:
         with refusing():
             found = read_wsdl(target, allow=allow).port(port)
-            uri, effective = found.uri(), found.effective(given)
+            uri, effective = found.uri(), found.effective(properties)
     said = members(effective)
     if as_json:
         click.echo(json.dumps({"uri": uri.redacted, "properties": said}))

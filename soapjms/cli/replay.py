@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from soapjms.cli.options import ALLOW_OPTION, set_option
 from soapjms.cli.progress import progress
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
-from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
@@ -175,14 +175,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     metavar="URI",
     help="jms: URI that senders used; compared with the messages to its destination; repeatable.",
 )
-@click.option(
-    "--set",
-    "properties",
-    multiple=True,
-    callback=settings,
-    metavar="NAME=VALUE",
-    help="A property that the senders' programs set; overrides WSDL and URI; repeatable.",
-)
+@set_option("A property that the senders' programs set; overrides WSDL and URI; repeatable.")
 @ALLOW_OPTION
 @click.option(
     "--variant",

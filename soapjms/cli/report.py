@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli.status import USAGE_STATUS
+from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
@@ -71,7 +71,7 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
         click.echo(comparison.to_json(), nl=False)
     else:
         show(comparison, console())
-    sys.exit(1 if comparison.worse else 0)
+    sys.exit(FINDINGS_STATUS if comparison.worse else 0)
 
 
 def show(comparison: Comparison, console: Console) -> None:

@@ -14,9 +14,9 @@ import click
 from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
+from soapjms.cli.options import check_place, names_option, port_option, set_option, uri_option, wsdl_option
 from soapjms.cli.status import FAILED_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
-from soapjms.cli.wsdl import settings
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.uri import visible
@@ -25,30 +25,26 @@ from soapjms.serving.status_page import START_TIMEOUT
 from soapjms.serving.supervisor import serve
 
 
+def _variable(name: str) -> dict[str, Any]:
+    """Return the arguments that give an option an environment variable: SOAPJMS_ and `name`."""
+    return {"envvar": f"SOAPJMS_{name}", "show_envvar": True}
+
+
 def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[F], F]:
-    """Make an option with an environment variable: SOAPJMS_ and `variable`, by default the option's name."""
-    variable = f"SOAPJMS_{variable or name.removeprefix('--').replace('-', '_').upper()}"
-    return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
+    """Make an option with an environment variable, by default of the option's name."""
+    variable = variable or name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, help=text, **_variable(variable), **rest)
 
 
 serving_options: Final = grouped(
     _option(
         "--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL"
     ),
-    _option("--uri", "Address of the service: a jms: URI.  [default: the port of a typed service]", metavar="URI"),
-    _option("--wsdl", "Or a WSDL with the address.", metavar="FILE"),
-    _option(
-        "--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT"
-    ),
-    _option("--names", "JNDI names: jndi.properties, or a .toml file.", metavar="FILE"),
-    click.option(
-        "--set",
-        "properties",
-        multiple=True,
-        callback=settings,
-        metavar="NAME=VALUE",
-        help="A binding property; repeatable.",
-    ),
+    uri_option("the port of a typed service", **_variable("URI")),
+    wsdl_option(**_variable("WSDL")),
+    port_option(**_variable("WSDL_PORT")),
+    names_option(**_variable("NAMES")),
+    set_option(),
     _option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES))),
     _option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True),
     _option("--workers", "Requests at a time in each process.", type=AT_LEAST_ONE, default=4, show_default=True),
@@ -152,10 +148,7 @@ def command(target: str, **options: Any) -> None:
 
 def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: Any) -> NoReturn:
     """Serve the target until a signal says to stop, and exit with the status; see `ServeOptions`."""
-    if options["uri"] is not None and options["wsdl"] is not None:
-        raise click.UsageError("give either --uri or --wsdl")
-    if options["port"] is not None and options["wsdl"] is None:
-        raise click.UsageError("--port is for a WSDL; a URI has no ports")
+    check_place(options["uri"], options["wsdl"], options["port"], is_required=False)
     if options["durable"] is not None and options["processes"] > 1:
         raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
     log_to_terminal(log_level, debug=is_debug())

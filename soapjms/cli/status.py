@@ -1,8 +1,11 @@
-"""The exit statuses of commands, besides 0, and 1 for findings."""
+"""The exit statuses of commands, besides 0."""
 
 from __future__ import annotations
 
 from typing import Final
+
+FINDINGS_STATUS: Final = 1
+"""The status of a command that found what it looks for: a fault, a broken rule, a failed check, a loss."""
 
 FAILED_STATUS: Final = 1
 """The status of a command that serves, if requests failed or were left unfinished."""

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from soapjms.cli.options import JSON_OPTION
+from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
-from soapjms.cli.wsdl import JSON_OPTION
 from soapjms.protocol.properties import request_uri
 from soapjms.protocol.uri import JmsUri, Mode, Severity, parse, visible
 from soapjms.protocol.uri.redact import without_user_info
@@ -51,7 +52,7 @@ def parse_command(uri: str, mode: str, as_json: bool) -> None:
         click.echo(json.dumps(said))
     else:
         show(parsed, said, console())
-    sys.exit(0 if parsed.valid else 1)
+    sys.exit(0 if parsed.valid else FINDINGS_STATUS)
 
 
 def members(uri: JmsUri) -> dict[str, Any]:

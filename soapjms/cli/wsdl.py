@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli.status import USAGE_STATUS
+from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, set_option
+from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion
@@ -27,13 +28,6 @@ from soapjms.protocol.wsdl.write import LEVELS, NewPort
 from soapjms.wsdl import add_jms_port, read_wsdl
 
 STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
-JSON_OPTION: Final = click.option(
-    "--json", "as_json", is_flag=True,
-    help="Print one JSON object instead of tables; values that look like secrets are *** there, too.",
-)  # fmt: skip
-ALLOW_OPTION: Final = click.option(
-    "--allow", multiple=True, metavar="DIR", help="Another folder that imports may be read from; repeatable."
-)
 
 
 @contextmanager
@@ -128,7 +122,7 @@ def lint_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
         click.echo(json.dumps({"findings": [finding_members(each) for each in found]}))
     else:
         _show_findings(found, console())
-    sys.exit(1 if found else 0)
+    sys.exit(FINDINGS_STATUS if found else 0)
 
 
 def _show_findings(found: Sequence[Finding], out: Console) -> None:
@@ -141,17 +135,6 @@ def _show_findings(found: Sequence[Finding], out: Console) -> None:
 
 
 # add-port
-
-
-def settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Read NAME=VALUE options."""
-    found: dict[str, str] = {}
-    for each in values:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"a property must be NAME=VALUE, such as priority=7, got {each!r}")
-        found[name] = value
-    return found
 
 
 def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
@@ -178,14 +161,11 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
     "--profile", type=click.Choice(sorted(EDITIONS)), default=DEFAULT_PROFILE.name, show_default=True,
     help="Edition of the specification whose namespace is written.",
 )  # fmt: skip
-@click.option(
-    "--set", "given", multiple=True, callback=settings, metavar="[LEVEL.]NAME=VALUE",
-    help="A property, at the level port (default), service or binding; repeatable.",
-)  # fmt: skip
+@set_option("A property, at the level port (default), service or binding; repeatable.", metavar="[LEVEL.]NAME=VALUE")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @ALLOW_OPTION
 def add_port_command(
-    file: str, to: str, out: str, given: dict[str, str], as_json: bool, allow: tuple[str, ...], **names: Any
+    file: str, to: str, out: str, properties: dict[str, str], as_json: bool, allow: tuple[str, ...], **names: Any
 ) -> None:
     """Add a SOAP/JMS port to a WSDL, with a binding if needed. The rest of the file stays as it is.
 
@@ -201,7 +181,7 @@ def add_port_command(
         interface=names["interface"],
         soap_version=None if names["soap"] is None else SoapVersion(names["soap"]),
         profile=EDITIONS[names["profile"]],
-        properties=_by_level(given),
+        properties=_by_level(properties),
     )
     with refusing():
         described = add_jms_port(file, out, new, allow=allow)
