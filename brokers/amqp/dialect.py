@@ -110,6 +110,12 @@ CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
 }
 """Capabilities of a source or target for each kind of destination. Spec: AMQP JMS Mapping 1.0."""
 
+LIFETIME: Final = "lifetime-policy"
+"""The property of a dynamic node that says when it is deleted. Spec: AMQP 1.0 part 3, section 3.5.10."""
+
+DELETE_ON_CLOSE: Final = 0x2B
+"""Descriptor of the lifetime of a temporary destination: until the link closes that created it."""
+
 
 def dialect_of(product: str | None) -> AmqpDialect:
     """Return the dialect of a broker by its product name; an unknown one gets `PLAIN`."""

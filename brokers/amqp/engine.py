@@ -16,7 +16,7 @@ from proton import Condition, Delivery, Endpoint, Event, Receiver, Sender, Sessi
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
-from brokers.amqp.machine import RELAY, AmqpMachine, Handlers, client_machine
+from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
 from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
@@ -57,8 +57,6 @@ class AmqpLink(Protocol):
 
 
 REDIRECT: Final = "amqp:connection:redirect"
-
-MEBIBYTE: Final = 1 << 20
 
 MAX_UNWRITTEN: Final = MEBIBYTE
 """Number of octets waiting for the broker to read beyond which nothing is sent and no credit given."""

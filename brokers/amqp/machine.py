@@ -24,6 +24,8 @@ from brokers.errors import ConnectionFailedError
 RELAY: Final = "ANONYMOUS-RELAY"
 """The capability of a peer that accepts messages to any destination over one link. Spec: anonymous terminus 2.3."""
 
+MEBIBYTE: Final = 1 << 20
+
 MAX_FRAME_OCTETS: Final = 65_536
 """Maximum size of a frame, in octets; over WebSocket some peers accept no larger messages."""
 

@@ -12,15 +12,12 @@ from typing import Final
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
 
-from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, read_address
+from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME, AmqpDialect, read_address
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, ConnectionLostError, UnsupportedError
 from brokers.message import Destination, DestinationKind
-
-LIFETIME: Final = "lifetime-policy"
-DELETE_ON_CLOSE: Final = 0x2B
 
 NAME_OCTETS: Final = 24
 """Number of random octets in the name of a topic for a temporary queue: knowing the name suffices to consume."""

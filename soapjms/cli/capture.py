@@ -30,11 +30,11 @@ from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_url
 from soapjms.progress import Phase
+from soapjms.protocol.limits import MIB
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
 from soapjms.serving.runner import ending
 
-MIB: Final = 1 << 20
 PROGRESS_POLL_SECONDS: Final = 0.5
 """Poll interval, in seconds, for the progress."""
 

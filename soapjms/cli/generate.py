@@ -16,9 +16,8 @@ from soapjms.cli.terminal import console
 from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.limits import MIB
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS
-
-MIB = 1 << 20
 
 
 def _shares(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:

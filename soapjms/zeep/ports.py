@@ -15,8 +15,9 @@ from soapjms.protocol.errors import InvalidUriError
 from soapjms.protocol.names import EDITION_OF_NAMESPACE
 from soapjms.protocol.uri import checked
 from soapjms.protocol.wsdl import Binding, Port, Service, WsdlVersion
-from soapjms.protocol.wsdl.documents import Document
-from soapjms.protocol.wsdl.wsdl11 import read_bindings, read_ports, read_services, soap_element
+from soapjms.protocol.wsdl.documents import WSDL11, Document
+from soapjms.protocol.wsdl.reader import read_services
+from soapjms.protocol.wsdl.wsdl11 import read_bindings, read_ports, soap_element
 
 PORT: Final = "jms_port"
 """The binding option that holds a port's element, in addition to zeep's own `address`."""
@@ -106,6 +107,6 @@ def _port_of(standing: BindingPlace, element: etree._Element) -> Port:
 
 
 def _ports(document: Document, service: etree._Element | None, bindings: Mapping[str, Any]) -> Iterator[Port]:
-    for _, element, described in read_services([document]):
+    for _, element, described in read_services([document], WSDL11):
         if element is service:
             yield from read_ports(document, element, described, bindings)

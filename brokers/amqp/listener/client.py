@@ -33,7 +33,7 @@ from proton import (
     ulong,
 )
 
-from brokers.amqp.dialect import CAPABILITIES, PRODUCT
+from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME, PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.engine import discard
 from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, FrameViolation, LinkHandle, close_of, flow_of
@@ -61,7 +61,7 @@ from brokers.amqp.listener.sources import (
     terms_of,
 )
 from brokers.amqp.listener.transactions import ClientTransactions, CoordinatorLink
-from brokers.amqp.machine import RELAY, AmqpMachine, Handlers
+from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.stack import start
@@ -81,9 +81,6 @@ REJECTED: Final = "amqp:rejected:list"
 
 MAX_SELECTOR_CHARACTERS: Final = 65_536
 """Maximum number of characters of the selectors of a client's links and durable subscriptions together."""
-
-LIFETIME: Final = "lifetime-policy"
-DELETE_ON_CLOSE: Final = 0x2B
 
 
 class LinkOwner(Desk, Sink, Protocol):
@@ -423,8 +420,6 @@ DRAIN_POLL_SECONDS: Final = 0.01
 
 LEAVE_SECONDS: Final = 2.0
 """Time that a client's consumers have to end, in seconds."""
-
-MEBIBYTE: Final = 1 << 20
 
 MAX_DEBT: Final = 4 * MEBIBYTE
 """Number of octets that a client may write without reading the answers before nothing more is read from it."""

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from proton import Condition, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
+from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
@@ -37,8 +38,6 @@ class Action(StrEnum):
 
 May: TypeAlias = Callable[[str | None, Action, Destination], bool]
 """Returns whether a user (None for anonymous) may use a destination for an action."""
-
-MEBIBYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from brokers.connection import DEFAULT_TIMEOUT
 from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.tls import Tls
 from brokers.url import Ask, Credentials, UrlForm, are_local, ask_of, options_of, port_of, split, tls_of
 
@@ -22,7 +23,7 @@ __all__ = ["SmqpConnection", "connect"]
 
 FORM: Final = UrlForm(
     title="an SMQP URL",
-    ports={"smqp": 720, "smqps": 720},
+    ports={"smqp": SERVER_PORT, "smqps": SERVER_PORT},
     secure={"smqps": "smqp"},
     options=("passwordFile",),
 )

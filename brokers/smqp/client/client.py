@@ -21,12 +21,12 @@ from brokers.smqp.client.inbox import DefaultTimeout, Goodbye, Inbox, Received, 
 from brokers.smqp.client.notifications import ClientHearer, OnMessage
 from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.protocol.commands import Command, CommandKind
+from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.protocol.ids import Cmuid, Timeout, format_date, format_timeout
 from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpMessage, SmqpSection, attribute
 
 log = logging.getLogger(__name__)
 
-SERVER_PORT: Final = 720
 DEFAULT_TIMEOUT: Final = 86_400.0
 """Seconds that messages stay if neither they nor the server state a timeout (SM-071)."""
 

@@ -25,6 +25,12 @@ from brokers.smqp.protocol.messages import Attribute, Attributes, MessageReader,
 from brokers.smqp.protocol.replies import ProtocolError, RefusedError, ReplyCode, ReplyLines, SmqpReply, WrongReplyError
 from brokers.smqp.protocol.words import text_of
 
+SERVER_PORT: Final = 720
+"""The port of a server for commands."""
+
+CLIENT_PORT: Final = 721
+"""The port of a client for notifications, unless it tells the server another one."""
+
 MAX_NOTICE_ATTRIBUTES: Final = 16
 PASSED_OVER: Final = RefusedError(ReplyCode.UNAUTHORIZED, "messages are accepted only after a login")
 

@@ -12,10 +12,11 @@ execute; `core.py` is the life of a message, `session.py` a client's dialogue an
 adds the sockets, `links.py` links servers.
 """
 
+from brokers.smqp.protocol.dialogue import CLIENT_PORT, SERVER_PORT
 from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.driver import Server
 from brokers.smqp.server.links import Peer
-from brokers.smqp.server.options import CLIENT_PORT, SERVER_PORT, Options
+from brokers.smqp.server.options import Options
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.topics import TopicKind
 

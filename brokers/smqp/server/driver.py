@@ -29,6 +29,7 @@ from brokers.listeners.descriptors import bounded
 from brokers.listeners.guesses import Guesses, Lane
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.room import Room
+from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import (
     Action,
@@ -45,7 +46,7 @@ from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.engine import LOGGED_IN_READ_OCTETS, SmqpEngine
 from brokers.smqp.server.links import Peer, PeerLink
-from brokers.smqp.server.options import SERVER_PORT, Options
+from brokers.smqp.server.options import Options
 from brokers.threads.thread import Pool, Thread
 
 

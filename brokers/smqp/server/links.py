@@ -25,13 +25,12 @@ from brokers.smqp.client.inbox import SubscriberCount
 from brokers.smqp.client.notifications import told_of
 from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.protocol.commands import Command, CommandKind
-from brokers.smqp.protocol.dialogue import ReceivedCommand
+from brokers.smqp.protocol.dialogue import SERVER_PORT, ReceivedCommand
 from brokers.smqp.protocol.messages import Attribute, Attributes, parse_line
 from brokers.smqp.protocol.replies import AGAIN, RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import covers, fold, is_wildcard
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import StoredMessage
-from brokers.smqp.server.options import SERVER_PORT
 from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)

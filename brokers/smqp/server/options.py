@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
+from brokers.smqp.protocol.dialogue import CLIENT_PORT
 from brokers.smqp.protocol.messages import SmqpLimits
-
-SERVER_PORT: Final = 720
-CLIENT_PORT: Final = 721
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

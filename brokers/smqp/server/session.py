@@ -305,6 +305,9 @@ class SmqpAnswer:
     body: bytes = b""
 
 
+OK: Final = SmqpAnswer(plain(ReplyCode.OK))
+
+
 class SmqpSession:
     """The session of one client.
 

@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from brokers.files import check_files
+from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.protocol.words import parse_keywords
 from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.links import Peer
-from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.topics import PARAMETERS
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 from lxml import etree
 
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import wsdl11, wsdl20
-from soapjms.protocol.wsdl.documents import MAX_PORTS, WSDL11, Document, Load, load_documents, load_nothing
-from soapjms.protocol.wsdl.elements import read_misplaced
+from soapjms.protocol.wsdl.documents import MAX_PORTS, WSDL11, WSDL20, Document, Load, load_documents, load_nothing
+from soapjms.protocol.wsdl.elements import read_extensions, read_misplaced
 from soapjms.protocol.wsdl.lint import read_missing
 from soapjms.protocol.wsdl.model import Binding, Description, Port, Service, WsdlVersion
 from soapjms.protocol.wsdl.schemas import read_remote_schemas
@@ -40,7 +40,7 @@ def _read_11(documents: Sequence[Document]) -> Description:
     bindings = {each[0].name: each for each in reversed(list(wsdl11.read_bindings(documents)))}
     services: list[Service] = []
     ports: list[Port] = []
-    for document, element, service in wsdl11.read_services(documents):
+    for document, element, service in read_services(documents, WSDL11):
         services.append(service)
         _add(ports, wsdl11.read_ports(document, element, service, bindings))
     found = [binding for binding, _ in reversed(bindings.values())]
@@ -52,11 +52,19 @@ def _read_20(documents: Sequence[Document]) -> Description:
     interfaces = wsdl20.Interfaces(documents)
     services: list[Service] = []
     ports: list[Port] = []
-    for document, element, service in wsdl20.read_services(documents):
+    for document, element, service in read_services(documents, WSDL20):
         services.append(service)
         _add(ports, wsdl20.read_endpoints(document, element, service, bindings, interfaces))
     found = [each.binding for each in reversed(bindings.values())]
     return _description(documents, WsdlVersion.WSDL_20, services, found, ports)
+
+
+def read_services(documents: Sequence[Document], wsdl: str) -> Iterator[tuple[Document, etree._Element, Service]]:
+    """Yield the services, each with its document and element; `wsdl` is the namespace of the version."""
+    for document in documents:
+        for element in document.children(document.root, f"{{{wsdl}}}service"):
+            extensions = read_extensions(document, element)
+            yield document, element, Service(element.get("name", ""), extensions, document.place(element))
 
 
 def _add(ports: list[Port], more: Iterable[Port]) -> None:

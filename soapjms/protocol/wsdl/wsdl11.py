@@ -98,14 +98,6 @@ def _pattern(operation: etree._Element) -> Mep | None:
     return _PATTERNS.get(tuple(etree.QName(each).localname for each in parts))
 
 
-def read_services(documents: Sequence[Document]) -> Iterator[tuple[Document, etree._Element, Service]]:
-    """Yield the services."""
-    for document in documents:
-        for element in document.children(document.root, f"{_WSDL}service"):
-            extensions = read_extensions(document, element)
-            yield document, element, Service(element.get("name", ""), extensions, document.place(element))
-
-
 def read_ports(
     document: Document,
     element: etree._Element,

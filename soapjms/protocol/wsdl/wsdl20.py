@@ -134,14 +134,6 @@ def _binding_problems(element: etree._Element, place: Place) -> Iterator[Finding
         yield finding("soapVersion", place, seen=version)
 
 
-def read_services(documents: Sequence[Document]) -> Iterator[tuple[Document, etree._Element, Service]]:
-    """Yield the services."""
-    for document in documents:
-        for element in document.children(document.root, f"{_WSDL}service"):
-            extensions = read_extensions(document, element)
-            yield document, element, Service(element.get("name", ""), extensions, document.place(element))
-
-
 def read_endpoints(
     document: Document,
     element: etree._Element,

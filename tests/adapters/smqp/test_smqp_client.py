@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -30,13 +31,13 @@ from smqp_kit import QUICK as SERVER_QUICK
 
 from brokers.errors import ClosedError, ConnectionFailedError, ConnectionLostError
 from brokers.smqp.client import (
+    Client,
     DefaultTimeout,
     Goodbye,
     Received,
     SubscriberCount,
     TopicChange,
 )
-from brokers.smqp.client.client import SERVER_PORT
 from brokers.smqp.client.inbox import InboxState
 from brokers.smqp.protocol.dialect import LENIENT
 from brokers.smqp.protocol.ids import parse_date
@@ -56,7 +57,7 @@ def server() -> Iterator[Running]:
 
 def test_SM_002_the_clients_defaults() -> None:
     """It looks for a server at 720."""
-    assert SERVER_PORT == 720
+    assert signature(Client).parameters["port"].default == 720
 
 
 def test_SM_009_SM_077_SM_079_messages_come_while_the_client_is_idle(server: Running) -> None:

@@ -15,7 +15,7 @@ from brokers.smqp.protocol.replies import RefusedError, ReplyCode, ReplyForm, li
 from brokers.smqp.server.accounts import Account, Password
 from brokers.smqp.server.actions import CheckPassword, HashPassword
 from brokers.smqp.server.core import SmqpCore
-from brokers.smqp.server.session import SmqpAnswer, SmqpSession, Stage
+from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession, Stage
 
 CLEAR: Final = "CLEAR"
 OWN_FIELDS: Final = {
@@ -24,7 +24,6 @@ OWN_FIELDS: Final = {
     CommandKind.SET_LOGIN_ADDRESS: "ADDRESS",
     CommandKind.SET_LOGIN_PHONE: "PHONE",
 }
-OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def need_method(method: str) -> None:

@@ -11,7 +11,7 @@ from brokers.smqp.protocol.commands import Command
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import Cmuid, Smuid, parse_cmuid, parse_smuid, parse_timeout
 from brokers.smqp.protocol.messages import END, Attribute, Attributes, SmqpMessage, written_sections
-from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing
 from brokers.smqp.protocol.topics import parse_topic
 from brokers.smqp.protocol.words import bad
 from brokers.smqp.server.accounts import Account
@@ -19,10 +19,9 @@ from brokers.smqp.server.commands.lookup import find_lasting, find_topic, need, 
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import KEPT, MessageState, StoredMessage
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
 
-OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
 """Attributes that the server writes first; the others follow unchanged."""
 

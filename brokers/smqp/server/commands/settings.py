@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Final
 
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, plain
 from brokers.smqp.server.core import SmqpCore
-from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 
 log = logging.getLogger(__name__)
-
-OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:

@@ -10,15 +10,14 @@ from typing import Final
 
 from brokers.smqp.protocol.commands import Command, CommandKind
 from brokers.smqp.protocol.dialogue import ReceivedCommand
-from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing
 from brokers.smqp.protocol.topics import ANY, ROOT, base, covers_all_of, fold, is_wildcard
 from brokers.smqp.server.commands.lookup import find_lasting, find_topic, is_visible, need, refuse_trash
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.rights import Resource, Right
-from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind
 
-OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 RESOURCES: Final[Mapping[CommandKind, Resource]] = {
     CommandKind.SUBSCRIBE_MESSAGE: Resource.MESSAGE,
     CommandKind.SUBSCRIBE_TOPIC: Resource.TOPIC,

@@ -5,11 +5,9 @@ Spec: SMQP 4.1.4, 4.2.5 (sic), 4.1.6.1.
 
 from __future__ import annotations
 
-from typing import Final
-
 from brokers.smqp.protocol.commands import Command
 from brokers.smqp.protocol.dialogue import ReceivedCommand
-from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing, plain
+from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing
 from brokers.smqp.protocol.topics import ROOT, fold, is_below, parent
 from brokers.smqp.protocol.words import format_keywords
 from brokers.smqp.server.commands.lookup import (
@@ -24,10 +22,8 @@ from brokers.smqp.server.commands.lookup import (
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import KEPT
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.session import SmqpAnswer, SmqpSession
+from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind, TopicOwner, all_paths
-
-OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
 def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
