@@ -57,7 +57,7 @@ CODES: Final[Mapping[str, str]] = {
 MAX_TEXT_CHARACTERS: Final = 1024
 """Maximum length of a username, password, nonce or time, in characters; longer ones are refused unread."""
 
-COPIED: Final = "the message came before, to be answered elsewhere"
+COPIED: Final = "the message was received before, with another reply destination"
 
 Verify: TypeAlias = Callable[[Request, etree._Element | None], Any]
 

@@ -79,12 +79,12 @@ class Login:
         return found
 
 
-def dialect_named(name: str | None, known: Mapping[str, DialectT], protocol: str) -> DialectT | None:
+def dialect_named(name: str | None, known: Mapping[str, DialectT]) -> DialectT | None:
     """Return the dialect called `name`, or None if `name` is None.
 
     Raises:
         ValueError: there is no dialect of that name.
     """
     if name is not None and name not in known:
-        raise ValueError(f"there is no {protocol} dialect {name!r}; known dialects are: {', '.join(sorted(known))}")
+        raise ValueError(f"dialect must be one of {', '.join(sorted(known))}, got {name!r}")
     return None if name is None else known[name]

@@ -215,7 +215,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         mechanism=_mechanism_of(given.mechanism or options.get("mechanism")),
         tls=tls_of(parts, options, environment, given.tls, FORM),
         client_id=client_id,
-        dialect=dialect_named(given.dialect or options.get("dialect"), NAMED, "AMQP"),
+        dialect=dialect_named(given.dialect or options.get("dialect"), NAMED),
         message_ids=given.message_ids,
         relay=given.anonymous_relay,
         idle=seconds_of(options, "idle", given.idle, FORM),

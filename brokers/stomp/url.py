@@ -101,7 +101,7 @@ def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> S
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)
-    dialect = dialect_named(given.dialect or options.get("dialect"), NAMED, "STOMP")
+    dialect = dialect_named(given.dialect or options.get("dialect"), NAMED)
     return StompLogin(
         host=parts.hostname or "",
         port=port_of(parts, FORM),

@@ -62,7 +62,7 @@ size takes. The parsed body takes up to forty times its size in memory.
 """
 
 FREE: Final = nullcontext(True)
-"""Stands in where no lock is needed, or there are no observers."""
+"""No-op context, used without a lock or observers."""
 
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"

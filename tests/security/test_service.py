@@ -188,7 +188,7 @@ class TestReplayed:
             assert b"BALANCE 4711" in (victim.take(1)[0].body or b"")
             bank.send(recorded(reply_to="attacker"), 2)
             for each in attacker.take(2):
-                assert b"the message came before, to be answered elsewhere" in (each.body or b"")
+                assert b"the message was received before, with another reply destination" in (each.body or b"")
             assert bank.runs == ["ann"]
 
     @pytest.mark.parametrize("around", ["service", "services"])

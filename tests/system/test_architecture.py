@@ -1,4 +1,4 @@
-"""The rules on what a file may import and how long it may be, read from the syntax tree."""
+"""The rules on imports, names and the length of functions, read from the syntax tree."""
 
 from __future__ import annotations
 

@@ -221,9 +221,9 @@ class _Matching:
 
 
 MAX_KNOWN_MESSAGES: Final = 100_000
-"""Most message ids of one key that are remembered after their messages were yielded, to recognize late copies."""
+"""Maximum number of message ids remembered per key after their messages were yielded, to recognize late copies."""
 MAX_KEPT_REQUESTS: Final = 100
-"""Most requests of one key that are kept back without a response, in case they are delivered again and answered."""
+"""Maximum number of unanswered requests held per key, for redelivery."""
 
 
 def exchanges_of(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Iterator[Exchange]:

@@ -21,7 +21,7 @@ KEY_OCTETS: Final = 20
 """Octets of the first part of a key, the name of the message; the second part, the place, has as many or is absent."""
 
 ASKING: Final = (names.SOAP_ACTION, names.TARGET_SERVICE, "JMSXUserID")
-"""Properties that complete the body in saying who asks whom for what; they are the same at each delivery."""
+"""Properties that, with the body, identify caller, service and operation; they are the same at each delivery."""
 
 OWN_PLACE: Final = bytes(KEY_OCTETS)
 """The place of a request from the dispatcher's own connection: its temporary queue is renamed on each connection."""

@@ -116,7 +116,7 @@ def _parsed(envelope: Envelope, described: PortDescription, message: Any) -> tup
         assert element is not None, "a body that fits the WSDL has it"
         body = value_of(element, message, context)
         if isinstance(message.body.type, ComplexType) and not isinstance(body, CompoundValue | None):
-            raise TypeError("its xsi:type is none that goes there")
+            raise TypeError("its xsi:type is not allowed here")
     if envelope.header is None:
         return body, message.header.type()
     return body, message.header.parse(envelope.header, types, context=context)

@@ -188,7 +188,7 @@ def test_no_sasl_at_all() -> None:
         ("amqp://user:tops3cret@host:0", "from 1 to 65535; write amqp://USER:PASSWORD@HOST:PORT or amqps://"),
         ("amqp://", "must name a host"),
         ("amqp://host?mechanism=GSSAPI", "mechanism must be one of auto, ANONYMOUS"),
-        ("amqp://host?dialect=oracle", "known dialects are: activemq, artemis, plain"),
+        ("amqp://host?dialect=oracle", "dialect must be one of activemq, artemis, plain"),
         ("amqp://host?temporaryQueues=queues", "temporaryQueues must be one of dynamic, topics, got 'queues'"),
         ("amqp://host?idle=soon", "idle in the amqp URL must be a number of milliseconds"),
         ("amqp://host?caFile=x", "unknown parameter"),
