@@ -218,22 +218,22 @@ class SubscribeOptions:
 
     Attributes:
         destination: where to consume from; a topic delivers messages that are sent after `consume` has returned.
-        prefetch: number of deliveries that the broker may hand over before one is accepted; at least 1.
+        prefetch: number of deliveries that the broker may hand over before one is accepted; at least 1. With
+            `auto_accept`, several hundred make it fast.
         selector: a JMS message selector; needs the capability `selectors`.
         durable_name: name of a durable subscription to a topic; needs the capability `durable_topics`.
-        auto_accept: each delivery is accepted automatically, at the latest soon after `on_delivery` has returned, and
-            `accept` does nothing: for replies, and other messages whose redelivery does no harm. The broker has at most
-            `prefetch` deliveries in flight; several hundred make it fast.
+        auto_accept: deliveries are accepted automatically, at the latest soon after `on_delivery` returns: for messages
+            whose redelivery does no harm. `benchmarks/scheduling.py` compares it with calling `accept` for each.
         inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread that
-            reads the socket. Over AMQP, with 8 calls in flight, a client then needs about 0.8 of the processor time.
-        quick: `on_delivery` seldom takes more than a few milliseconds, so an adapter may call it on the thread that
-            reads the socket. It may still block: if it takes longer, another thread reads within 0.01 s, and the next
-            calls run elsewhere for a while. Over STOMP, with 8 in flight, a call then needs about 0.9 of the processor
-            time (`benchmarks/scheduling.py`).
-        lazy: a delivery may be some tenths of a second late, so an adapter may collect messages and handle them
-            together, which takes less processor time; `Delivery.read_at` has the time of reading. Everything that the
-            connection reads may be as late, so use a separate connection. `on_delivery` must neither wait for this
-            connection nor block, because it may be called on the thread that reads the socket.
+            reads the socket. A client then needs about 0.8 of the processor time (`benchmarks/scheduling.py`, AMQP, 8
+            calls in flight).
+        quick: `on_delivery` seldom takes over a few milliseconds, so it may run on the thread that reads the socket. If
+            one does, another reads after 0.01 s. Processor time: 0.9 (`benchmarks/scheduling.py`, STOMP, 8 in flight).
+        lazy: a delivery may be some tenths of a second late, so an adapter may handle several together.
+            `benchmarks/capture.py` measures the processor time for each message; the goal is at most 100 µs. Everything
+            that the connection reads may be as late, so use a separate connection. `on_delivery` must neither wait for
+            this connection nor block, because it may be called on the thread that reads the socket.
+            `Delivery.read_at` has the time of reading.
         on_refused: called for each message above the size limit, in its turn, on the threads of `on_delivery`.
         on_problem: called on the connection's executor when `Consumer.problem` changes, in order.
     """
@@ -422,9 +422,10 @@ class Connection(ABC):
 
         Args:
             kind: a temporary kind.
-            fresh: whether it must be new; otherwise it may be one that was ended and that the broker still has.
-            ends: whether it must disappear from the broker when it is ended, even if that takes another session (STOMP
-                to ActiveMQ Classic). Its consumers must use `auto_accept`.
+            fresh: whether it must be new; otherwise it may be one that was ended and that the broker still has, as
+                ActiveMQ Classic over STOMP has until the session ends.
+            ends: whether it must disappear from the broker when it is ended. Over STOMP to ActiveMQ Classic that takes
+                one more session for every 50 destinations. Its consumers must use `auto_accept`.
         """
 
     @abstractmethod

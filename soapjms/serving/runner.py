@@ -123,18 +123,33 @@ class ServeOptions:
         uri: the jms: URI that requests come to. Without `uri` and `wsdl`, the port of the service's own WSDL is used.
         wsdl: a WSDL file whose port says where requests come to.
         port: name of the WSDL's port, or SERVICE/PORT; None for the only SOAP/JMS port.
-        processes: number of processes that serve as competing consumers; each of several imports the target.
-        workers: number of requests that each process works on at a time.
+        processes: number of processes that serve as competing consumers; each of several imports the target. Default 1.
+        workers: number of requests that each process works on at a time; default 4.
+        prefetch: number of requests that the broker may hand to a worker before the first is accepted; default 1.
+        transactions: accept a request and send its answer in one transaction, if the broker supports that; by default
+            yes.
         store: a file that remembers finished requests, for all processes of this machine; None for no store.
+        lease: with a store, seconds without a sign of life after which a process counts as dead; default 5.
+        transaction_timeout: with a store, seconds after which the `request.transaction` of a function is rolled back;
+            default 30.
+        max_deliveries: number of deliveries after which an unfinished request becomes a dead letter; default 6.
+        stalled_after: seconds after which the service is not ready if all workers are busy and none has finished a
+            request; default 60.
         dead_letters: queue for dead letters; None for the broker's own.
+        reply_topic: names of the topics that answers may go to; by default none.
+        reply_queue: names of the queues that answers may go to; empty, the default, for any.
+        durable: name of a durable subscription to the served topic, which needs a client id in the URL and one process;
+            None for none.
         middleware: functions, or MODULE:NAME of each, the outermost first.
         verify: a function that identifies the sender of a request, or its MODULE:NAME.
+        profile: name of the specification's edition; None for that of the WSDL's port, else the default profile.
         names: file of JNDI names: jndi.properties, or TOML.
-        grace: seconds to finish requests that are under way.
-        health: HOST:PORT to listen at for GET /live and /ready; port 0 for any free one.
-        metrics: HOST:PORT to listen at for Prometheus's GET /metrics; may be the same as `health`.
-        start_timeout: seconds after which one of several processes that does not serve yet counts as hung.
-        traces: trace requests with OpenTelemetry, which the target's module sets up.
+        properties: binding properties by name, which override those of the URI and the WSDL; by default none.
+        grace: seconds to finish requests that are under way when serving ends; default 30.
+        health: HOST:PORT to listen at for GET /live and /ready; port 0 for any free one, None for no page.
+        metrics: HOST:PORT to listen at for Prometheus's GET /metrics; may be the same as `health`, None for no page.
+        start_timeout: seconds after which one of several processes that does not serve yet counts as hung; default 120.
+        traces: trace requests with OpenTelemetry, which the target's module sets up; by default no.
     """
 
     target: str | Operations
