@@ -223,15 +223,14 @@ class SubscribeOptions:
         selector: a JMS message selector; needs the capability `selectors`.
         durable_name: name of a durable subscription to a topic; needs the capability `durable_topics`.
         auto_accept: deliveries are accepted automatically, at the latest soon after `on_delivery` returns: for messages
-            whose redelivery does no harm. `benchmarks/scheduling.py` compares it with calling `accept` for each.
+            whose redelivery does no harm. Processor time: 0.9 (`benchmarks/scheduling.py`, STOMP, 8 in flight).
         inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread that
-            reads the socket. A client then needs about 0.8 of the processor time (`benchmarks/scheduling.py`, AMQP, 8
-            calls in flight).
+            reads the socket. Processor time: 0.93 to 0.95 (`benchmarks/scheduling.py`, both protocols, 8 in flight).
         quick: `on_delivery` seldom takes over a few milliseconds, so it may run on the thread that reads the socket. If
             one does, another reads after 0.01 s. Processor time: 0.9 (`benchmarks/scheduling.py`, STOMP, 8 in flight).
         lazy: a delivery may be some tenths of a second late, so an adapter may handle several together.
-            `benchmarks/capture.py` measures the processor time for each message; the goal is at most 100 µs. Everything
-            that the connection reads may be as late, so use a separate connection. `on_delivery` must neither wait for
+            A capture takes 68 to 92 µs of processor time a message with it (`benchmarks/capture.py`). Everything that
+            the connection reads may be as late, so use a separate connection. `on_delivery` must neither wait for
             this connection nor block, because it may be called on the thread that reads the socket.
             `Delivery.read_at` has the time of reading.
         on_refused: called for each message above the size limit, in its turn, on the threads of `on_delivery`.
