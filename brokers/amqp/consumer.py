@@ -19,6 +19,7 @@ from proton import Condition
 from proton import Delivery as Transfer
 
 from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, why_of
+from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
@@ -30,15 +31,6 @@ from brokers.threads.pool import Crew
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
-
-MAX_DELIVERIES: Final = 6
-"""Number of deliveries after which a released message becomes a dead letter, as with the embedded broker."""
-
-FIRST_PAUSE_SECONDS: Final = 0.05
-"""Pause before a message is given back for the first time, in seconds; it doubles each time."""
-
-MAX_PAUSE_DELIVERIES: Final = 10
-"""Number of deliveries after which the pause no longer grows."""
 
 FIRST_RETREAT_SECONDS: Final = 4.0
 """Upper bound of the first pause before a stolen durable subscription is taken back, in seconds; it doubles."""
@@ -130,8 +122,7 @@ class AmqpDelivery(Delivery):
             if not self.is_held:
                 return False
             self.fate = AmqpDeliveryState.RETURNED
-        pause = FIRST_PAUSE_SECONDS * 2.0 ** (min(self.delivery_count or 1, MAX_PAUSE_DELIVERIES) - 1)
-        self.consumer.later(pause, partial(self._give_back, state, reason))
+        self.consumer.later(pause_after(self.delivery_count or 1), partial(self._give_back, state, reason))
         return True
 
     def accept_in(self, transaction: bytes) -> None:

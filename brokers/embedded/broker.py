@@ -9,13 +9,13 @@ from threading import Lock
 from time import time_ns
 from typing import Final, TypedDict
 
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
 from brokers.embedded.queues import BrokerLimits, SubscribeTerms
 from brokers.message import Destination
 
-DEFAULT_MAX_DELIVERIES: Final = 6
 DEFAULT_MAX_MESSAGES: Final = 100_000
 DEFAULT_MAX_OCTETS: Final = 256 << 20
 DEFAULT_MAX_TOTAL_OCTETS: Final = 1 << 30
@@ -42,7 +42,7 @@ class Broker:
         name: str = "",
         *,
         clock: Clock = epoch_milliseconds,
-        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
+        max_deliveries: int = MAX_DELIVERIES,
         max_messages: int = DEFAULT_MAX_MESSAGES,
         max_octets: int = DEFAULT_MAX_OCTETS,
         max_total_octets: int = DEFAULT_MAX_TOTAL_OCTETS,

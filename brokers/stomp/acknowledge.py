@@ -27,19 +27,8 @@ from brokers.stomp.frames import acknowledgement
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.timer import Later
 
-MAX_DELIVERIES: Final = 6
-"""Number of deliveries after which a released message becomes a dead letter, as with the embedded broker."""
-
-FIRST_PAUSE_SECONDS: Final = 0.05
-"""Pause before a message is given back for the first time, in seconds; it doubles each time, to 1.55 s in total."""
-
 MAX_RELEASED_MESSAGES: Final = 10_000
 """Maximum number of messages whose releases are counted; beyond it the oldest are forgotten."""
-
-
-def pause_after(releases: int) -> float:
-    """Return the pause in seconds before a message is given back for the nth time."""
-    return FIRST_PAUSE_SECONDS * 2.0 ** (releases - 1)
 
 
 class Releases:

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from brokers.adapter.consumer import ConsumerOwner, LastingConsumer
+from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.connection import Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import (
     BrokerError,
@@ -28,14 +29,7 @@ from brokers.errors import (
     SendFailedError,
 )
 from brokers.message import Destination, DestinationKind, changed
-from brokers.stomp.acknowledge import (
-    MAX_DELIVERIES,
-    Acceptances,
-    Releases,
-    StompArrival,
-    StompSubscription,
-    pause_after,
-)
+from brokers.stomp.acknowledge import Acceptances, Releases, StompArrival, StompSubscription
 from brokers.stomp.codec import NO_MEMORY, pack
 from brokers.stomp.collection import COLLECTION_SECONDS, AcceptedMessage, Collection, groups, uncollected
 from brokers.stomp.dialect import StompDialect
@@ -128,7 +122,7 @@ class StompDelivery(Delivery):
         """Give back all messages that this consumer holds; from a topic only this one. Otherwise like `accept`.
 
         This happens after a pause that grows each time the same message is released; the last time it becomes a dead
-        letter; see `brokers.stomp.acknowledge`.
+        letter; see `brokers.adapter.redelivery`.
         """
         with self.arrival.subscription.link.writing:
             if not self.is_held:

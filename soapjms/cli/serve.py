@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
@@ -75,7 +76,7 @@ serving_options: Final = grouped(
         "--max-deliveries",
         "Deliveries after which a request becomes a dead letter.",
         type=AT_LEAST_ONE,
-        default=6,
+        default=MAX_DELIVERIES,
         show_default=True,
     ),
     _option(

@@ -17,6 +17,7 @@ from time import monotonic
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult, stop
 from brokers.errors import ClosedError
@@ -102,9 +103,6 @@ ONE_MACHINE: Final = (
     "the store %s is for the processes of this machine, and the broker is on another: if other machines serve the same "
     "queue, a request that was finished here but not accepted at the broker runs again there"
 )
-
-MAX_DELIVERIES: Final = 6
-"""The same limit as that of the embedded broker and the STOMP adapter for messages that are released repeatedly."""
 
 SUPPORTED: Final = frozenset(VARIANTS)
 

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 import brokers
 import soapjms
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -165,7 +166,7 @@ class ServeOptions:
     store: str | None = None
     lease: float = 5.0
     transaction_timeout: float = 30.0
-    max_deliveries: int = 6
+    max_deliveries: int = MAX_DELIVERIES
     stalled_after: float = 60.0
     dead_letters: str | None = None
     reply_topic: tuple[str, ...] = ()

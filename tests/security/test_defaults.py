@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from places import ROOT
 
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.amqp.listener import FILES_PER_CLIENT as AMQP_FILES
 from brokers.amqp.listener import Options as AmqpOptions
 from brokers.amqp.stack import MAX_FRAME_VALUES
@@ -22,7 +23,6 @@ from brokers.stomp import codec
 from soapjms.bridge import http, listener, pace
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.security import UsernameTokens
-from soapjms.service.dispatcher import MAX_DELIVERIES
 from soapjms.service.store.sqlite import DAY_SECONDS, SqliteStore
 from soapjms.serving import status_page
 

@@ -67,7 +67,11 @@ CAPABILITIES: Final = Capabilities(
 NAME_OCTETS: Final = 16
 """Random octets in the name of a temporary destination; anyone who knows the name may send there."""
 MAX_DELIVERIES: Final = 5
-"""Deliveries after which a message becomes a dead letter; one fewer than the server tries by default."""
+"""Deliveries after which a released message becomes a dead letter.
+
+One fewer than with other adapters, and than the server's default number: the server drops a message that its last
+delivery gives back, which would lose one whose dead letter could not be sent.
+"""
 
 
 class SmqpConnection(Connection):

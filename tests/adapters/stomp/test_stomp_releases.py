@@ -1,20 +1,11 @@
-"""How often messages came back over STOMP, and how long they are kept before they do."""
+"""How often messages came back over STOMP."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import pytest
 
 from brokers.stomp import acknowledge as module
-from brokers.stomp.acknowledge import MAX_DELIVERIES, Releases, pause_after
-
-
-def test_pauses_grow() -> None:
-    """Each pause is longer than the one before; all of a message's together are a moment."""
-    pauses = [pause_after(releases) for releases in range(1, MAX_DELIVERIES)]
-    assert all(shorter < longer for shorter, longer in pairwise(pauses))
-    assert 1 < sum(pauses) < 2
+from brokers.stomp.acknowledge import Releases
 
 
 def test_each_message_is_counted_for_itself() -> None:

@@ -1,0 +1,22 @@
+"""How often a message that its consumer releases is delivered, and the pause before each redelivery.
+
+Counting the releases, and what a dead letter is on the wire, belong in the adapter.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_DELIVERIES: Final = 6
+"""Number of deliveries after which a released message becomes a dead letter; `Dispatcher` has the same default."""
+
+FIRST_PAUSE_SECONDS: Final = 0.05
+"""Pause before the first redelivery, in seconds; it doubles each time, to 1.55 s in total."""
+
+MAX_PAUSE_DELIVERIES: Final = 10
+"""Number of deliveries after which the pause no longer grows: a broker may have a higher limit."""
+
+
+def pause_after(deliveries: int) -> float:
+    """Return the pause in seconds before a message is given back that was delivered this often, counted from 1."""
+    return FIRST_PAUSE_SECONDS * 2.0 ** (min(deliveries, MAX_PAUSE_DELIVERIES) - 1)
