@@ -9,6 +9,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -68,6 +69,14 @@ class AdapterSession(Openable, Protocol):
 SessionT = TypeVar("SessionT", bound=AdapterSession)
 ArrivalT = TypeVar("ArrivalT")
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
+
+
+class DeliveryState(Enum):
+    """The state of a delivery on this side; RETURNED if it was released or rejected."""
+
+    HELD = auto()
+    ACCEPTED = auto()
+    RETURNED = auto()
 
 
 class ConsumerOwner(Protocol):

@@ -9,7 +9,6 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum, auto
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -18,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.adapter.consumer import ConsumerOwner, LastingConsumer, why_of
+from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
@@ -39,22 +38,14 @@ MAX_RETREAT_SECONDS: Final = 120.0
 """Maximum of that pause, in seconds. A consumer that had the subscription for longer starts over at the first pause."""
 
 
-class AmqpDeliveryState(Enum):
-    """The state of a delivery on this side."""
-
-    HELD = auto()
-    ACCEPTED = auto()
-    RETURNED = auto()
-
-
 class AmqpDelivery(Delivery):
-    """A delivery over AMQP. `fate` changes only while the engine's lock is held.
+    """A delivery over AMQP. `state` changes only while the engine's lock is held.
 
     Attributes:
         owner: the connection of the program's consumer, even if that consumer was redirected to another connection.
     """
 
-    __slots__ = ("consumer", "fate", "inlet", "is_settled", "number", "owner")
+    __slots__ = ("consumer", "inlet", "is_settled", "number", "owner", "state")
 
     def __init__(self, consumer: AmqpConsumer, arrival: AmqpArrival, arrived: ReceivedMessage) -> None:
         super().__init__(arrived.message, arrived.delivery_count, arrival.inlet.generation)
@@ -64,7 +55,7 @@ class AmqpDelivery(Delivery):
         self.number = arrival.number
         self.is_settled = arrival.is_settled
         self.read_at = arrival.read_at
-        self.fate = AmqpDeliveryState.ACCEPTED if consumer.options.auto_accept else AmqpDeliveryState.HELD
+        self.state = DeliveryState.ACCEPTED if consumer.options.auto_accept else DeliveryState.HELD
 
     @property
     def is_from_elsewhere(self) -> bool:
@@ -74,16 +65,16 @@ class AmqpDelivery(Delivery):
     @property
     def is_held(self) -> bool:
         """Whether the message is still this consumer's to settle. With the engine's lock held."""
-        return self.fate is AmqpDeliveryState.HELD and self.inlet.is_holding(self.number)
+        return self.state is DeliveryState.HELD and self.inlet.is_holding(self.number)
 
     @property
     def is_accepted(self) -> bool:
         """Whether it was accepted in this generation; the broker may have missed it if the connection was lost."""
-        return self.fate is AmqpDeliveryState.ACCEPTED and self.inlet.engine.is_up
+        return self.state is DeliveryState.ACCEPTED and self.inlet.engine.is_up
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if the delivery was settled before, or went back with its link."""
-        self._settle(AmqpDeliveryState.ACCEPTED, Transfer.ACCEPTED)
+        self._settle(DeliveryState.ACCEPTED, Transfer.ACCEPTED)
 
     def release(self) -> None:
         """Give the message back, after a pause that grows each time; the last time it becomes a dead letter.
@@ -114,15 +105,15 @@ class AmqpDelivery(Delivery):
     def _dispose(self, reason: str) -> bool:
         if self._returns:
             return self._settle_later(Transfer.REJECTED, reason)
-        return self._settle(AmqpDeliveryState.RETURNED, Transfer.REJECTED, reason)
+        return self._settle(DeliveryState.RETURNED, Transfer.REJECTED, reason)
 
-    def _settle_later(self, state: int, reason: str | None = None) -> bool:
+    def _settle_later(self, outcome: int, reason: str | None = None) -> bool:
         """Give the message back after a pause, so that an unusable message does not circulate at full speed."""
         with self.inlet.engine.lock:
             if not self.is_held:
                 return False
-            self.fate = AmqpDeliveryState.RETURNED
-        self.consumer.later(pause_after(self.delivery_count or 1), partial(self._give_back, state, reason))
+            self.state = DeliveryState.RETURNED
+        self.consumer.later(pause_after(self.delivery_count or 1), partial(self._give_back, outcome, reason))
         return True
 
     def accept_in(self, transaction: bytes) -> None:
@@ -137,16 +128,16 @@ class AmqpDelivery(Delivery):
         with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
             self.inlet.settle(self.number, Transfer.ACCEPTED)
 
-    def _give_back(self, state: int, reason: str | None) -> None:
+    def _give_back(self, outcome: int, reason: str | None) -> None:
         with suppress(ConnectionLostError), self.inlet.engine.working():
-            self.inlet.settle(self.number, state, error=_condition(reason))
+            self.inlet.settle(self.number, outcome, error=_condition(reason))
 
-    def _settle(self, fate: AmqpDeliveryState, state: int, reason: str | None = None) -> bool:
+    def _settle(self, state: DeliveryState, outcome: int, reason: str | None = None) -> bool:
         with suppress(ConnectionLostError), self.inlet.engine.working():  # if lost, the broker delivers it again
             if not self.is_held:
                 return False
-            self.fate = fate
-            self.inlet.settle(self.number, state, error=_condition(reason))
+            self.state = state
+            self.inlet.settle(self.number, outcome, error=_condition(reason))
             return True
         return False
 

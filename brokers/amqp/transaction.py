@@ -20,7 +20,8 @@ from functools import partial
 from threading import Lock
 from typing import Protocol, TypeAlias
 
-from brokers.amqp.consumer import AmqpDelivery, AmqpDeliveryState
+from brokers.adapter.consumer import DeliveryState
+from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.send import OutgoingMessage
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.url import AmqpLogin
@@ -197,13 +198,13 @@ class _Commit:
         if void is not None:
             return void
         for delivery in self._deliveries:
-            delivery.fate = AmqpDeliveryState.ACCEPTED
+            delivery.state = DeliveryState.ACCEPTED
         self._session.coordinator.declare(self._declared)
         return None
 
     def _declared(self, transaction: bytes | None, error: BrokerError | None) -> None:
         for delivery in self._deliveries:
-            delivery.fate = AmqpDeliveryState.HELD
+            delivery.state = DeliveryState.HELD
         if error is None and transaction is not None:
             error = _void(self._deliveries)
         if transaction is None or error is not None:
@@ -212,7 +213,7 @@ class _Commit:
             self._conclude(error or SendFailedError("the broker declared no transaction"))
             return
         for delivery in self._deliveries:
-            delivery.fate = AmqpDeliveryState.ACCEPTED
+            delivery.state = DeliveryState.ACCEPTED
             delivery.accept_in(transaction)
         self._transaction = transaction
         for position, (message, octets) in enumerate(self._sends):

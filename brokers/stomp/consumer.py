@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum, auto
 from functools import partial
 from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
-from brokers.adapter.consumer import ConsumerOwner, LastingConsumer
+from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer
 from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.connection import Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import (
@@ -52,18 +51,10 @@ DELETE_NOTICE_SECONDS: Final = 1.0
 """Time within which all consumers of a deleted queue are informed, in seconds."""
 
 
-class StompDeliveryState(Enum):
-    """The state of a delivery on this side."""
-
-    HELD = auto()
-    ACCEPTED = auto()
-    RETURNED = auto()
-
-
 class StompDelivery(Delivery):
-    """A delivery over STOMP. `fate` changes only while the link's `writing` is held."""
+    """A delivery over STOMP. `state` changes only while the link's `writing` is held."""
 
-    __slots__ = ("arrival", "consumer", "fate")
+    __slots__ = ("arrival", "consumer", "state")
 
     def __init__(self, consumer: StompConsumer, arrival: StompArrival, *, with_body: bool = True) -> None:
         subscription, headers, body = arrival[:3]
@@ -77,25 +68,25 @@ class StompDelivery(Delivery):
             self.message = changed(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at
-        self.fate = StompDeliveryState.ACCEPTED if consumer.auto_accept else StompDeliveryState.HELD
+        self.state = DeliveryState.ACCEPTED if consumer.auto_accept else DeliveryState.HELD
 
     @property
     def is_held(self) -> bool:
         """Whether the message is still this consumer's to settle."""
         subscription = self.arrival.subscription
-        return self.fate is StompDeliveryState.HELD and subscription.is_live and subscription.link.is_up
+        return self.state is DeliveryState.HELD and subscription.is_live and subscription.link.is_up
 
     @property
     def is_accepted(self) -> bool:
         """Whether it was accepted in this session; the broker may have missed it if the session was lost."""
-        return self.fate is StompDeliveryState.ACCEPTED and self.arrival.subscription.link.is_up
+        return self.state is DeliveryState.ACCEPTED and self.arrival.subscription.link.is_up
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if the delivery was settled before, or went back with its subscription."""
         link = self.arrival.subscription.link
-        if self.fate is StompDeliveryState.HELD:  # otherwise settled, as after `accept_after`, and never held again
+        if self.state is DeliveryState.HELD:  # otherwise settled, as after `accept_after`, and never held again
             with link.writing:
-                if self._settle(StompDeliveryState.ACCEPTED):
+                if self._settle(DeliveryState.ACCEPTED):
                     link.request(*self.consumer.acknowledge(self.arrival))
 
     def came_by(self, link: StompSession) -> bool:
@@ -110,7 +101,7 @@ class StompDelivery(Delivery):
         """
         link = self.arrival.subscription.link
         with link.writing:
-            is_ours = self._settle(StompDeliveryState.ACCEPTED)
+            is_ours = self._settle(DeliveryState.ACCEPTED)
             is_plain = self.arrival.can_be_named and not self.arrival.is_doubtful
             if is_ours and is_plain:
                 frames += self.consumer.acknowledge(self.arrival)[0]
@@ -129,7 +120,7 @@ class StompDelivery(Delivery):
                 return
             releases = self.consumer.releases.count(self.key)
             if releases < MAX_DELIVERIES:
-                self.fate = StompDeliveryState.RETURNED
+                self.state = DeliveryState.RETURNED
                 self.consumer.give_back_later(self.arrival, pause_after(releases))
                 return
             self._discard(f"delivered {releases} times and not accepted")
@@ -149,7 +140,7 @@ class StompDelivery(Delivery):
         link = self.arrival.subscription.link
         if link.dialect.nack_is_dead_letter and self.arrival.can_be_named and not self.arrival.subscription.is_untold:
             with link.writing:
-                if not self._settle(StompDeliveryState.RETURNED):
+                if not self._settle(DeliveryState.RETURNED):
                     return False
                 unknown = partial(self._discard_unknown, reason)
                 link.request(*self.consumer.acknowledgement(self.arrival, unknown, "NACK"))
@@ -157,7 +148,7 @@ class StompDelivery(Delivery):
         with link.writing:
             if not self.is_held:
                 return False
-            self.fate = StompDeliveryState.RETURNED
+            self.state = DeliveryState.RETURNED
             receipt = self.consumer.new_id("receipt")
             was, queue = self.arrival.headers, link.login.dead_letters or link.dialect.dead_letters
             if self.arrival.refusal:
@@ -192,11 +183,11 @@ class StompDelivery(Delivery):
             with link.writing:
                 link.request(*self.consumer.acknowledge(self.arrival))
 
-    def _settle(self, fate: StompDeliveryState) -> bool:
+    def _settle(self, state: DeliveryState) -> bool:
         """Record the outcome, with the link's `writing` held; return False if it was settled before."""
         if not self.is_held:
             return False
-        self.fate = fate
+        self.state = state
         self.consumer.releases.forget(self.key)
         return True
 
@@ -208,7 +199,7 @@ class StompDelivery(Delivery):
         def discard() -> None:
             with arrival.subscription.link.writing:
                 self.arrival = arrival._replace(body=self.arrival.body)
-                self.fate = StompDeliveryState.HELD
+                self.state = DeliveryState.HELD
                 self._discard(reason)
             done()
 

@@ -21,13 +21,14 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from brokers.adapter.consumer import DeliveryState
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
 from brokers.stomp.codec import pack
 from brokers.stomp.collection import AcceptedMessage
-from brokers.stomp.consumer import StompConsumer, StompDelivery, StompDeliveryState
+from brokers.stomp.consumer import StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.futures import Completion
@@ -175,7 +176,7 @@ class StompTransaction(Transaction):
 
     def _write(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         for delivery in pending:
-            delivery.fate = StompDeliveryState.ACCEPTED
+            delivery.state = DeliveryState.ACCEPTED
             delivery.consumer.releases.forget(delivery.key)
         if self._link.dialect.accepts_in_transactions:
             self._write_with_acceptances(pending, future)
