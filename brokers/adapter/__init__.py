@@ -1,4 +1,4 @@
-"""The parts that broker adapters share: connection, consumer, broker endpoints, and waiting for a connection.
+"""The parts that broker adapters share: connection, consumer, transaction, redelivery, broker endpoints, and waiting.
 
 Protocols, message formats and client libraries belong in the adapters, not here.
 """

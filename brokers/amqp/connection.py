@@ -9,10 +9,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
+from typing import TypeGuard
 from uuid import uuid4
 
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import Reconnect
+from brokers.adapter.transaction import own_transaction
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
 from brokers.amqp.dialect import capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
@@ -98,7 +100,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """
         if transaction is not None:
             self._usable()
-            self._own(transaction).send(message)
+            own_transaction(transaction, self, AmqpTransaction).send(message)
             return self._done
         return self._post(message, inf if timeout is None else time.monotonic() + timeout)
 
@@ -227,7 +229,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             log.debug("%s was closed before refused messages could be sent elsewhere", self)
         then(list(refused))
 
-    def owns(self, delivery: Delivery) -> bool:
+    def owns(self, delivery: Delivery) -> TypeGuard[AmqpDelivery]:
         """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
         return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
@@ -242,11 +244,6 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     @property
     def _names_messages(self) -> bool:
         return self._current().dialect.takes_ids if self._message_ids is None else self._message_ids
-
-    def _own(self, transaction: Transaction) -> AmqpTransaction:
-        if not isinstance(transaction, AmqpTransaction) or transaction.owner is not self:
-            raise ValueError("the transaction belongs to another connection")
-        return transaction
 
 
 def _withdrawn(session: AmqpSession, outbox: Outbox, posting: OutgoingMessage) -> bool:

@@ -17,15 +17,15 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import Lock
 from typing import Protocol, TypeAlias
 
 from brokers.adapter.consumer import DeliveryState
+from brokers.adapter.transaction import DeferredTransaction, DeliveryOwner, went_back
 from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.send import OutgoingMessage
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.url import AmqpLogin
-from brokers.connection import Delivery, RefusedSend, Transaction
+from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
 from brokers.threads.futures import Completion
@@ -33,7 +33,7 @@ from brokers.threads.futures import Completion
 log = logging.getLogger(__name__)
 
 
-class AmqpTransactionOwner(Protocol):
+class AmqpTransactionOwner(DeliveryOwner[AmqpDelivery], Protocol):
     """The part of a connection that its transactions use."""
 
     def encode(self, message: Message) -> bytes:
@@ -50,20 +50,19 @@ class AmqpTransactionOwner(Protocol):
     ) -> None:
         """Send redirected messages to their new places, and pass the finally refused ones to `then`; never blocks."""
 
-    def owns(self, delivery: Delivery) -> bool:
-        """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
 
+class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
+    """Sends and accepts that are carried out together.
 
-class AmqpTransaction(Transaction):
-    """Sends and accepts that are carried out together."""
+    The accept of a delivery to a redirected consumer follows the commit, outside of it.
+    """
+
+    owner: AmqpTransactionOwner
 
     def __init__(self, owner: AmqpTransactionOwner, session: AmqpSession) -> None:
-        self.owner = owner
+        super().__init__(owner)
         self._session = session
-        self._lock = Lock()
         self._sends: list[tuple[Message, bytes]] = []
-        self._deliveries: list[AmqpDelivery] = []
-        self._has_ended = False
 
     def send(self, message: Message) -> None:
         """Add a message.
@@ -77,19 +76,6 @@ class AmqpTransaction(Transaction):
         with self._lock:
             self._require_open()
             self._sends.append((message, octets))
-
-    def accept(self, delivery: Delivery) -> None:
-        """Add the acknowledgement of a delivery. That of a redirected consumer's follows the commit, outside of it.
-
-        Raises:
-            ValueError: the delivery belongs to another connection.
-            ClosedError: the transaction was committed or aborted before.
-        """
-        if not isinstance(delivery, AmqpDelivery) or not self.owner.owns(delivery):
-            raise ValueError("the delivery belongs to another connection")
-        with self._lock:
-            self._require_open()
-            self._deliveries.append(delivery)
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Carry out the transaction. A send that the broker refuses fails alone.
@@ -128,19 +114,12 @@ class AmqpTransaction(Transaction):
         with self._lock:
             self._has_ended = True
 
-    def _require_open(self) -> None:
-        if self._has_ended:
-            raise ClosedError("the transaction was committed or aborted before")
-
 
 def _void(deliveries: list[AmqpDelivery]) -> ClosedError | None:
     """Return an error if a delivery has gone back to the broker, otherwise None."""
     for delivery in deliveries:
         if not delivery.is_held:
-            return ClosedError(
-                f"message {delivery.message.message_id} went back to the broker before it was accepted, "
-                "so nothing was committed"
-            )
+            return went_back(delivery)
     return None
 
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from brokers.adapter.connection import ConnectionLife
 from brokers.adapter.consumer import temporary_kind
+from brokers.adapter.transaction import OwnedTransaction, own_delivery, own_transaction
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -163,16 +164,18 @@ CAPABILITIES: Final = Capabilities(
 )
 
 
-class EmbeddedTransaction(Transaction):
+class EmbeddedTransaction(OwnedTransaction):
     """Sends and accepts that happen together."""
 
+    owner: EmbeddedConnection
+
     def __init__(
-        self, core: EmbeddedCore, connection: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
+        self, core: EmbeddedCore, owner: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
     ) -> None:
         self._core = core
-        self._batch = Batch(connection.place)
+        self._batch = Batch(owner.place)
         self._on_end = on_end
-        self.connection = connection
+        self.owner = owner
 
     def send(self, message: Message) -> None:
         """Add a message; it gets its message id and timestamp now, and its place in the order at the commit.
@@ -196,9 +199,7 @@ class EmbeddedTransaction(Transaction):
             ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
-        if not isinstance(delivery, EmbeddedDelivery) or not self.connection.owns(delivery):
-            raise ValueError("the delivery belongs to another connection")
-        self.taking(delivery).accept()
+        self.taking(own_delivery(delivery, self.owner)).accept()
 
     def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
         """Return a delivery of this connection as part of this transaction, however it is settled."""
@@ -213,7 +214,7 @@ class EmbeddedTransaction(Transaction):
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        future: Completion[tuple[RefusedSend, ...]] = self.connection.completion()
+        future: Completion[tuple[RefusedSend, ...]] = self.owner.completion()
         try:
             refused = self._core.commit(self._batch)
         except SendFailedError as error:
@@ -282,7 +283,7 @@ class EmbeddedConnection(Connection):
         self._require_open()
         future: Completion[SendResult] = self.completion()
         if transaction is not None:
-            future.set_result(self._own(transaction).add(message))
+            future.set_result(own_transaction(transaction, self, EmbeddedTransaction).add(message))
             return future
         stamped = self._core.stamp(message)
         try:
@@ -389,14 +390,9 @@ class EmbeddedConnection(Connection):
         """Return a new future whose callbacks run on this connection's executor."""
         return Completion(self._callbacks.executor)
 
-    def owns(self, delivery: EmbeddedDelivery) -> bool:
+    def owns(self, delivery: Delivery) -> TypeGuard[EmbeddedDelivery]:
         """Return whether a delivery belongs to this connection."""
-        return delivery.holding.subscription.owner is self.place
-
-    def _own(self, transaction: Transaction) -> EmbeddedTransaction:
-        if not isinstance(transaction, EmbeddedTransaction) or transaction.connection is not self:
-            raise ValueError("the transaction belongs to another connection")
-        return transaction
+        return isinstance(delivery, EmbeddedDelivery) and delivery.holding.subscription.owner is self.place
 
     def _require_open(self) -> None:
         if self.state is not ConnectionState.CONNECTED:

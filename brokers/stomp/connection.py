@@ -12,10 +12,11 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from time import monotonic
-from typing import Final
+from typing import Final, TypeGuard
 
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
+from brokers.adapter.transaction import own_transaction
 from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
@@ -134,7 +135,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """
         link = self._usable()
         if transaction is not None:
-            self._own(transaction).send(message)
+            own_transaction(transaction, self, StompTransaction).send(message)
             return self._written
         headers, body = self.frame(message)
         with link.writing:
@@ -277,18 +278,13 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Return an identifier that this connection has not used before."""
         return f"{what}-{next(self._ids)}"
 
-    def owns(self, delivery: Delivery) -> bool:
+    def owns(self, delivery: Delivery) -> TypeGuard[StompDelivery]:
         """Return whether a delivery belongs to this connection."""
         return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
 
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on another thread, where it may write."""
         self._crew.submit(function)
-
-    def _own(self, transaction: Transaction) -> StompTransaction:
-        if not isinstance(transaction, StompTransaction) or transaction.owner is not self:
-            raise ValueError("the transaction belongs to another connection")
-        return transaction
 
     def _is_own_form(self, destination: Destination) -> bool:
         dialect = self._current().dialect

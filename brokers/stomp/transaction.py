@@ -22,7 +22,8 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from brokers.adapter.consumer import DeliveryState
-from brokers.connection import Delivery, RefusedSend, Transaction
+from brokers.adapter.transaction import DeferredTransaction, DeliveryOwner, went_back
+from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
@@ -70,7 +71,7 @@ class TransactionNames:
             self._free.append(name)
 
 
-class StompTransactionOwner(Protocol):
+class StompTransactionOwner(DeliveryOwner[StompDelivery], Protocol):
     """The part of a connection that its transactions use."""
 
     names: TransactionNames
@@ -87,26 +88,22 @@ class StompTransactionOwner(Protocol):
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
         """Return a new future."""
 
-    def owns(self, delivery: Delivery) -> bool:
-        """Return whether a delivery belongs to this connection."""
-
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on another thread, where it may write."""
 
 
-class StompTransaction(Transaction):
+class StompTransaction(DeferredTransaction[StompDelivery]):
     """Sends and accepts that are written together."""
 
+    owner: StompTransactionOwner
+
     def __init__(self, owner: StompTransactionOwner, link: StompSession) -> None:
-        self.owner = owner
+        super().__init__(owner)
         self._link = link
         self._name = owner.names.take()
-        self._lock = Lock()
         self._sends: dict[str, bytes] = {}
         self._receipts: dict[str, Settle] = {}
-        self._deliveries: list[StompDelivery] = []
         self._refused: dict[str, RefusedSend] = {}
-        self._has_ended = False
 
     def send(self, message: Message) -> None:
         """Add a message.
@@ -125,19 +122,6 @@ class StompTransaction(Transaction):
             )
             self._receipts[receipt] = partial(self._note_refusal, receipt, len(self._sends), message)
             self._sends[receipt] = frame
-
-    def accept(self, delivery: Delivery) -> None:
-        """Add the acknowledgement of a delivery.
-
-        Raises:
-            ValueError: the delivery belongs to another connection.
-            ClosedError: the transaction was committed or aborted before.
-        """
-        if not isinstance(delivery, StompDelivery) or not self.owner.owns(delivery):
-            raise ValueError("the delivery belongs to another connection")
-        with self._lock:
-            self._require_open()
-            self._deliveries.append(delivery)
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Write everything in one piece.
@@ -290,12 +274,5 @@ class StompTransaction(Transaction):
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:
             if not delivery.is_held or delivery.arrival.subscription.link is not self._link:
-                return ClosedError(
-                    f"message {delivery.message.message_id} went back to the broker before it was accepted, "
-                    "so nothing was committed"
-                )
+                return went_back(delivery)
         return None
-
-    def _require_open(self) -> None:
-        if self._has_ended:
-            raise ClosedError("the transaction was committed or aborted before")

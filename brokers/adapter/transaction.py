@@ -1,0 +1,97 @@
+"""The transaction that broker adapters extend: the deliveries that it accepts, and its end; and who owns what.
+
+What is sent, and what a commit writes, belong in the adapter.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Generic, Protocol, TypeGuard, TypeVar
+
+from brokers.connection import Delivery, Transaction
+from brokers.errors import ClosedError
+
+DeliveryT = TypeVar("DeliveryT", bound=Delivery)
+OwnedDeliveryT = TypeVar("OwnedDeliveryT", bound=Delivery, covariant=True)
+
+
+class DeliveryOwner(Protocol[OwnedDeliveryT]):
+    """The part of a connection that knows its deliveries."""
+
+    def owns(self, delivery: Delivery) -> TypeGuard[OwnedDeliveryT]:
+        """Return whether a delivery belongs to a consumer of this connection."""
+
+
+class OwnedTransaction(Transaction):
+    """A transaction that only its connection can use.
+
+    Attributes:
+        owner: the connection.
+    """
+
+    owner: object
+
+
+TransactionT = TypeVar("TransactionT", bound=OwnedTransaction)
+
+
+def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> DeliveryT:
+    """Return `delivery`, having checked that it belongs to a connection.
+
+    Raises:
+        ValueError: it belongs to another connection.
+    """
+    if not owner.owns(delivery):
+        raise ValueError("the delivery belongs to another connection")
+    return delivery
+
+
+def own_transaction(transaction: Transaction, owner: object, kind: type[TransactionT]) -> TransactionT:
+    """Return `transaction`, having checked that it belongs to a connection, whose transactions are of a `kind`.
+
+    Raises:
+        ValueError: it belongs to another connection.
+    """
+    if not isinstance(transaction, kind) or transaction.owner is not owner:
+        raise ValueError("the transaction belongs to another connection")
+    return transaction
+
+
+class DeferredTransaction(OwnedTransaction, Generic[DeliveryT]):
+    """A transaction that is kept here, and that the broker learns of at the commit. Thread-safe.
+
+    Args:
+        owner: the connection.
+    """
+
+    owner: DeliveryOwner[DeliveryT]
+
+    def __init__(self, owner: DeliveryOwner[DeliveryT]) -> None:
+        self.owner = owner
+        self._lock = Lock()
+        self._deliveries: list[DeliveryT] = []
+        self._has_ended = False
+
+    def accept(self, delivery: Delivery) -> None:
+        """Add the acknowledgement of a delivery.
+
+        Raises:
+            ValueError: the delivery belongs to another connection.
+            ClosedError: the transaction was committed or aborted before.
+        """
+        own = own_delivery(delivery, self.owner)
+        with self._lock:
+            self._require_open()
+            self._deliveries.append(own)
+
+    def _require_open(self) -> None:
+        if self._has_ended:
+            raise ClosedError("the transaction was committed or aborted before")
+
+
+def went_back(delivery: Delivery) -> ClosedError:
+    """Return the error of a commit that would accept a delivery which the consumer no longer holds."""
+    return ClosedError(
+        f"message {delivery.message.message_id} went back to the broker before it was accepted, "
+        "so nothing was committed"
+    )
