@@ -104,6 +104,49 @@ def _tell(news: tuple[OnState, ConnectionState]) -> None:
     on_state(state)
 
 
+T = TypeVar("T")
+
+
+class AdapterConnection(Connection):
+    """The state of every adapter's connection, and the executor that calls the program. It begins as LOST.
+
+    Args:
+        name: of the connection, for its threads and logs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._callbacks = Callbacks(name)
+        self._life = ConnectionLife(self._callbacks)
+        self._lock = Lock()
+        self._is_closing = False
+
+    @property
+    def state(self) -> ConnectionState:
+        """The current state of the connection."""
+        return self._life.state
+
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` on the executor for every change, one at a time and in order."""
+        self._life.watch(on_state)
+
+    def unwatch(self, on_state: OnState) -> None:
+        """Stop calling `on_state`."""
+        self._life.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return once the connection can be used."""
+        self._life.wait_connected(timeout)
+
+    def completion(self) -> Completion[T]:
+        """Return a new future whose callbacks run on this connection's executor."""
+        return Completion(self._callbacks.executor)
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Call `function` on the executor; raise RuntimeError once that is closed."""
+        self._callbacks.call(function)
+
+
 log = logging.getLogger(__name__)
 
 ATTEMPT_SECONDS: Final = 20.0
@@ -121,13 +164,10 @@ FAREWELL_SHARE: Final = 0.25
 THREAD_RETRY_SECONDS: Final = 1.0
 """Pause before a task is submitted again after no thread could be started, in seconds."""
 
-T = TypeVar("T")
-
-
 ConsumerT = TypeVar("ConsumerT", bound=LastingConsumer[Any, Any, Any])
 
 
-class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
+class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
     """A connection to a broker, or to one of several, that outlives its sessions.
 
     Args:
@@ -140,18 +180,14 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     def __init__(
         self, name: str, endpoints: BrokerEndpoints[Any, SessionT], timeout: float, reconnect: Reconnect | None
     ) -> None:
-        self._name = name
+        super().__init__(name)
         self._endpoints = endpoints
         self._timeout = timeout
         self._reconnector = None if reconnect is None else Reconnector(name, reconnect, self._resume, self._give_up)
-        self._callbacks = Callbacks(name)
-        self._life = ConnectionLife(self._callbacks)
         self._crew = Crew(name)
         self._deadlines = Deadlines(f"{name} pauses")
-        self._lock = Lock()
         self._consumers: dict[ConsumerT, None] = {}  # in the order in which they subscribed
         self._temporaries: dict[str, int] = {}  # by address, the generation that made them
-        self._is_closing = False
         self._generation = 0
         self._link: SessionT | None = None
 
@@ -175,22 +211,9 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return self._crew.waiting
 
     @property
-    def state(self) -> ConnectionState:
-        """The current state of the connection."""
-        return self._life.state
-
-    @property
     def generation(self) -> int:
         """Number of the current session, counted from 1."""
         return self._generation
-
-    def watch(self, on_state: OnState) -> None:
-        """Call `on_state` on the executor for every change, one at a time and in order."""
-        self._life.watch(on_state)
-
-    def unwatch(self, on_state: OnState) -> None:
-        """Stop calling `on_state`."""
-        self._life.unwatch(on_state)
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Return once there is a session; raise at once if the connection was lost and does not reconnect."""
@@ -303,10 +326,6 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             return self._life.failure()
         return ConnectionLostError(f"the connection to {link} was lost, and has been restored since")
 
-    def completion(self) -> Completion[T]:
-        """Return a new future whose callbacks run on this connection's executor."""
-        return Completion(self._callbacks.executor)
-
     # Implemented for each protocol
 
     @abstractmethod
@@ -384,10 +403,6 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         except RuntimeError as error:
             log.warning("%s: a due task has to wait: %s", self._name, error)
             self.later(THREAD_RETRY_SECONDS, function)
-
-    def tell(self, function: Callable[[], object]) -> None:
-        """Call `function` on the executor."""
-        self._callbacks.call(function)
 
     def forget(self, consumer: ConsumerT) -> None:
         """Do not resume this consumer in later sessions."""

@@ -9,21 +9,19 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Lock, current_thread
+from threading import current_thread
 from time import monotonic
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
-from brokers.adapter.connection import ConnectionLife
+from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.transaction import OwnedTransaction, own_delivery, own_transaction
 from brokers.connection import (
     Capabilities,
-    Connection,
     ConnectionState,
     Consumer,
     Delivery,
     OnDelivery,
-    OnState,
     RefusedSend,
     SendResult,
     SubscribeOptions,
@@ -34,7 +32,7 @@ from brokers.embedded.queues import Batch, Handover, OutletSubscription, Subscri
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
-from brokers.threads.futures import Callbacks, Completion
+from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
@@ -143,8 +141,6 @@ class EmbeddedConsumer(Consumer):
         self._on_end(self)
 
 
-T = TypeVar("T")
-
 CAPABILITIES: Final = Capabilities(
     broker="embedded",
     dialect="embedded",
@@ -230,21 +226,17 @@ class EmbeddedTransaction(OwnedTransaction):
         self._on_end(self)
 
 
-class EmbeddedConnection(Connection):
-    """A connection to an embedded broker, as returned by `Broker.connect` and `brokers.connect`."""
+class EmbeddedConnection(AdapterConnection):
+    """A connection to an embedded broker, as returned by `Broker.connect` and `brokers.connect`. It is never lost."""
 
     def __init__(self, core: EmbeddedCore, name: str, on_close: Callable[[], None], limit: int | None) -> None:
+        super().__init__(name)
         self._core = core
         self.place = core.attach(limit)
-        self._name = name
         self._on_close = on_close
-        self._callbacks = Callbacks(name)
-        self._lock = Lock()
-        self._life = ConnectionLife(self._callbacks)
         self._life.become(ConnectionState.CONNECTED)
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
-        self._is_closing = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -255,23 +247,6 @@ class EmbeddedConnection(Connection):
     def generation(self) -> int:
         """Always 1."""
         return GENERATION
-
-    @property
-    def state(self) -> ConnectionState:
-        """CONNECTED or CLOSED."""
-        return self._life.state
-
-    def watch(self, on_state: OnState) -> None:
-        """Call `on_state` on the executor when the connection is closed; it is never lost."""
-        self._life.watch(on_state)
-
-    def unwatch(self, on_state: OnState) -> None:
-        """Stop calling `on_state`."""
-        self._life.unwatch(on_state)
-
-    def wait_connected(self, timeout: float | None = None) -> None:
-        """Return at once, or raise ClosedError."""
-        self._life.wait_connected(timeout)
 
     def send(
         self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
@@ -385,10 +360,6 @@ class EmbeddedConnection(Connection):
         self._core.detach(self.place)
         self._callbacks.close(until)
         self._on_close()
-
-    def completion(self) -> Completion[T]:
-        """Return a new future whose callbacks run on this connection's executor."""
-        return Completion(self._callbacks.executor)
 
     def owns(self, delivery: Delivery) -> TypeGuard[EmbeddedDelivery]:
         """Return whether a delivery belongs to this connection."""

@@ -8,19 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from secrets import token_hex
-from threading import Lock
 from time import monotonic, time
 from typing import Final
 
-from brokers.adapter.connection import ConnectionLife
+from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.connection import (
     Capabilities,
-    Connection,
     ConnectionState,
     Consumer,
     OnDelivery,
-    OnState,
     SendResult,
     SubscribeOptions,
     Transaction,
@@ -43,7 +40,7 @@ from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.protocol.commands import Command, CommandKind
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
-from brokers.threads.futures import Callbacks, Completion
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +71,7 @@ delivery gives back, which would lose one whose dead letter could not be sent.
 """
 
 
-class SmqpConnection(Connection):
+class SmqpConnection(AdapterConnection):
     """A connection to an SMQP server.
 
     Args:
@@ -85,15 +82,12 @@ class SmqpConnection(Connection):
     """
 
     def __init__(self, address: Address, account: str, password: str, options: ClientOptions) -> None:
+        super().__init__("smqp")
         self.max_deliveries = MAX_DELIVERIES
         self._address, self._account, self._password, self._options = address, account, password, options
-        self._callbacks = Callbacks("smqp")
-        self._life = ConnectionLife(self._callbacks)
-        self._lock = Lock()
         self._consumers: set[SmqpConsumer] = set()
         self._temporaries: dict[str, int] = {}
         self._numbers = 0
-        self._is_closing = False
         self._sender = self.session(None)
         self._life.become(ConnectionState.CONNECTED)
         self._sender.watch(self._changed)
@@ -123,23 +117,6 @@ class SmqpConnection(Connection):
         """The number of logins of the sending session."""
         return self._sender.generation
 
-    @property
-    def state(self) -> ConnectionState:
-        """The state of the connection."""
-        return self._life.state
-
-    def watch(self, on_state: OnState) -> None:
-        """Call `on_state` when the connection is lost, re-established, or closed."""
-        self._life.watch(on_state)
-
-    def unwatch(self, on_state: OnState) -> None:
-        """End `watch`."""
-        self._life.unwatch(on_state)
-
-    def wait_connected(self, timeout: float | None = None) -> None:
-        """Return once the connection can be used."""
-        self._life.wait_connected(timeout)
-
     def _changed(self, is_connected: bool) -> None:
         self._life.become(
             ConnectionState.CONNECTED if is_connected else ConnectionState.LOST, "the connection to the server was lost"
@@ -163,7 +140,7 @@ class SmqpConnection(Connection):
             raise ValueError("message must have a destination, got None")
         topic = topic_of(message.destination)
         content = to_content(message, time(), self.dialect).written() + b"\r\n"
-        future: Completion[SendResult] = Completion(self._callbacks.executor)
+        future: Completion[SendResult] = self.completion()
         try:
             number = self._publish(topic, content, message.destination, until)
         except BrokerError as error:
@@ -283,10 +260,6 @@ class SmqpConnection(Connection):
         self._callbacks.close(until)
 
     # For consumers
-
-    def tell(self, function: Callable[[], object]) -> None:
-        """Call `function` on the executor; raise RuntimeError once that is closed."""
-        self._callbacks.call(function)
 
     def bury(self, message: Message, reason: str) -> bool:
         """Send a copy of a message to its dead letter queue; say whether that worked."""
