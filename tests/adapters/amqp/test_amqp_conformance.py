@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tools/docs"))
 import amqp as page
 
 ROLES = {
-    "provider": {"test_amqp_provider", "test_amqp_listener", "test_amqp_rhea"},
+    "provider": {"test_amqp_terminus", "test_amqp_listener", "test_amqp_rhea"},
     "user": {"test_amqp_user"},
     "client": {"test_amqp_websocket", "test_amqp_user"},
     "server": {"test_amqp_listener"},
