@@ -100,8 +100,8 @@ lint: setup
 # Three at a time on two cores: tests that start other processes wait more than they work. The longest lanes come first.
 # All of them run whatever fails, so that one run shows all failures.
 test: lint java brokers packages browser
-	$(MAKE) --jobs=3 --keep-going --output-sync=target test-inside test-peers test-broker-calls test-broker-systems \
-	  test-broker-wires test-wires test-protocol test-oldest-zeep
+	$(MAKE) --jobs=3 --keep-going --output-sync=target test-inside test-broker-calls test-peers test-broker-wires \
+	  test-broker-systems test-wires test-protocol test-oldest-zeep
 
 check: lint
 	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-wires test-oldest-zeep
