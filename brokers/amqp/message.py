@@ -532,7 +532,7 @@ class ArrivalPlan:
         self._values = [getattr(message, name) for name in FIELDS[2:]]
         self._properties = list(message.properties)
         names = [each.name for each in message.properties]
-        differing = [leaf for leaf, _ in shape.differing]
+        differing = shape.differing
         stated = [each for each in differing if each.section is AmqpSection.PROPERTIES]
         own = [each for each in differing if each.section is AmqpSection.APPLICATION_PROPERTIES]
         self.works = (
@@ -540,7 +540,7 @@ class ArrivalPlan:
             and all(each.key in FIELDS_OF_STATED for each in stated)
             and all(each.key in names and each.key not in IN_SECTIONS for each in own)
         )
-        self._readers = [read for _, read in shape.differing]
+        self._readers = [each.read for each in differing]
         self._stated = [each.key if each in stated and isinstance(each.key, int) else -1 for each in differing]
         self._places = [names.index(str(each.key)) if self.works and each in own else -1 for each in differing]
         self._has_own = bool(own)

@@ -109,7 +109,7 @@ class SectionShape:
 
     Attributes:
         octets: the first head of the shape.
-        differing: the values that differ from head to head, with their decoders, in the order of the pattern's groups.
+        differing: the values that differ from head to head, in the order of the pattern's groups.
         plan: data kept by the reader of the heads. It is dropped when the shape changes.
     """
 
@@ -117,25 +117,22 @@ class SectionShape:
 
     def __init__(self, octets: bytes) -> None:
         self.octets = octets
-        self.differing: tuple[tuple[Leaf, Callable[[Any], Any]], ...] = ()
+        self.differing: tuple[Leaf, ...] = ()
         self.plan: Any = None
 
     def learn(self, octets: bytes, leaves: tuple[Leaf, ...]) -> re.Pattern[bytes]:
         """Return the pattern of the heads learned so far and of one more. Not all match if more than values differ."""
-        known = {leaf for leaf, _ in self.differing}
-        differing = [
+        self.differing = tuple(
             each
             for each in leaves
-            if each in known or octets[each.begin : each.end] != self.octets[each.begin : each.end]
-        ]
+            if each in self.differing or octets[each.begin : each.end] != self.octets[each.begin : each.end]
+        )
         written, at = b"", 0
-        for leaf in differing:
+        for leaf in self.differing:
             written += re.escape(octets[at : leaf.begin]) + b"(.{%d})" % (leaf.end - leaf.begin)
             at = leaf.end
-        pattern = re.compile(written + re.escape(octets[at:]), re.DOTALL)
-        self.differing = tuple((each, each.read) for each in differing)
         self.plan = None
-        return pattern
+        return re.compile(written + re.escape(octets[at:]), re.DOTALL)
 
 
 class SectionShapes:

@@ -70,10 +70,9 @@ class HeadShape:
             is_first = name not in names and not self._is_repeated(position, name)
             written.append(f"{re.escape(raw)}:{'(' if is_first else '(?:'}[^\n\r]*)")
             names += [name] * is_first
-        pattern = re.compile("\n".join(written))
         self.differing = tuple(names)
         self.plan = None
-        return pattern
+        return re.compile("\n".join(written))
 
     def _is_repeated(self, position: int, name: str) -> bool:
         """Return whether an earlier line has the same name, so that this one does not count."""
