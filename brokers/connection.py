@@ -295,10 +295,13 @@ class Connection(ABC):
     def state(self) -> ConnectionState:
         """The current state of the connection."""
 
-    @property
-    def backlog(self) -> int:
-        """Approximate number of deliveries that have arrived and wait for a thread; 0 if it is not known."""
-        return 0
+    def after_arrivals(self, function: Callable[[], None]) -> None:
+        """Call `function`, which must not block, once the messages that arrived together are delivered.
+
+        That is at once, unless the caller is the thread that reads the socket and more messages of one arrival wait:
+        then it is called after the last of them, or some milliseconds later.
+        """
+        function()
 
     @abstractmethod
     def watch(self, on_state: OnState) -> None:

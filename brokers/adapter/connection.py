@@ -206,11 +206,6 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         return f"<{type(self).__name__} {self._name} {self.state} generation {self._generation}>"
 
     @property
-    def backlog(self) -> int:
-        """Number of deliveries and other tasks that wait for a thread."""
-        return self._crew.waiting
-
-    @property
     def generation(self) -> int:
         """Number of the current session, counted from 1."""
         return self._generation

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from time import monotonic
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, TypeVar
 
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
@@ -34,6 +34,8 @@ from brokers.stomp.url import StompLogin
 from brokers.threads.futures import Completion, NearCompletion
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_LOGIN_SHARE: Final = 1 / 3
 """Share of the time for a login after which the login is tried again."""
@@ -153,7 +155,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         link = self._usable()
         headers, body = self.frame(message)
         if is_confirmed(message, body):
-            return self._ask(link, headers, body, NearCompletion(self._crew.run))
+            return self._ask(link, headers, body, self.near_completion())
         frame = pack("SEND", headers, body, link.dialect.version)
         if isinstance(delivery, StompDelivery) and delivery.came_by(link):
             return self._write(link, delivery.accept_after, frame)
@@ -185,6 +187,10 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         future = self.completion()
         link.when_written(self.new_id("message"), partial(future.settle, SENT))
         return future
+
+    def after_arrivals(self, function: Callable[[], None]) -> None:
+        """Call `function` after the last frame that was read together with the current one; see the base class."""
+        self._current().after_arrivals(function)
 
     def begin(self) -> Transaction:
         """Begin a transaction; the broker learns of it only at the commit."""
@@ -273,6 +279,10 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             if destination is not None and (self._is_own_form(destination) or destination.address in self._temporaries):
                 self._require_own(destination)
         return to_frame(message, self._current().dialect)
+
+    def near_completion(self) -> NearCompletion[T]:
+        """Return a new future whose callbacks may run on the threads of `on_delivery`."""
+        return NearCompletion(self._crew.run)
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""

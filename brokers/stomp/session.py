@@ -175,6 +175,10 @@ class StompSession:
         """Let the reading thread run quick tasks of a crew too; see `Wire.lead`."""
         self._wire.lead(crew)
 
+    def after_arrivals(self, task: Callable[[], None]) -> None:
+        """Run a task after the frames of the current arrival; see `Wire.after_arrivals`."""
+        self._wire.after_arrivals(task)
+
     def be_lazy(self) -> None:
         """Collect arriving data before it is handled, from now on."""
         self._wire.is_lazy = True

@@ -205,6 +205,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._broken: ConnectionLostError | None = None  # the error to raise after those frames
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # data to be written soon; used with `writing` held
+        self._after: list[
+            Callable[[], None]
+        ] = []  # tasks for the end of this arrival; see `after_arrivals`
         self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
         self._written = Condition(self.writing)  # signalled when waiting data was written
         self._writer: Thread | None = None
@@ -375,6 +378,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             finally:
                 if self._crew is not None:
                     self._crew.dismiss()
+                self._run_after()
                 self.cleanup()  # stomp.py omits this if `drop` was called before its first check
                 self._over.set()
 
@@ -409,6 +413,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 else:
                     self._tell_and_work(self._guest)
                 if self._guest is not None and self._guest.is_relieved:
+                    self._end_arrival()  # what was left since the stand-in began
                     self._wait_for_lead(self._guest)
                 elif not self._take():
                     break
@@ -490,8 +495,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._tell_of(self._frames.popleft())
             if not self._frames or monotonic() >= until:
                 self._keep_alive()
-                if self._kept:
-                    self._crew.run(self._write_kept)
+                if self._after or self._kept:
+                    self._crew.run(self._end_arrival)
                 until = monotonic() + KEEP_SECONDS
 
     def _tell_of(self, frame: Cut | float) -> None:
@@ -535,15 +540,34 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _keeps(self, frames: bytes) -> bool:
         """Keep data to be written, if the reader writes it and more frames of the same arrival wait."""
-        guest = self._guest
-        if guest is None or guest.is_relieved or not self._frames or get_ident() != self._reader_id:
-            return False
-        if len(self._kept) + len(frames) > READ_OCTETS:
+        if not self._frames or not self._is_leader or len(self._kept) + len(frames) > READ_OCTETS:
             return False
         self._kept += frames
         return True
 
-    def _write_kept(self) -> None:
+    def after_arrivals(self, task: Callable[[], None]) -> None:
+        """Run a task, which must neither block nor fail, once the frames that were read together are passed on.
+
+        That is at once, unless this is the reading thread and more of those frames wait. Their data is written with it.
+        """
+        if self._frames and self._is_leader:
+            self._after.append(task)
+        else:
+            task()
+
+    @property
+    def _is_leader(self) -> bool:
+        """Whether the caller is the reading thread, while it runs tasks and no other thread stands in."""
+        return self._guest is not None and not self._guest.is_relieved and get_ident() == self._reader_id
+
+    def _run_after(self) -> None:
+        after, self._after = self._after, []
+        for task in after:
+            task()
+
+    def _end_arrival(self) -> None:
+        """Run the tasks that wait for the end of the arrival, and write the data that was kept."""
+        self._run_after()
         with self.writing:
             try:
                 if self._kept:
@@ -557,7 +581,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         assert self._crew is not None
         until = monotonic() + STAND_IN_SECONDS
         try:
-            self._crew.submit(self._write_kept)  # not here: it waits for `writing`, and the reader may keep more
+            self._crew.submit(self._end_arrival)  # not here: it waits for `writing`, and the reader may keep more
             self._tell()
             while not (self._is_waiting and monotonic() >= until):
                 if self._is_down or not self._take(SOCKET_POLL_SECONDS):

@@ -85,8 +85,8 @@ class StompTransactionOwner(DeliveryOwner[StompDelivery], Protocol):
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""
 
-    def completion(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Return a new future."""
+    def near_completion(self) -> Completion[tuple[RefusedSend, ...]]:
+        """Return a new future, whose callbacks may run on the threads of `on_delivery`."""
 
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on another thread, where it may write."""
@@ -135,7 +135,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        future = self.owner.completion()
+        future = self.owner.near_completion()
         with self._link.writing, self._lock:
             self._require_open()
             self._has_ended = True

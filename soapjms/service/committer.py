@@ -1,8 +1,8 @@
 """Accepting requests and sending their answers together, for all workers of a dispatcher.
 
-Finished requests go into one transaction, so that a request is accepted only with its answer: on the committer's
-thread, or for a single request on the thread of its worker. Without transactions the answer is sent first, and the
-request accepted once the broker has it. Requests that must not or cannot be answered become dead letters.
+Finished requests go into one transaction, so that a request is accepted only with its answer. Without transactions the
+answer is sent first, and the request accepted once the broker has it. Requests that must not or cannot be answered
+become dead letters.
 
 Commits may be lost when a broker restarts; later ones succeed. An answer that the broker will not read, such as one
 above its limit for a frame, makes it end the connection each time, and all open commits are lost with it. The two look
@@ -12,19 +12,17 @@ the same from here, so the losses of each request's commit in a row are counted,
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final
 
-from brokers.connection import Connection, Delivery, SendResult
+from brokers.connection import Connection, Delivery, Transaction
 from brokers.errors import (
     BrokerError,
     ClosedError,
@@ -35,6 +33,7 @@ from brokers.errors import (
 )
 from brokers.message import Destination, Message, typed
 from brokers.threads.futures import Completion
+from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
 from soapjms.capture.recorder import Recorder, record
 from soapjms.observing import Outcome
@@ -128,6 +127,10 @@ MAX_REASON_CHARACTERS: Final = 1000
 class Committer:
     """Settles finished requests. No error of one request stops it, as all workers depend on it.
 
+    One commit is under way at a time; requests that finish meanwhile wait for the next. Nothing here blocks the thread
+    that puts a request or hears of a commit, as it may be the one that reads the socket: what may block runs on threads
+    of the committer.
+
     Args:
         connection: the connection to the broker.
         tally: counts what happens.
@@ -164,16 +167,18 @@ class Committer:
         self.losses = Losses(lambda: connection.capabilities.stable_message_id)
         self.comebacks = Comebacks(connection, self._concluded)
         self.transactional = transactional and connection.capabilities.transactions
-        self._finished: SimpleQueue[Work] = SimpleQueue()
-        self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
-        self._turn = Lock()  # held while settling
-        self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True if a request waits, False to end
-        self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
+        self._finished: deque[Work] = deque()
+        self._lock = Lock()
+        self._is_planned = self._is_busy = False  # a commit is about to begin; a commit is under way
+        self._unconfirmed: dict[Completion[Any], float] = {}  # commits and answers, and when they count as lost
+        self._crew = Crew("soapjms-committer")
+        self._is_closed = Event()
+        self._thread = Thread(target=self._give_up_overdue, name="soapjms-committer", daemon=True)
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for their commit."""
-        return self._finished.qsize()
+        return len(self._finished)
 
     @property
     def is_alive(self) -> bool:
@@ -184,49 +189,27 @@ class Committer:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, work: Work, *, is_alone: bool) -> None:
-        """Have a request settled soon, together with others.
+    def put(self, work: Work) -> None:
+        """Have a request settled, together with others that arrived with it or finish during the commit under way.
 
-        A request that is alone is settled at once, on this thread: there is nothing to wait for, and a change of
-        threads would take a good part of the time of its call. Without transactions no request waits here: the answer
-        is sent, and the thread that gets the broker's confirmation settles the request.
+        Without transactions no request waits here: its answer is sent, and the request is accepted once the broker has
+        confirmed it.
         """
         if self.too_late:
             self.lose([work], TOO_LATE)
             self._on_done(1)
-            return
-        if not self.transactional and work.dead is None:
-            self._answer(work)
-            return
-        self._finished.put(work)
-        if not is_alone or not self._turn.acquire(blocking=False):
-            self._calls.put(True)
-            return
-        try:
-            self._settle_next()
-        finally:
-            self._turn.release()
-
-    def _answer(self, work: Work) -> None:
-        """Send an answer outside a transaction, and settle its request once the outcome of the answer is known."""
-        if work.response is not None:
-            try:
-                work.sending = sending = self._sending(work, work.response)
-                if not sending.done():
-                    self._unconfirmed[sending] = monotonic()
-                    sending.add_done_callback(partial(self._heard_of, work))
-                    return
-            except Exception:  # `_settle_all` sends it again, and handles the error
-                log.debug("an answer could not be sent at once", exc_info=True)
-        self._settle_all([work])
-
-    def _heard_of(self, work: Work, sending: Future[SendResult]) -> None:
-        self._unconfirmed.pop(sending, None)
-        self._settle_all([work])
+        elif self.transactional:
+            self._finished.append(work)
+            if not self._is_planned and not self._is_busy:
+                self._is_planned = True
+                self._connection.after_arrivals(self._commit_next)
+        else:
+            self._settle([work])
 
     def close(self, seconds: float) -> None:
-        """End the thread once all requests are settled; wait up to so many seconds for it."""
-        self._calls.put(False)
+        """End the threads once all requests are settled; wait up to so many seconds for it."""
+        self._is_closed.set()
+        self._crew.close()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
@@ -238,101 +221,58 @@ class Committer:
             _fail(work)
             work.tell(Outcome.LOST)
 
-    def _commit_all(self) -> None:
-        goes_on = True
-        while goes_on or self.waiting:
-            goes_on = goes_on and self._next_call()
-            with self._turn:
-                while self._settle_next():
-                    pass
+    def _give_up_overdue(self) -> None:
+        """Give up commits and answers that the broker does not confirm in time, until the committer is closed."""
+        while not self._is_closed.wait(CONFIRM_POLL_SECONDS):
+            for each, due in list(self._unconfirmed.items()):
+                if due <= monotonic():
+                    each.cancel()
 
-    def _next_call(self) -> bool:
-        """Wait for a call; meanwhile give up answers that the broker does not confirm in time."""
-        while True:
-            with suppress(Empty):
-                return self._calls.get(timeout=None if self.transactional else CONFIRM_POLL_SECONDS)
-            for sending, sent in list(self._unconfirmed.items()):
-                if sent + CONFIRM_TIMEOUT <= monotonic():
-                    sending.cancel()
+    # Groups
 
-    def _settle_next(self) -> bool:
-        """Settle the next group of finished requests; return False if there are none."""
-        group: list[Work] = []
-        with suppress(Empty):
-            while len(group) < MAX_GROUP_REQUESTS:
-                group.append(self._finished.get_nowait())
-        if group:
-            self._settle_all(group)
-        return bool(group)
+    def _commit_next(self) -> None:
+        """Commit the next group of finished requests, unless a commit is under way."""
+        self._is_planned = False
+        with self._lock:
+            if self._is_busy or not self._finished:
+                return
+            self._is_busy = True
+            group = [self._finished.popleft()]
+            while self._finished and len(group) < MAX_GROUP_REQUESTS and not self._is_alone(group[0]):
+                if self._is_alone(self._finished[0]):
+                    break
+                group.append(self._finished.popleft())
+        self._settle(group)
 
-    def _settle_all(self, group: list[Work]) -> None:
-        together = []
-        for work in group:
-            if work.dead is not None:
-                self._settle([work], self._bury)
-            elif not self.transactional or self.losses.times(work.delivery.message):
-                self._settle([work], self._commit_group)
+    def _is_alone(self, work: Work) -> bool:
+        """Say whether a request is settled by itself, as it may make the commit fail or end the connection."""
+        return work.dead is not None or work.is_alone or self.losses.times(work.delivery.message) > 0
+
+    def _settle(self, group: list[Work]) -> None:
+        """Begin to settle a group: one request if it becomes a dead letter, or if there are no transactions."""
+        try:
+            if self.too_late:
+                self._fail_group(group, ClosedError(TOO_LATE))
+            elif group[0].dead is not None:
+                self._crew.submit(partial(self._guarded, group, partial(self._bury, group[0])))
             else:
-                together.append(work)
-        self._settle(together, self._commit_group)
-        self._on_done(len(group))
-
-    def _settle(self, group: list[Work], how: Callable[[list[Work]], None]) -> None:
-        """Settle a group; no error stops this thread."""
-        if not group:
-            return
-        try:
-            how(group)
-        except BaseException as error:
-            log.exception("requests could not be settled")
-            self.lose(group, f"{error!r}")
-            for work in group:
-                _release(work.delivery)
-
-    # Answers
-
-    def _commit_group(self, group: list[Work]) -> None:
-        """Commit a group; if that fails, commit its requests one by one, and reject one that fails alone."""
-        if self.too_late:
-            self.lose(group, TOO_LATE)
-            return
-        try:
-            refused = self._commit(group)
-        except (ConnectionLostError, NoAnswerError) as error:
-            self.lose(group, f"{error}")
-        except FutureTimeoutError:
-            self.lose(group, UNCONFIRMED)
-            for work in group:  # else the broker keeps waiting, and delivers nothing more to this worker
-                _release(work.delivery)
+                self._begin(group)
         except Exception as error:
-            if len(group) > 1:
-                for work in group:
-                    self._settle([work], self._commit_group)
-            elif isinstance(error, ClosedError):
-                self.lose(group, f"{error}")
-            else:
-                self._reject(group[0], f"its answer could not be sent: {error}")
+            self._failed(group, error)
+        except BaseException as error:  # such as SystemExit: it must not end a shared thread
+            self._abandon(group, error)
+            self._ended(group)
+
+    def _begin(self, group: list[Work]) -> None:
+        """Begin the commit of a group, or send the answer of one request."""
+        if self.transactional:
+            self._await(group, self._transaction(group).commit(), COMMIT_TIMEOUT)
+        elif group[0].response is None:
+            self._confirmed(group, {})
         else:
-            self.tally.add("commits")
-            answered = (work for work in group if work.response is not None)
-            for position, work in enumerate(answered):
-                self._answered(work, refused.get(position))
-            if self.tally.observers is not None:
-                for work in group:
-                    if not work.awaited:
-                        work.tell()
-            for work in group:
-                self._is_settled(work)
+            self._await(group, self._connection.answer(group[0].delivery, group[0].response), CONFIRM_TIMEOUT)
 
-    def _is_settled(self, work: Work) -> None:
-        self.losses.forget(work.delivery.message)
-        work.on_settled()
-
-    def _commit(self, group: list[Work]) -> dict[int, SendFailedError]:
-        """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        return self._together(group) if self.transactional else self._send_then_accept(group[0])
-
-    def _together(self, group: list[Work]) -> dict[int, SendFailedError]:
+    def _transaction(self, group: list[Work]) -> Transaction:
         transaction = self._connection.begin()
         try:
             for work in group:
@@ -342,25 +282,114 @@ class Committer:
         except BaseException:
             transaction.abort()
             raise
-        commit = transaction.commit()
-        self.losses.watch(commit, [work.delivery.message for work in group])
-        return {each.position: each.error for each in commit.result(COMMIT_TIMEOUT)}
+        return transaction
 
-    def _send_then_accept(self, work: Work) -> dict[int, SendFailedError]:
-        """Accept the request once the broker has its answer, or says that its client is gone."""
-        refused: dict[int, SendFailedError] = {}
-        if work.response is not None:
-            error = _confirmed(work.sending or self._sending(work, work.response))
-            if error is not None:
-                refused[0] = error
-        work.delivery.accept()
-        return refused
+    def _await(self, group: list[Work], settling: Completion[Any], seconds: float) -> None:
+        """Continue once the broker has confirmed or refused a commit or an answer."""
+        self.losses.watch(settling, [work.delivery.message for work in group])
+        if settling.done():
+            self._heard(group, settling)
+            return
+        self._unconfirmed[settling] = monotonic() + seconds
+        settling.add_done_callback(partial(self._heard, group))
 
-    def _sending(self, work: Work, response: Message) -> Completion[SendResult]:
-        """Send an answer outside a transaction."""
-        sending = self._connection.answer(work.delivery, response)
-        self.losses.watch(sending, [work.delivery.message])
-        return sending
+    def _heard(self, group: list[Work], settling: Future[Any]) -> None:
+        self._unconfirmed.pop(settling, None)  # type: ignore[call-overload]
+        error = FutureTimeoutError(UNCONFIRMED) if settling.cancelled() else settling.exception()
+        if error is None and self.transactional:
+            self._confirmed(group, {each.position: each.error for each in settling.result()})
+        elif error is None:
+            self._confirmed(group, {})
+        elif isinstance(error, DestinationGoneError) and not self.transactional:
+            self._confirmed(group, {0: error})
+        else:
+            self._failed(group, error)
+
+    def _confirmed(self, group: list[Work], refused: dict[int, SendFailedError]) -> None:
+        """Handle a commit, or a confirmed answer; `refused` has the answers that the broker refused, by position."""
+        if not self.transactional and self.too_late:
+            self._failed(group, ClosedError(TOO_LATE))
+            return
+        try:
+            if not self.transactional:
+                group[0].delivery.accept()
+            self._committed(group, refused)
+        except BaseException as error:
+            self._abandon(group, error)
+        self._ended(group)
+
+    def _committed(self, group: list[Work], refused: dict[int, SendFailedError]) -> None:
+        self.tally.add("commits")
+        position = 0
+        for work in group:
+            if work.response is not None:
+                self._answered(work, refused.get(position))
+                position += 1
+        if self.tally.observers is not None:
+            for work in group:
+                if not work.awaited:
+                    work.tell()
+        for work in group:
+            self._is_settled(work)
+
+    def _is_settled(self, work: Work) -> None:
+        self.losses.forget(work.delivery.message)
+        if work.on_settled is not None:
+            work.on_settled()
+
+    def _ended(self, group: list[Work]) -> None:
+        """Count the requests of a group as done, and begin the next commit."""
+        self._on_done(len(group))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.transactional:
+            self._is_busy = False
+            self._commit_next()
+
+    # Failures
+
+    def _failed(self, group: list[Work], error: BaseException) -> None:
+        """Handle a failure on another thread, as that may block."""
+        try:
+            self._crew.submit(partial(self._guarded, group, partial(self._fail_group, group, error)))
+        except RuntimeError:  # the committer was closed, or there is no thread
+            self._guarded(group, partial(self._fail_group, group, error))
+
+    def _guarded(self, group: list[Work], step: Callable[[], None]) -> None:
+        """Do a step that ends a group; if it fails, the broker gets the requests back."""
+        try:
+            step()
+        except BaseException as error:
+            self._abandon(group, error)
+            self._ended(group)
+
+    def _abandon(self, group: list[Work], error: BaseException) -> None:
+        log.exception("requests could not be settled")
+        self.lose(group, f"{error!r}")
+        for work in group:
+            _release(work.delivery)
+
+    def _fail_group(self, group: list[Work], error: BaseException) -> None:
+        """Handle a group that was not committed: commit its requests one by one, and reject one that fails alone."""
+        is_lost = self.too_late or isinstance(error, ConnectionLostError | NoAnswerError)
+        if isinstance(error, FutureTimeoutError):
+            self.lose(group, UNCONFIRMED)
+            for work in group:  # else the broker keeps waiting, and delivers nothing more to this worker
+                _release(work.delivery)
+        elif is_lost or (isinstance(error, ClosedError) and len(group) == 1):
+            self.lose(group, f"{error}")
+        elif len(group) > 1:
+            for work in group:
+                work.is_alone = True
+            self._finished.extendleft(reversed(group))
+            self._go_on()
+            return
+        else:
+            self._reject(group[0], f"its answer could not be sent: {error}")
+        self._ended(group)
+
+    # Answers
 
     def _answered(self, work: Work, error: SendFailedError | None) -> None:
         """Handle the outcome of an answer; if its client may come back, the answer is taken for a retry."""
@@ -393,18 +422,19 @@ class Committer:
 
     # Dead letters
 
-    def _bury(self, group: list[Work]) -> None:
+    def _bury(self, work: Work) -> None:
         """Put a request on the dead-letter destination, and send its answer if there is one."""
-        (work,) = group
-        if self.too_late:
-            self.lose(group, TOO_LATE)
-        elif self._dead_letters and not work.uncopied and self._write_letter(work, self._dead_letters):
+        if self._dead_letters and not work.uncopied and self._write_letter(work, self._dead_letters):
             self.tally.add("rejected")
-            self._commit_group(group)
-        else:
-            if work.response is not None:
-                self._answer_first(work, work.response)
-            self._reject(work, work.dead or "")
+            try:
+                self._begin([work])
+            except Exception as error:
+                self._fail_group([work], error)
+            return
+        if work.response is not None:
+            self._answer_first(work, work.response)
+        self._reject(work, work.dead or "")
+        self._ended([work])
 
     def _write_letter(self, work: Work, dead_letters: Destination) -> bool:
         """Send a copy of a request with the reason; return False if the broker must make the dead letter instead.
@@ -424,7 +454,10 @@ class Committer:
 
     def _answer_first(self, work: Work, response: Message) -> None:
         try:
-            self._answered(work, _confirmed(self._connection.send(response, timeout=COMMIT_TIMEOUT)))
+            self._connection.send(response, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
+            self._answered(work, None)
+        except DestinationGoneError as error:
+            self._answered(work, error)
         except (BrokerError, ValueError, FutureTimeoutError) as error:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 
@@ -440,17 +473,6 @@ class Committer:
         else:
             self._is_settled(work)
             work.tell(Outcome.DEAD_LETTER)
-
-
-def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
-    """Wait until the broker has a response; return the error if its client is gone."""
-    try:
-        sending.result(COMMIT_TIMEOUT)
-    except DestinationGoneError as error:
-        return error
-    except CancelledError:  # `_next_call` gave it up
-        raise FutureTimeoutError from None
-    return None
 
 
 def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:

@@ -267,7 +267,7 @@ class Dispatcher:
             self._on_delivery,
             prefetch=self._prefetch,
             durable_name=self._durable,
-            quick=not self._committer.transactional,
+            quick=self._store is None,  # which waits for its disk
             on_refused=self._on_refused,
             on_problem=self._on_problem,
         )
@@ -395,7 +395,7 @@ class Dispatcher:
         self.close()
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """Run one request, on the thread of its worker's consumer."""
+        """Run one request, on the thread that delivers it."""
         if not self._under_way.begin():
             return  # the consumer is about to close, and releases the delivery
         try:
@@ -406,8 +406,7 @@ class Dispatcher:
         if finished is None:  # the request was waiting when the dispatcher closed: the broker delivers it again
             self._under_way.end(1)
             return
-        # Deliveries that wait for a thread are not counted as open yet, but can be answered in the same transaction.
-        self._committer.put(finished, is_alone=self.under_way == 1 and not self._connection.backlog)
+        self._committer.put(finished)
 
 
 def store_to_use(store: object) -> Store | None:

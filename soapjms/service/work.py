@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from brokers.connection import Delivery, SendResult
+from brokers.connection import Delivery
 from brokers.message import Message
-from brokers.threads.futures import Completion
 from soapjms.middleware import properties_of
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.assertions import Setting
@@ -49,9 +48,9 @@ class Work:
         dead: why the request becomes a dead letter instead of being accepted, or None.
         skipped: its outcome if it was not run and is not answered: expired, or refused as a one-way message.
         uncopied: True if a process died copying it, so that the broker must make the dead letter.
-        sending: the future of the response, if it was sent before the request is settled.
+        is_alone: True if it is settled by itself, as its group could not be committed.
         awaited: True while its client is gone and may come back; the outcome is told then.
-        on_settled: called once the request is settled.
+        on_settled: called once the request is settled, or None.
     """
 
     delivery: Delivery
@@ -69,9 +68,9 @@ class Work:
     dead: str | None = None
     skipped: Outcome | None = None
     uncopied: bool = False
-    sending: Completion[SendResult] | None = None
+    is_alone: bool = False
     awaited: bool = False
-    on_settled: Callable[[], None] = lambda: None
+    on_settled: Callable[[], None] | None = None
 
     # Answers
 

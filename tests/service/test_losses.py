@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -65,10 +66,14 @@ class Unheard(Commit):
         super().__init__(no_executor)
         self.asked, self.heard = Event(), Event()
 
-    def result(self, timeout: float | None = None) -> tuple[RefusedSend, ...]:
+    def add_done_callback(self, fn: Callable[[Future[tuple[RefusedSend, ...]]], object]) -> None:
         self.asked.set()
-        assert self.heard.wait(PATIENCE)
-        return super().result(timeout)
+
+        def tell() -> None:
+            assert self.heard.wait(PATIENCE)
+            fn(self)
+
+        Thread(target=tell, daemon=True).start()
 
 
 def lost_commit() -> Commit:
@@ -152,8 +157,8 @@ class TestEmbedded(Peers):
         assert take_one(other, queue("DLQ.greeter")).correlation_id == response.message.correlation_id
 
     def test_delivered_again_at_once(self, client: Client, other: Connection) -> None:
-        """A loss counts from the moment that the connection is lost, though the request may be back before the thread
-        that waits for the commit hears of it."""
+        """A loss counts from the moment that the connection is lost, though the request may be back before the
+        committer hears of it."""
         greeter, end = Greeter(), Unheard()
         losing = Losing(other, lambda: end)
         with Dispatcher(losing, URI, greeter.service, workers=2, max_deliveries=1) as dispatcher:
