@@ -67,7 +67,8 @@ def when_connected(connection: Connection, until: float, attempt: Callable[[], T
         ClosedError: the connection is closed, or the wait was cancelled.
     """
     while True:
-        await_connected(connection, until, given_up)
+        if connection.state is not ConnectionState.CONNECTED:
+            await_connected(connection, until, given_up)
         generation = connection.generation
         try:
             return attempt()

@@ -346,12 +346,11 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: s
 
     Spec: STOMP 1.1 and 1.2, value encoding; STOMP 1.0 has none.
     """
-    values = _escape("\0".join(headers.values()), version).split("\0")  # escaping all at once takes a third of the time
-    names = [_escape_name(name, version) for name in headers]
-    head = "\n".join([command, *[f"{name}:{value}" for name, value in zip(names, values, strict=False)], "\n"])
-    if len(values) != max(1, len(headers)) or "\0" in head:
+    joined = "\0".join(headers.values())
+    if joined.count("\0") != max(0, len(headers) - 1):
         raise ValueError(f"a header of {command} cannot hold NUL")
-    return b"".join((head.encode(), body, b"\0"))
+    values = _escape(joined, version).split("\0") if headers else ()  # all at once takes a third of the time
+    return b"".join(((_template(command, (*headers,), version) % (*values,)).encode(), body, b"\0"))
 
 
 def _escape(text: str, version: str) -> str:
@@ -360,5 +359,15 @@ def _escape(text: str, version: str) -> str:
     return text
 
 
-_escape_name = lru_cache(maxsize=1024)(_escape)
-"""`_escape` with a cache, because programs use few names."""
+@lru_cache(maxsize=1024)
+def _template(command: str, names: tuple[str, ...], version: str) -> str:
+    """Return the head of a frame, with a place for each value: programs send few different sets of names.
+
+    Raises:
+        ValueError: a name has a NUL.
+    """
+    lines = [f"{_escape(name, version).replace('%', '%%')}:%s" for name in names]
+    head = "\n".join([command, *lines, "\n"])
+    if "\0" in head:
+        raise ValueError(f"a header of {command} cannot hold NUL")
+    return head

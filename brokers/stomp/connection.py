@@ -166,7 +166,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
     ) -> Completion[SendResult]:
         """Send with a receipt, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
-        future.on_settled(lambda _: link.forget(receipt))
+        future.on_cancel = partial(link.forget, receipt)
         link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
         if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnsentError):
             raise error

@@ -205,9 +205,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._broken: ConnectionLostError | None = None  # the error to raise after those frames
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # data to be written soon; used with `writing` held
-        self._after: list[
-            Callable[[], None]
-        ] = []  # tasks for the end of this arrival; see `after_arrivals`
+        self._after: list[Callable[[], None]] = []  # tasks for the end of this arrival; see `after_arrivals`
         self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
         self._written = Condition(self.writing)  # signalled when waiting data was written
         self._writer: Thread | None = None

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from concurrent.futures._base import CANCELLED, FINISHED, PENDING, RUNNING
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from brokers.threads.thread import Pool, Thread
 
@@ -81,12 +82,17 @@ class Completion(Future[T]):
 
     Attributes:
         revoke: cancels the operation if it has not begun, and returns whether it did; None if it cannot be revoked.
+        on_cancel: called when the future is cancelled, on the thread that cancels it; None if there is nothing to do.
     """
+
+    _done_callbacks: list[Callable[[Future[T]], object]]
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
         super().__init__()
+        self._mutex = self._condition._lock  # type: ignore[attr-defined]  # entered faster than the condition
         self._executor = executor
         self.revoke: Callable[[], bool] | None = None
+        self.on_cancel: Callable[[], object] | None = None
 
     def withdraw(self) -> bool:
         """Cancel the operation of this future; True if it had not begun, so that it never happens."""
@@ -94,27 +100,58 @@ class Completion(Future[T]):
         self.cancel()
         return is_revoked
 
+    def cancel(self) -> bool:
+        """Cancel the future, unless it is done; return whether it is cancelled."""
+        if self._state == FINISHED:
+            return False
+        is_cancelled = super().cancel()
+        if is_cancelled and self.on_cancel is not None:
+            self.on_cancel()
+        return is_cancelled
+
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(future)` on the executor once this future is done."""
-        super().add_done_callback(partial(self._elsewhere, fn))
+        self.on_settled(partial(self._elsewhere, fn))
 
     def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(future)` on the thread that settles this future: for bookkeeping that never blocks."""
-        super().add_done_callback(fn)
+        with self._mutex:
+            if self._state in (PENDING, RUNNING):
+                self._done_callbacks.append(fn)
+                return
+        self._tell(fn)
 
     def settle(self, result: T, error: BaseException | None = None) -> None:
         """Complete this future with `result`, or with `error` if there is one; do nothing if it was cancelled."""
-        if self.set_running_or_notify_cancel():
-            if error is None:
-                self.set_result(result)
-            else:
-                self.set_exception(error)
+        with self._mutex:
+            if self._state not in (PENDING, RUNNING):
+                if self._state == CANCELLED:
+                    self.set_running_or_notify_cancel()
+                return
+            self._result, self._exception, self._state = result, error, FINISHED
+            for waiter in self._waiters:  # of `wait` and `as_completed`
+                waiter.add_result(self) if error is None else waiter.add_exception(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""
+        if self._state == FINISHED and self._exception is None:
+            return cast("T", self._result)
+        return super().result(timeout)
 
     def _invoke_callbacks(self) -> None:
-        """Drop the callbacks once they were called, unlike the library: most refer to this future, and the cycle would
-        keep its result, which may be large, until the garbage collector runs."""
-        super()._invoke_callbacks()  # type: ignore[misc]
-        self._done_callbacks.clear()  # type: ignore[attr-defined]
+        """Call the callbacks and drop them, unlike the library: most refer to this future, and the cycle would keep its
+        result, which may be large, until the garbage collector runs."""
+        told, self._done_callbacks = self._done_callbacks, []
+        for fn in told:
+            self._tell(fn)
+
+    def _tell(self, fn: Callable[[Future[T]], object]) -> None:
+        try:
+            fn(self)
+        except Exception:
+            log.exception("a callback of %r failed", self)
 
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
-from brokers.message import Destination, DestinationKind, Message, changed
+from brokers.message import Destination, DestinationKind, Message, MessageType, changed
 from brokers.threads.thread import Thread
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
@@ -275,6 +275,11 @@ class OutgoingRecord:
         except Exception:  # the clock is asked again when the record is written; a failure then is counted
             return None
 
+
+UNRECORDED: Final = OutgoingRecord(
+    None, Message(message_type=MessageType.BYTES), Direction.REQUEST, Node.REQUESTING, tells_message_id=False
+)
+"""For all messages that are sent without a recorder."""
 
 MIRROR_PREFIX: Final = "VirtualTopic.Mirror."
 """Prefix that ActiveMQ puts before the name of a mirrored queue."""

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -30,7 +31,7 @@ from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
-from soapjms.capture.recorder import OutgoingRecord, Recorder, record
+from soapjms.capture.recorder import UNRECORDED, OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
 from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
 from soapjms.client.pending_calls import UNKNOWN, UNSENT, PendingCall, PendingCalls
@@ -62,6 +63,9 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
+
+CHECK_SECONDS: Final = 0.01
+"""Shortest time, in seconds, between two looks at the pending calls for overdue ones."""
 
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds that `Client.close` may take."""
@@ -257,6 +261,7 @@ class Client:
         self._replies = choice.replies(self._connection, told)
         self._calls = PendingCalls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
+        self._next_check = inf  # when the calls are looked at for overdue ones, by the monotonic clock
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
         connection.watch(self._on_state)
@@ -458,8 +463,8 @@ class Client:
     def _begun(self, content: CallContent) -> Future[Response]:
         """Send a request, and schedule its timeout."""
         call = self._start(content)
-        deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
-        call.future.on_settled(lambda _: self._deadlines.forget(deadline))
+        if call.due < self._next_check:
+            self._plan_check(call.due)
         return call.future
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
@@ -507,8 +512,8 @@ class Client:
         message_id = ""
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
-        identity, node = Identity(content.retry_of), RequestingNode(self.endpoint)
-        call = PendingCall(self._calls.new_key(), Completion(self._callbacks.executor), node, due, identity)
+        identity, future = Identity(content.retry_of), Completion[Response](self._callbacks.executor)
+        call = PendingCall(self._calls.new_key(), future, RequestingNode(self.endpoint), due, identity)
         call.message_id = message_id if identity.first is None else identity.first.message_id
 
         if self._observers is not None:
@@ -579,13 +584,13 @@ class Client:
             raise
         call.sending = sent
         is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
-        sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
+        sent.on_settled(partial(self._on_sent, call, outgoing, is_lasting))
         if self._closed:  # `close` may have listed the calls before this one was added
             self._give_up(call, "the client was closed")
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
-    def _on_sent(self, call: PendingCall, outgoing: OutgoingRecord, done: Future[SendResult], is_lasting: bool) -> None:
+    def _on_sent(self, call: PendingCall, outgoing: OutgoingRecord, is_lasting: bool, done: Future[SendResult]) -> None:
         error = None if done.cancelled() else done.exception()
         outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
         outcome = None if error is None else outcome_of(error)
@@ -595,6 +600,26 @@ class Client:
             self._give_up(call, f"{error}")
         else:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
+
+    def _plan_check(self, at: float) -> None:
+        """Have the pending calls looked at for those whose time is over."""
+        self._next_check = at
+        self._deadlines.call_at(at, self._expire_overdue)
+
+    def _expire_overdue(self) -> None:
+        """End the calls whose time is over, and plan the next look: one for many calls, as most are answered in time.
+
+        A call that is added meanwhile plans its own.
+        """
+        self._next_check = inf
+        now, soonest = time.monotonic(), inf
+        for call in self._calls.all():
+            if call.due <= now:
+                self._expire(call)
+            else:
+                soonest = min(soonest, call.due)
+        if soonest < self._next_check:
+            self._plan_check(max(soonest, now + CHECK_SECONDS))
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""
@@ -674,7 +699,9 @@ class Client:
             self._give_up(call, why)
 
     def _outgoing(self, message: Message) -> OutgoingRecord:
-        tells = self._recorder is not None and self._connection.capabilities.tells_message_id
+        if self._recorder is None:
+            return UNRECORDED
+        tells = self._connection.capabilities.tells_message_id
         return OutgoingRecord(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
 
     def _check_open(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from threading import Lock
 from typing import Final, TypeAlias
@@ -110,10 +111,10 @@ class PendingCall:
         """Give the caller the response or the error of the call."""
         if self.observed is not None:
             self.tell(found)
-        if isinstance(found, BaseException):
-            self.future.set_exception(found)
+        if isinstance(found, Response):
+            self.future.settle(found)
         else:
-            self.future.set_result(found)
+            self.future.set_exception(found)
 
     def tell(self, found: Response | BaseException | None) -> None:
         """Tell the observers how the call ended, before its caller goes on; None for a cancelled future."""
@@ -164,7 +165,7 @@ class PendingCalls:
     def add(self, call: PendingCall) -> None:
         """Add a call whose request is about to be sent. Cancelling its future ends the call."""
         self._calls[call.key] = call
-        call.future.on_settled(lambda _: self.end(call, None))
+        call.future.on_cancel = partial(self.end, call, None)
 
     def withdraw(self, call: PendingCall) -> bool:
         """Remove a call whose request was not sent; it may be added again. Return False if it has ended meanwhile."""

@@ -324,6 +324,15 @@ _MAX_DECLARATION_CHARACTERS: Final = 1024
 _PLAIN: Final = re.compile(rb"<(?![?\x00])")
 """The start of nearly every document: no byte order mark, no declaration, an encoding that agrees with ASCII."""
 
+PLAIN_CHARSETS: Final = frozenset({None, "utf-8", "UTF-8"})
+"""The charset parameters with which octets of US-ASCII always decode to themselves, as most are written."""
+
+
+def is_plain(octets: object, charset: str | None) -> bool:
+    """Say whether a body is octets of US-ASCII that begin with a tag, and UTF-8 by the charset parameter."""
+    return type(octets) is bytes and octets.isascii() and charset in PLAIN_CHARSETS and _PLAIN.match(octets) is not None
+
+
 _UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
 
 

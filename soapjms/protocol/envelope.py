@@ -9,6 +9,7 @@ Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.2.2, 4.2.3, 4.4, 4.4.1; SOAP 1.2 Part 1 2.2 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -110,12 +111,21 @@ def serialize(root: etree._Element) -> bytes:
 
 def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:
     """Return a new envelope with an element in its body; None makes an empty body."""
+    root = copy(_EMPTY[version])
+    if content is not None:
+        root[0].append(content)
+    return root
+
+
+def _empty(version: SoapVersion) -> etree._Element:
     space = version.namespace
     root = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space})
-    body = etree.SubElement(root, f"{{{space}}}Body")
-    if content is not None:
-        body.append(content)
+    etree.SubElement(root, f"{{{space}}}Body")
     return root
+
+
+_EMPTY: Final[Mapping[SoapVersion, etree._Element]] = {version: _empty(version) for version in SoapVersion}
+"""Envelopes to copy, in half of the time of making them."""
 
 
 # Faults

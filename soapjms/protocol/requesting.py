@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lxml import etree
 
@@ -143,8 +143,7 @@ def _content_encoding(properties: Effective, profile: Profile, message_type: Mes
 # Events
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseReceived:
+class ResponseReceived(NamedTuple):
     """The correlated response was received, and is a SOAP envelope.
 
     Attributes:

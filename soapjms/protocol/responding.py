@@ -9,8 +9,8 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from lxml import etree
 
@@ -30,7 +30,7 @@ from soapjms.protocol.envelope import Blame, Envelope, build_fault, read_envelop
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import Excess
-from soapjms.protocol.mep import Input, StateMachine
+from soapjms.protocol.mep import Input, State, StateMachine
 from soapjms.protocol.message_parts import message_properties, written_body
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
@@ -43,43 +43,28 @@ NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030
 """The assertions on reading a body: their breach has no subcode, and there is no envelope then."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestAccepted:
+class RequestAccepted(NamedTuple):
     """The request follows the rules, and is a SOAP envelope.
 
     Attributes:
         message: the message, as it was received.
         one_way: True if nobody waits for a response.
         tolerated: the verdicts of assertions that were broken and tolerated.
+        envelope: the SOAP envelope, parsed.
+        soap_action: SOAPJMS_soapAction without the quotes that some stacks put around it, or None.
+        target_service: SOAPJMS_targetService, or None.
+        attachments: the attachments of the request.
         reading: the message, read for judging.
     """
 
     message: Message
     one_way: bool
     tolerated: tuple[Verdict, ...]
-    reading: Reading = field(compare=False, repr=False)
-
-    @property
-    def envelope(self) -> Envelope:
-        """The SOAP envelope, parsed."""
-        envelope = self.reading.envelope
-        assert envelope is not None
-        return envelope
-
-    @property
-    def soap_action(self) -> str | None:
-        """SOAPJMS_soapAction without the quotes that some stacks put around it."""
-        return self.reading.soap_action
-
-    @property
-    def target_service(self) -> str | None:
-        """SOAPJMS_targetService."""
-        return self.reading.described.target_service
-
-    @property
-    def attachments(self) -> Attachments:
-        """The attachments of the request."""
-        return self.reading.attachments
+    envelope: Envelope
+    soap_action: str | None
+    target_service: str | None
+    attachments: Attachments
+    reading: Reading
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:
@@ -141,7 +126,7 @@ class RespondingNode:
 
     def take(self, reading: Reading) -> RequestAccepted | RequestRefused:
         """Take a message that was read before, by the profile and the limits of this node; see `receive`."""
-        if self._reading is not None:
+        if self.machine.state is not State.INIT:
             raise LocalProtocolError("a node is for one exchange, and this one has received its message; make another")
         message = reading.message
         one_way = message.reply_to is None
@@ -155,13 +140,23 @@ class RespondingNode:
             if verdict.expected_subcodes:
                 return self._refuse(reading, verdict.expected_subcodes[0], verdict.reason or "", verdict)
             tolerated.append(verdict)
-        if reading.envelope is None:
+        envelope, described = reading.envelope, reading.described
+        if envelope is None:
             broken_body = next((each for each in tolerated if each.assertion in NO_ENVELOPE), None)
             return self._refuse(reading, None, reading.envelope_problem or "", broken_body)
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
-        self._encoding = reading.content_encoding
-        return RequestAccepted(message, one_way, tuple(tolerated), reading)
+        self._encoding = described.content_encoding
+        return RequestAccepted(
+            message,
+            one_way,
+            tuple(tolerated),
+            envelope,
+            described.soap_action,
+            described.target_service,
+            reading.attachments,
+            reading,
+        )
 
     def _refuse(
         self, reading: Reading, subcode: Subcode | None, reason: str, verdict: Verdict | None
@@ -202,6 +197,7 @@ class RespondingNode:
         message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
         body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
         self.machine.step(Input.RESPONSE_READY)
+        self._reading = None
         self.is_fault = read_fault(parsed) is not None
         of_binding = make_properties(
             Carrier.RESPONSE, profile.name, reading.text(names.REQUEST_URI), kind, encoding, self.is_fault

@@ -158,8 +158,7 @@ Operation: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 F = TypeVar("F", bound=Callable[[Any], Any])
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionOutcome:
+class FunctionOutcome(NamedTuple):
     """The outcome of running a function.
 
     Attributes:
@@ -342,7 +341,7 @@ class Operations:
 
     def _awaited(self, result: Any, request: Request) -> Any:
         """Return a function's result; the result of an `async` function is awaited until the request expires."""
-        if not isawaitable(result):
+        if type(result) is etree._Element or not isawaitable(result):
             return result
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
         return self._loop.run(result, left)

@@ -36,7 +36,8 @@ class Work:
         node: the node of its exchange.
         observed: tells the observers about it; None if there are none.
         key: its key in the store; None if it has none, NOT_NAMED until the key is computed.
-        accepted: the event of the node that accepted it; not set for a request that was refused or not read.
+        accepted: the event of the node that accepted it; not set for a request that was refused or not read, and
+            dropped at the end.
         match: the operation of the request; set once the node accepted it.
         conversation: what WS-Addressing says about the answer; None without addressing headers, or if the service
             does not read them.
@@ -116,6 +117,8 @@ class Work:
     ) -> None:
         """Set the outcome of the request; see the attributes."""
         self.is_finished = True
+        if hasattr(self, "accepted"):  # the parsed request may take much memory, and the commit may take long
+            del self.accepted
         self.response, self.dead, self.skipped, self.uncopied = response, dead, skipped, uncopied
         if self.observed is not None:
             self._observe(self.observed)

@@ -6,7 +6,7 @@ Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.assertions.model import Case, by_plain_document
 from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
 from soapjms.protocol.attachments import Part
 from soapjms.protocol.content import (
@@ -25,6 +25,7 @@ from soapjms.protocol.content import (
 from soapjms.protocol.text import named, shown
 
 
+@by_plain_document
 def has_charset(case: Case) -> bool:
     """Say whether there is a charset to compare; under the REC the declaration of a TextMessage has no meaning."""
     body = case.message.body
@@ -33,6 +34,7 @@ def has_charset(case: Case) -> bool:
     return isinstance(body, bytes) or not case.setting.profile.text_encoding_ignored
 
 
+@by_plain_document
 def charset_matches_encoding(case: Case) -> str | None:
     """Say why the charset parameter and the encoding of the XML disagree, or None.
 
@@ -74,12 +76,14 @@ def is_text_with_charset(case: Case) -> bool:
     return is_multipart(case) or (is_simple(case) and case.message.charset is not None)
 
 
+@by_plain_document
 def has_no_charset(case: Case) -> bool:
     """Say whether the body is octets of an XML document whose encoding must be inferred."""
     body = case.message.body
     return is_simple(case) and case.message.charset is None and isinstance(body, bytes) and starts_as_xml(body)
 
 
+@by_plain_document
 def reads_as_inferred(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 4.3.3, appendix F; Protocol-2014."""
     body = case.message.body
@@ -98,6 +102,7 @@ def contradicts_itself(case: Case) -> bool:
     return contradiction(detect_encoding(body)) is not None
 
 
+@by_plain_document
 def first_is_xml(case: Case) -> str | None:
     """Say why the first octet or character does not start an XML document, or None; a byte order mark is part of it.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.message import Message, MessageType
 from soapjms.protocol.assertions.model import (
@@ -24,12 +24,15 @@ from soapjms.protocol.assertions.model import (
     Setting,
     Verdict,
     always,
+    depends_on_version,
 )
 from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
 from soapjms.protocol.assertions.request_table import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
 from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULTS
+from soapjms.protocol.content import is_plain
+from soapjms.protocol.envelope import serialize, wrap
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import Level, Profile, Subcode, profile
+from soapjms.protocol.names import Level, Profile, SoapVersion, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import PropertiesShape, Reading
 
@@ -79,36 +82,62 @@ def judge_readings(
         yield from judge_case(case, pairs)
 
 
-def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Iterator[Verdict]:
-    """Judge a request or one-way message by the rows for a responding node, and yield the verdicts of broken ones.
+def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Iterable[Verdict]:
+    """Judge a request or one-way message by the rows for a responding node; return the verdicts of the broken ones.
 
     The rows on properties do not depend on the body, and which other rows apply depends on the properties too. So the
-    rows that are left to judge are cached by the properties, as most senders repeat the same ones.
+    rows that are left to judge are cached by the properties, as most senders repeat the same ones. Of a plain document
+    the others depend on the SOAP version alone.
     """
     described, message = reading.described, reading.message
     rows = None
     if described.is_short and message.body and described.content_encoding is None:
-        rows = _rows_left(described.shape, setting.variants, setting.strict, carrier, message.message_type)
+        left = _rows_left(described.shape, setting.variants, setting.strict, carrier, message.message_type)
+        if left is not None:
+            rows, fitting = left
+            if fitting and is_plain(message.body, described.charset):
+                envelope = reading.envelope
+                if envelope is not None and envelope.version in fitting:
+                    return ()
     if rows is None:
         rows = rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
     return judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
 
 
+class RowsLeft(NamedTuple):
+    """The rows on the body that are left to judge for a message, and the SOAP versions in which a plain document passes
+    them all."""
+
+    rows: tuple[Assertion, ...]
+    fitting: frozenset[SoapVersion]
+
+
 @lru_cache(maxsize=1024)
 def _rows_left(
     shape: PropertiesShape, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
-) -> tuple[Assertion, ...] | None:
+) -> RowsLeft | None:
     """Return the rows on the body of a message with these properties; None if a row on the properties is broken."""
     described = shape.described
     edition = described.profile
-    body = "<" if message_type is MessageType.TEXT else b"<"
-    message = Message(message_type=message_type, body=body, properties=described.properties)
-    case = Case(Setting(profile=edition, variants=variants, strict=strict), Reading(message, edition), carrier)
+    setting = Setting(profile=edition, variants=variants, strict=strict)
+
+    def case_of(body: bytes | str) -> Case:
+        message = Message(message_type=message_type, body=body, properties=described.properties)
+        reading = Reading(message, edition)
+        return Case(setting, reading, carrier, request=reading)
+
+    case = case_of("<" if message_type is MessageType.TEXT else b"<")
     verdicts = judge_case(case, rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
     if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
         return None
-    rows = (row for row in rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
-    return tuple(replace(row, applies=always) if row.applies in BY_PROPERTIES else row for row in rows)
+    rows = tuple(row for row in rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
+    fitting = frozenset[SoapVersion]()
+    if all(depends_on_version(row.check) for row in rows):
+        samples = {version: case_of(serialize(wrap(None, version))) for version in SoapVersion}
+        fitting = frozenset(each for each, sample in samples.items() if not [*judge_case(sample, rows, True)])
+    return RowsLeft(
+        tuple(replace(row, applies=always) if row.applies in BY_PROPERTIES else row for row in rows), fitting
+    )
 
 
 BY_PROPERTIES: Final = frozenset({is_simple, is_multipart})

@@ -198,6 +198,23 @@ def by_sketch(check: CheckT) -> CheckT:
     return check
 
 
+PLAIN_MARK: Final = "depends_on_version"
+
+
+def by_plain_document(check: CheckT) -> CheckT:
+    """Mark a test or check that depends, for a plain document, only on its SOAP version and the message's properties.
+
+    A *plain* document is an envelope in octets of US-ASCII without an XML declaration, in UTF-8 by its properties.
+    """
+    vars(check)[PLAIN_MARK] = True
+    return check
+
+
+def depends_on_version(check: Callable[[Case], object] | None) -> bool:
+    """Return whether a test or check has the mark of `by_plain_document`."""
+    return getattr(check, PLAIN_MARK, False)
+
+
 def depends_on_sketch(check: Callable[[Case], object] | None) -> bool:
     """Return whether a test or check has the mark of `by_sketch`."""
     return getattr(check, SKETCH_MARK, False)

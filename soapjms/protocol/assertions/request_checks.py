@@ -15,7 +15,7 @@ from typing import Final
 
 from brokers.message import DeliveryMode, MessageType, PropertyType
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case, by_sketch
+from soapjms.protocol.assertions.model import Case, by_plain_document, by_sketch
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
@@ -116,6 +116,7 @@ def is_multipart(case: Case) -> bool:
     return case.message.is_multipart
 
 
+@by_plain_document
 def media_type_fits_envelope(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4: text/xml for SOAP 1.1, application/soap+xml for SOAP 1.2."""
     kind, envelope = case.message.content_type, case.message.envelope
