@@ -70,6 +70,9 @@ CHECK_SECONDS: Final = 0.01
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds that `Client.close` may take."""
 
+Send: TypeAlias = Callable[..., Completion[SendResult]]
+"""`Connection.send` or `Connection.post`."""
+
 ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
 
 FAILED: Final[Mapping[SendOutcome, str]] = {
@@ -261,6 +264,7 @@ class Client:
         self._replies = choice.replies(self._connection, told)
         self._calls = PendingCalls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
+        self._is_ahead = False  # whether several responses came at once, so that several requests may go out together
         self._next_check = inf  # when the calls are looked at for overdue ones, by the monotonic clock
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
@@ -462,7 +466,7 @@ class Client:
 
     def _begun(self, content: CallContent) -> Future[Response]:
         """Send a request, and schedule its timeout."""
-        call = self._start(content)
+        call = self._start(content, self._connection.post if self._is_ahead else None)
         if call.due < self._next_check:
             self._plan_check(call.due)
         return call.future
@@ -505,8 +509,13 @@ class Client:
 
     # One call
 
-    def _start(self, content: CallContent) -> PendingCall:
-        """Send a request once there is a connection, and return its pending call."""
+    def _start(self, content: CallContent, send: Send | None = None) -> PendingCall:
+        """Send a request once there is a connection, and return its pending call.
+
+        Args:
+            content: the content of the request.
+            send: sends the message: `Connection.post` if the caller may send others before it waits.
+        """
         self._check_open()
         due = time.monotonic() + content.seconds
         message_id = ""
@@ -514,6 +523,7 @@ class Client:
             content, message_id = addressed(content, self.endpoint, one_way=False)
         identity, future = Identity(content.retry_of), Completion[Response](self._callbacks.executor)
         call = PendingCall(self._calls.new_key(), future, RequestingNode(self.endpoint), due, identity)
+        future.on_result = self._note_result
         call.message_id = message_id if identity.first is None else identity.first.message_id
 
         if self._observers is not None:
@@ -543,7 +553,7 @@ class Client:
             except BaseException:
                 self._replies.end(call.key, reusable=True)
                 raise
-            self._send_request(call, message)
+            self._send_request(call, message, send or self._connection.send)
 
         try:
             when_connected(self._connection, due, attempt, self._given_up)
@@ -571,12 +581,12 @@ class Client:
         finally:
             call.future.cancel()  # drops the call after an interrupt too
 
-    def _send_request(self, call: PendingCall, message: Message) -> None:
+    def _send_request(self, call: PendingCall, message: Message, send: Send) -> None:
         """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
         call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
         try:
-            sent = self._connection.send(message, timeout=left(call.due))
+            sent = send(message, timeout=left(call.due))
         except BaseException as error:
             outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
@@ -600,6 +610,12 @@ class Client:
             self._give_up(call, f"{error}")
         else:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
+
+    def _note_result(self, waits: bool) -> None:
+        """Note that a caller asks for a response: if it is there, the caller will send more before it has to wait."""
+        self._is_ahead = not waits
+        if waits:
+            self._connection.flush()
 
     def _plan_check(self, at: float) -> None:
         """Have the pending calls looked at for those whose time is over."""
