@@ -42,6 +42,9 @@ SHORT_LINE_CHARACTERS: Final = 256
 MAX_LINE_OCTETS: Final = 4096
 """Maximum size of a line that is kept of headers above the limit, in octets."""
 
+USUAL_HEAD_OCTETS: Final = 4096
+"""Maximum size of headers of the usual form, in octets."""
+
 WORDS: Final = b"message"
 """The header of ERROR that gives the reason."""
 
@@ -98,7 +101,7 @@ class Cutter:
         """
         self._hold(data)
         while True:
-            if self._passing is None and self._is_whole():
+            if self._passing is None and (self._is_usual() or self._is_whole()):
                 yield self._whole()
                 self._begin_next(self._end)
             elif self._passing is None or (end := self._passing.pass_over(self._held, self._start)) is None:
@@ -144,6 +147,29 @@ class Cutter:
         self._start = self._looked = start
         self._end = self._body = 0
         self._has_head = self._is_shortened = False
+
+    def _is_usual(self) -> bool:
+        """Return whether the next frame is complete and of the usual form, as nearly all are; `_is_whole` reads others.
+
+        The usual form has lines that end with LF, a head that is not long, and a body within the limit.
+        """
+        held, start = self._held, self._start
+        if self._looked != start:  # the start of the frame was looked at before
+            return False
+        while held.startswith(b"\n", start):
+            start += 1
+        self._start = self._looked = start
+        end = held.find(b"\n\n", start, start + USUAL_HEAD_OCTETS)
+        if end < 0 or held.find(NUL, start, end) >= 0 or held.find(b"\r", start, end) >= 0:
+            return False
+        body = end + 2
+        length = LENGTH.search(held, start, end + 1)
+        size = held.find(NUL, body) - body if length is None else int(length[1][: MAX_LENGTH_DIGITS + 1])
+        stop = body + size
+        if not 0 <= size <= self._limit or stop >= len(held) or held[stop] != NUL:
+            return False
+        self._body, self._end = body, stop + 1
+        return True
 
     def _is_whole(self) -> bool:
         """Return whether the frame that begins at `start` is complete. Begin to skip its body if that is too large."""
@@ -328,6 +354,9 @@ def _header(line: str) -> tuple[str, str]:
 
 def unescape(text: str) -> str:
     """Return a name or value of a header with its escapes replaced; invalid escapes stay unchanged."""
+    plain = text.replace("\\c", ":")
+    if "\\" not in plain:  # nearly always
+        return plain
     if "\\\\" in text:
         return ESCAPE.sub(lambda found: UNESCAPED.get(found[1], found[0]), text)
     for special, escape in ESCAPES["1.2"].items():

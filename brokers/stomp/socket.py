@@ -541,11 +541,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 until = monotonic() + KEEP_SECONDS
 
     def _tell_of(self, frame: Cut | float) -> None:
-        if isinstance(frame, float):
-            self.read_at = frame
-            return
-        if isinstance(frame, SkippedFrame):
-            self._tell_of_passed(frame)
+        if not isinstance(frame, bytes):
+            if isinstance(frame, float):
+                self.read_at = frame
+            else:
+                self._tell_of_passed(frame)
             return
         tell = self._told.get(frame[:COMMAND])
         try:

@@ -41,7 +41,6 @@ from soapjms.service.store.base import (
     UNCOUNTED_DELIVERIES,
     Claim,
     FinishedBefore,
-    NoStore,
     NoStoreClaim,
     Store,
 )
@@ -127,7 +126,8 @@ class Worker:
         except MemoryError as error:
             why = str(error) or "there is not enough memory"
         finally:
-            self._problems.pop(get_ident(), None)
+            if self._problems:
+                self._problems.pop(get_ident(), None)
             if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
         del work  # frees the parts of the request that were read; the error's frames have freed the rest already
@@ -287,18 +287,19 @@ class Worker:
             work.finish(work.fault(reason), dead=reason)
             return True
         found = self._begin(work)
-        is_suspect = False
-        if isinstance(found, Claim) and found.deaths:
-            found.abandon()
-            is_suspect = True
-        with self._alone(self._suspects) if is_suspect else FREE as has_turn:
-            if is_suspect:
-                found = self._begin(work) if has_turn else None
-            while found is not None:
-                is_over = self._run(work, found) if isinstance(found, Claim) else self._answer_again(work, found)
-                if is_over or self.closing.wait(work.pause):
-                    return is_over
-                found = self._begin(work)
+        if not isinstance(found, Claim) or not found.deaths:
+            return self._repeat(work, found)
+        found.abandon()
+        with self._alone(self._suspects) as has_turn:
+            return self._repeat(work, self._begin(work) if has_turn else None)
+
+    def _repeat(self, work: Work, found: Claim | FinishedBefore | None) -> bool:
+        """Run a request that was begun, again and again until it is over; return False because of `closing`."""
+        while found is not None:
+            is_over = self._run(work, found) if isinstance(found, Claim) else self._answer_again(work, found)
+            if is_over or self.closing.wait(work.pause):
+                return is_over
+            found = self._begin(work)
         return False
 
     @contextmanager
@@ -315,8 +316,13 @@ class Worker:
 
     def _begin(self, work: Work) -> Claim | FinishedBefore | None:
         """Begin a request once no other worker runs it and the store can be written; None because of `closing`."""
-        store, key = self._store_for(work)
-        found: Claim | FinishedBefore | None = self._when_stored(partial(store.begin, key))
+        if self._store is None:
+            return NoStoreClaim(NO_STORE)
+        key = self._key_of(work)
+        if key is None:
+            self._tally.add("without key")
+            return NoStoreClaim(NO_KEY)
+        found: Claim | FinishedBefore | None = self._when_stored(partial(self._store.begin, key))
         return found
 
     def _when_stored(self, ask: Callable[[], Any]) -> Any:
@@ -335,15 +341,6 @@ class Worker:
             if self.closing.wait(nap):
                 return None
             nap = min(MAX_NAP_SECONDS, nap * 2)
-
-    def _store_for(self, work: Work) -> tuple[Store, bytes]:
-        if self._store is None:
-            return NoStore(NO_STORE), b""
-        key = self._key_of(work)
-        if key is None:
-            self._tally.add("without key")
-            return NoStore(NO_KEY), b""
-        return self._store, key
 
     def _key_of(self, work: Work) -> bytes | None:
         """Return the key of a request, computed once: a failover may bring another kind of broker before its end."""
@@ -405,8 +402,11 @@ class Worker:
                 return True
             claim.name = work.delivery.message.message_id or work.delivery.message.correlation_id or ""
             request, observed = self._request(work, claim), work.observed
-            with FREE if observed is None else observed.working(redelivered=request.redelivered):
+            if observed is None:
                 outcome = self._service.perform(request, work.match)
+            else:
+                with observed.working(redelivered=request.redelivered):
+                    outcome = self._service.perform(request, work.match)
             problem = claim.problem()
             response, failure = _response_of(work, outcome) if problem is None else (None, problem)
             if isinstance(failure, StoreError):
