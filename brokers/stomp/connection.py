@@ -23,7 +23,7 @@ from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
 from brokers.stomp.codec import pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
-from brokers.stomp.dialect import capabilities_of
+from brokers.stomp.dialect import StompDialect, capabilities_of
 from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.roll import Roll
 from brokers.stomp.session import StompSession, UnansweredError
@@ -294,10 +294,13 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
     def frame(self, message: Message) -> tuple[Headers, bytes]:
         """Return headers and body of the SEND frame, having checked the generation of its temporary destinations."""
+        dialect = self._current().dialect
         for destination in (message.destination, message.reply_to):
-            if destination is not None and (self._is_own_form(destination) or destination.address in self._temporaries):
+            if destination is None or destination.address is None:
+                continue
+            if destination.address in self._temporaries or self._is_own_form(destination, dialect):
                 self._require_own(destination)
-        return to_frame(message, self._current().dialect)
+        return to_frame(message, dialect)
 
     def near_completion(self) -> NearCompletion[T]:
         """Return a new future whose callbacks may run on the threads of `on_delivery`."""
@@ -315,8 +318,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Call `function` on another thread, where it may write."""
         self._crew.submit(function)
 
-    def _is_own_form(self, destination: Destination) -> bool:
-        dialect = self._current().dialect
+    def _is_own_form(self, destination: Destination, dialect: StompDialect) -> bool:
         prefix = dialect.own_prefixes.get(destination.kind)
         if prefix is None or destination.address is None:
             return False

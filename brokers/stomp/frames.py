@@ -69,17 +69,18 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
         headers["reply-to"] = spell_reply_to(message.reply_to, dialect)
     # The default of JMS is persistent, that of the broker over STOMP is not.
     headers["persistent"] = "false" if message.delivery_mode == DeliveryMode.NON_PERSISTENT else "true"
-    optional = {
-        "correlation-id": message.correlation_id,
-        "priority": message.priority,
-        "expires": message.expiration,
-        "type": message.type,
-    }
-    headers.update((name, str(value)) for name, value in optional.items() if value is not None)
+    if message.correlation_id is not None:
+        headers["correlation-id"] = message.correlation_id
+    if message.priority is not None:
+        headers["priority"] = str(message.priority)
+    if message.expiration is not None:
+        headers["expires"] = str(message.expiration)
+    if message.type is not None:
+        headers["type"] = message.type
     for name, _, value in message.properties:
         if not name or name in dialect.reserved:
             raise ValueError(f"a property cannot be called {name!r} over STOMP: the broker would read it as a header")
-        text = as_text(value)
+        text = value if type(value) is str else as_text(value)
         if text is not None:
             headers[name] = text
     body = _octets(message)

@@ -151,8 +151,9 @@ class Request:
     def of(cls, accepted: RequestAccepted, *, claim: Claim | None = None, **delivered: Any) -> Self:
         """Make the request of what a node accepted; `delivered` gives further attributes, all of them optional."""
         envelope, message, addressing = accepted.envelope, accepted.message, delivered.get("addressing")
+        content = envelope.content
         return cls(
-            element=envelope.body if envelope.content is None else envelope.content,
+            element=envelope.body if content is None else content,
             envelope=envelope,
             message=message,
             soap_action=accepted.soap_action,
