@@ -293,6 +293,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             for _ in range(LINGER_TICKS):
                 sleep(POST_SECONDS)
                 self.flush()
+                if self._is_down:
+                    return
             self._has_posts.clear()
             self.flush()  # what came just before
 

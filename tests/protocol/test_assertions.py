@@ -13,8 +13,10 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from protocol_kit import changed, endpoint, envelope, started
 from vector_kit import CASES, VECTORS, exchange_of, members_of, setting_of
 
+from brokers.message import MessageType
 from soapjms.protocol import names
 from soapjms.protocol.assertions import (
     ASSERTIONS,
@@ -38,8 +40,9 @@ from soapjms.protocol.assertions import (
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.content import gzipped
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import CONTENT_ENCODING, CR_2009, REC_2012, Profile, Subcode
+from soapjms.protocol.names import CONTENT_ENCODING, CR_2009, REC_2012, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import from_members
 from soapjms.protocol.requesting import findings
 
@@ -169,6 +172,49 @@ def test_verdicts_of_all_vectors(case: dict[str, Any], profile: str) -> None:
             assert list(judge_request(message, carrier, setting)) == in_full
             assert list(judge_request(message, carrier, setting)) == in_full  # from what was remembered
     assert pickle.loads(pickle.dumps(setting)) == setting
+
+
+CHARSETS = ["", *(f"; charset={each}" for each in ("utf-8", "UTF-8", "us-ascii", "utf-7", "utf-16", "ibm037", "none"))]
+CONTENT_TYPES = [
+    *(f"{media_type}{charset}" for media_type in ("text/xml", "application/soap+xml") for charset in CHARSETS),
+    'application/soap+xml; charset=utf-8; action="urn:a"',
+    'multipart/related; type="text/xml"',
+    "text/plain",
+    None,
+]
+
+
+@EDITIONS
+@pytest.mark.parametrize("content_type", CONTENT_TYPES)
+@pytest.mark.parametrize("carrier", [Carrier.REQUEST, Carrier.ONE_WAY])
+def test_plain_documents(profile: Profile, content_type: str | None, carrier: Carrier) -> None:
+    """A plain document is judged by its version alone, with the verdicts of all rows: whatever its text, whatever else
+    it might be taken for, and in any order.
+    """
+    version_of = {version: envelope(version, "a") for version in SoapVersion}
+    bodies: list[bytes | str] = [
+        *version_of.values(),
+        *(body.replace(b">a<", b">+AGE- b<") for body in version_of.values()),
+        *(body + b" " for body in version_of.values()),  # of another length
+        *(b"<?xml version='1.0' encoding='latin-1'?>" + body for body in version_of.values()),
+        *(body.replace(b">a<", ">ä<".encode()) for body in version_of.values()),
+        *(body.decode() for body in version_of.values()),
+        b" " + envelope(),
+        envelope()[:-1],
+        b"<other/>",
+        b"<",
+        b"<\0",
+        "<".encode("utf-16-be"),
+    ]
+    setting = Setting(profile=profile)
+    _, base = started(endpoint(profile=profile), Mep.REQUEST_RESPONSE if carrier is Carrier.REQUEST else Mep.ONE_WAY)
+    base = changed(base, "contentType") if content_type is None else changed(base, contentType=content_type)
+    for body in [*bodies, *reversed(bodies)]:
+        kind = MessageType.TEXT if isinstance(body, str) else MessageType.BYTES
+        message = replace(base, message_type=kind, body=body)
+        in_full = judge_readings(setting, {carrier: Reading(message, profile)}, REQUEST_FAULTS)
+        found = judge_request(Reading(message, profile), carrier, setting)
+        assert [each.assertion for each in found] == [each.assertion for each in violations(in_full)], body
 
 
 @EDITIONS
