@@ -1,0 +1,152 @@
+"""How much work a call makes, counted and not timed: parses, copies, system calls and changes of threads, by name.
+
+Client and service are in this process, each with its own connection, so the counts are those of both.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import BuiltinFunctionType, FrameType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from calling_kit import PATIENCE, envelope, fresh, greeter, text_of
+from real_brokers import RealBroker
+
+import brokers
+from soapjms import Client, Dispatcher
+
+CALLS: Final = 60
+
+NAMES: Final[Mapping[str, str]] = {
+    "parse soapjms/protocol/xml.py": "parses",
+    "copy copy.py": "copies of elements",
+    "deepcopy copy.py": "copies of elements",
+    "send _socket.socket": "writes",
+    "recv _socket.socket": "reads",
+    "submit brokers/threads/pool.py": "hand-offs",
+    "submit brokers/threads/thread.py": "hand-offs",
+    "call_at brokers/threads/timer.py": "deadlines",
+}
+"""What is counted, by the name of the function and its file or type."""
+
+LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
+    ("stomp", True): {
+        "parses": 3, "copies of elements": 2, "writes": 2, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 470,
+    },
+    ("stomp", False): {
+        "parses": 3, "copies of elements": 2, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
+    },
+}  # fmt: skip
+"""The most for each call, by protocol and with or without transactions. `calls` are those of our Python functions, but
+for the threads' own, which depend on the time.
+"""
+
+SLACK: Final = 0.25
+"""What heart-beats, acknowledgements in batches, and a slow machine may add for each call."""
+
+
+class Counts:
+    """Counts function calls on all threads that start while it is on."""
+
+    def __init__(self) -> None:
+        self._of_threads: list[Counter[str]] = []
+        self._own = threading.local()
+
+    def note(self, frame: FrameType, event: str, function: Any) -> None:
+        """Count one event of the interpreter; see `sys.setprofile`."""
+        counts = getattr(self._own, "counts", None)
+        if counts is None:
+            counts = self._own.counts = Counter()
+            self._of_threads.append(counts)
+        if event == "call":
+            code = frame.f_code
+            path = code.co_filename
+            counts["calls"] += ("/soapjms/" in path or "/brokers/" in path) and "/brokers/threads/" not in path
+            counts[f"{code.co_name} {'/'.join(code.co_filename.rsplit('/', 3)[-3:])}"] += 1
+        elif event == "c_call" and isinstance(function, BuiltinFunctionType):
+            counts[f"{function.__name__} {type(function.__self__).__mro__[-2].__module__}.socket"] += 1
+
+    def total(self) -> Counter[str]:
+        """Return the counts of all threads, under the names of `NAMES`."""
+        found: Counter[str] = Counter()
+        for counts in self._of_threads:
+            for name, number in counts.copy().items():
+                known = next((each for what, each in NAMES.items() if _is(name, what)), None)
+                if name == "calls" or known is not None:
+                    found[known or name] += number
+        return found
+
+
+def _is(name: str, what: str) -> bool:
+    function, _, where = what.partition(" ")
+    seen, _, place = name.partition(" ")
+    return seen == function and place.endswith(where)
+
+
+@contextmanager
+def counting() -> Iterator[Counts]:
+    """Count on this thread and on those that start meanwhile."""
+    counts = Counts()
+    threading.setprofile(counts.note)
+    sys.setprofile(counts.note)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def work(url: str, run: Callable[[Client], None], **options: Any) -> dict[str, float]:
+    """Count what `CALLS` calls do, for each call."""
+    name = fresh()
+    with (
+        counting() as counts,
+        brokers.connect(url) as serving,
+        brokers.connect(url) as calling,
+        Dispatcher(serving, f"jms:queue:{name}", greeter(), workers=8, **options),
+        Client(calling, f"jms:queue:{name}", timeout=PATIENCE) as client,
+    ):
+        run(client)  # what is made once
+        before = counts.total()
+        run(client)
+        return {name: number / CALLS for name, number in (counts.total() - before).items()}
+
+
+def one_by_one(client: Client) -> None:
+    """Make calls, each after the response to the one before."""
+    for _ in range(CALLS):
+        assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+
+
+def eight_in_flight(client: Client) -> None:
+    """Make calls of which eight are under way."""
+    waiting: deque[Any] = deque()
+    for _ in range(CALLS):
+        if len(waiting) == 8:
+            assert text_of(waiting.popleft().result(PATIENCE)) == "Hello Ann"
+        waiting.append(client.submit(envelope("Ann")))
+    for each in waiting:
+        assert text_of(each.result(PATIENCE)) == "Hello Ann"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
+@pytest.mark.parametrize("transactional", [True, False])
+def test_work_of_a_call(
+    activemq: RealBroker, run: Callable[[Client], None], transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call makes more work than it did: see `LIMITS`."""
+    monkeypatch.setattr("brokers.threads.pool.BEHIND_TICKS", 10_000)  # however slow the machine, no thread stands in
+    url = activemq.stomp_url
+    limits = LIMITS[urlsplit(url).scheme, transactional]
+    found = work(url, run, transactional=transactional)
+    assert set(found) <= set(limits), found
+    assert found["parses"] == limits["parses"], "or nothing was counted"
+    more = {name: number for name, number in found.items() if number > limits[name] * 1.02 + SLACK}
+    assert not more, found
