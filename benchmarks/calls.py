@@ -1,301 +1,158 @@
-"""Calls a second of our client and dispatcher over ActiveMQ, beside a bare stomp.py loop with the same wire traffic.
+"""Calls of our client and our service, beside loops that give the same guarantees on the wire, over ActiveMQ Classic.
 
-    python benchmarks/calls.py [--pairs 5] [--seconds 3] [--modes persistent non-persistent] [--in-flight 1 8 32]
+    python benchmarks/calls.py [--rows plain transactions store …] [--in-flight 1 8 32] [--pairs 5] [--seconds 2]
+                               [--data disk] [--results FOLDER]
 
-Persistent is what JMS has by default, and so has the client.
+Client, service and broker are processes of their own, and both ends are of one kind. `bare` is a loop over stomp.py or
+python-qpid-proton, which reads no SOAP and judges nothing; `raw` has frames written by hand over sockets: the limit of
+Python. Requests and answers are persistent SOAP messages of 256 octets, and the broker keeps its data in memory where the
+system can; `--data disk` keeps it in the folder for temporary files. All clients are driven by the same loop, which
+keeps a number of calls in flight.
 
-Both do the same on the wire: requests of 256 octets, one subscription with prefetch 1 for each call in flight, group
-commits (BEGIN, each SEND with its receipt, each ACK, COMMIT with a receipt), replies with `ack:auto` on a temporary
-queue, TCP_NODELAY. The bare loop uses stomp.py as its documentation shows, reads no SOAP and judges nothing. Each side
-is a process of its own. Pairs are interleaved; what counts is the median of their ratios. The last column is our client
-and dispatcher over AMQP 1.0 on the same broker.
+The rows are:
+
+* `plain`: a request is accepted once its answer was confirmed; no transactions.
+* `transactions`: answers and acknowledgements in group commits.
+* `store`: transactions, with a `SqliteStore`, beside the same bare loop without a store.
+* `amqp`: as `plain`, over AMQP 1.0, beside a loop over python-qpid-proton.
+* `embedded`: client, service and broker in one process.
+* `asyncio`: futures that are awaited, beside futures that are waited for.
+* `sizes`: 16 KiB and 1 MiB, 8 in flight.
+* `mtom`: the memory that an MTOM part of 8 MiB takes at its peak, in multiples of its size, over a warm process.
+* `processes`: four service processes beside one.
+* `latency`: percentiles at half of the highest rate of 8 in flight, the same rate for both sides, by a schedule.
+* `listener`: messages a second into our AMQP listener and out of it by one proton client, beside ActiveMQ.
+* `start`: processor time of `import soapjms` and of `soapjms --help`, with the interpreter's.
+
+A figure is the median of the rounds, in which each side runs once; a ratio is the median of the rounds' ratios over the
+first side. Microseconds are processor time a call, of all threads of the process. Goals that depend on the machine are
+ratios. `benchmarks/plot.py` draws the results.
 """
 
 from __future__ import annotations
 
-import argparse
-import queue
-import statistics
-import subprocess
-import sys
-import threading
-import time
-from collections import deque
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
+from comparison import Goal, Row, Side, report
 
-OCTETS = 256
-GROUP = 64
-WARM_UP = 200
-"""Calls before the measured ones."""
-MODES = ["persistent", "non-persistent"]
-OPEN, CLOSE = (
-    b'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body><echo xmlns="urn:bench"><t>',
-    b"</t></echo></e:Body></e:Envelope>",
-)
-ENVELOPE = OPEN + b"x" * (OCTETS - len(OPEN) - len(CLOSE)) + CLOSE
+MIB = 1 << 20
+BARE = Side("bare:client", "bare:service")
+OURS = Side("ours:Client", "ours:service")
+RAW = Side("raw:client", "raw:service")
+STORED = Side("ours:Client", "ours:service", {"store": "file"})
+
+RATES = {"plain": {1: 1.0, 8: 1.25, 32: 1.25}, "transactions": {1: 1.0, 8: 1.15, 32: 1.0}}
+"""The least ratio of calls a second over the bare loop."""
+
+COSTS = {"plain": {1: 1.02, 8: 1.15, 32: 1.32}, "transactions": {1: 1.02, 8: 1.07, 32: 1.15}}
+"""The most processor time of client and service together over the bare loop's: half of what it was in version 0.1.0."""
 
 
-# Ours
+def stomp_rows(mode: str, sides: Mapping[str, Side], share: float = 1.0, *, has_costs: bool = True) -> list[Row]:
+    """Make the rows of a mode; `share` of its goals is to be met."""
+    return [
+        Row(
+            f"{mode}, {in_flight} in flight",
+            sides,
+            [
+                Goal("ours", "rate", share * bound),
+                *[Goal("ours", "client+service µs", COSTS[mode][in_flight], is_most=True)] * has_costs,
+            ],
+            {"in_flight": in_flight, "transactional": mode == "transactions"},
+        )
+        for in_flight, bound in RATES[mode].items()
+    ]
 
 
-def our_service(url: str, name: str, in_flight: int, persistent: bool) -> None:
-    """Serve an echo until standard input ends."""
-    import brokers
-    import soapjms
-
-    service = soapjms.Service()
-    service.operation("{urn:bench}echo")(lambda request: request.element)
-    with (
-        brokers.connect(url) as connection,
-        soapjms.Dispatcher(connection, f"jms:queue:{name}", service, workers=in_flight),
-    ):
-        stay()
-
-
-def our_client(url: str, name: str, in_flight: int, persistent: bool, seconds: float) -> None:
-    """Call for some seconds and print calls a second."""
-    import brokers
-    import soapjms
-
-    uri = f"jms:queue:{name}?deliveryMode={'PERSISTENT' if persistent else 'NON_PERSISTENT'}"
-    with brokers.connect(url) as connection, soapjms.Client(connection, uri, timeout=60) as client:
-        for _ in range(WARM_UP):
-            client.call(ENVELOPE)
-        calls, waiting, started = 0, deque[Any](), time.perf_counter()
-        while time.perf_counter() - started < seconds:
-            if in_flight == 1:
-                client.call(ENVELOPE).raise_for_fault()
-            else:
-                while len(waiting) < in_flight:
-                    waiting.append(client.submit(ENVELOPE))
-                waiting.popleft().result().raise_for_fault()
-            calls += 1
-        elapsed = time.perf_counter() - started
-        for future in waiting:
-            future.result()
-    print(calls / elapsed)
-
-
-# Bare stomp.py
-
-
-def bare_connection(url: str, listener: Any) -> Any:
-    """Connect with stomp.py."""
-    import socket
-    from urllib.parse import urlsplit
-
-    import stomp
-
-    parts = urlsplit(url)
-    connection = stomp.StompConnection12(
-        [(parts.hostname, parts.port)], auto_decode=False, auto_content_length=False, heartbeats=(10000, 10000)
-    )
-    connection.set_listener("bare", listener)
-    connection.connect(parts.username, parts.password, wait=True)
-    connection.transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-class BareService:
-    """Echoes in group commits."""
-
-    def __init__(self) -> None:
-        self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.committed: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def on_message(self, frame: Any) -> None:
-        self.arrived.put(frame)
-
-    def on_receipt(self, frame: Any) -> None:
-        if frame.headers["receipt-id"].startswith("commit"):
-            self.committed.put(frame.headers["receipt-id"])
-
-    def run(self, url: str, name: str, in_flight: int) -> None:
-        connection = bare_connection(url, self)
-        for number in range(in_flight):
-            connection.subscribe(f"/queue/{name}", str(number), ack="client", headers={"activemq.prefetchSize": "1"})
-        threading.Thread(target=self.commit_all, args=(connection,), daemon=True).start()
-        stay()
-        connection.disconnect()
-
-    def commit_all(self, connection: Any) -> None:
-        number = 0
-        while True:
-            group = [self.arrived.get()]
-            while len(group) < GROUP:
-                try:
-                    group.append(self.arrived.get_nowait())
-                except queue.Empty:
-                    break
-            number += 1
-            self.commit(connection, f"t{number}", group)
-            self.committed.get()
-
-    def commit(self, connection: Any, transaction: str, group: list[Any]) -> None:
-        connection.begin(transaction)
-        for position, frame in enumerate(group):
-            headers = {
-                "correlation-id": frame.headers["correlation-id"],
-                "persistent": frame.headers.get("persistent", "false"),
-                "SOAPJMS_requestURI": frame.headers["SOAPJMS_requestURI"],
-                "SOAPJMS_bindingVersion": "1.0",
-                "SOAPJMS_contentType": "text/xml; charset=utf-8",
-                "SOAPJMS_isFault": "false",
-                "content-length": str(len(frame.body)),
-                "transaction": transaction,
-                "receipt": f"{transaction}-{position}",
-            }
-            connection.send(frame.headers["reply-to"], frame.body, headers=headers)
-            connection.ack(frame.headers["ack"], transaction=transaction)
-        connection.commit(transaction, headers={"receipt": f"commit-{transaction}"})
-
-
-class BareClient:
-    """Keeps a number of requests in flight."""
-
-    def __init__(self) -> None:
-        self.replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def on_message(self, frame: Any) -> None:
-        self.replies.put(frame)
-
-    def run(self, url: str, name: str, in_flight: int, persistent: bool, seconds: float) -> None:
-        connection = bare_connection(url, self)
-        connection.subscribe("/temp-queue/r", "r", ack="auto", headers={"activemq.prefetchSize": "1000"})
-        headers = {
-            "reply-to": "/temp-queue/r",
-            "persistent": "true" if persistent else "false",
-            "SOAPJMS_requestURI": f"jms:queue:{name}",
-            "SOAPJMS_bindingVersion": "1.0",
-            "SOAPJMS_contentType": "text/xml; charset=utf-8",
-            "content-length": str(len(ENVELOPE)),
-        }
-
-        def send(number: int) -> None:
-            extra = {"correlation-id": f"c-{number}"}
-            if persistent:
-                extra["receipt"] = f"r-{number}"
-            connection.send(f"/queue/{name}", ENVELOPE, headers=headers | extra)
-
-        for number in range(WARM_UP):
-            send(number)
-            self.replies.get(timeout=30)
-        sent = calls = 0
-        started = time.perf_counter()
-        while time.perf_counter() - started < seconds:
-            while sent - calls < in_flight:
-                send(1000 + sent)
-                sent += 1
-            self.replies.get(timeout=30)
-            calls += 1
-        elapsed = time.perf_counter() - started
-        for _ in range(sent - calls):
-            self.replies.get(timeout=30)
-        connection.disconnect()
-        print(calls / elapsed)
-
-
-# Pairs
-
-
-def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.Namespace) -> float:
-    """Start a service and a client as processes, and return the client's calls a second."""
-    common = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(options.seconds)]
-    if options.persistent:
-        common.append("--persistent")
-    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)[0][0]
-
-
-def stay() -> None:
-    """Serve until standard input ends; print the seconds of processor time that this process took meanwhile."""
-    started = time.process_time()
-    print("ready", flush=True)
-    sys.stdin.read()
-    print(time.process_time() - started, flush=True)
-
-
-def run_processes(base: list[str], kind: str, timeout: float) -> tuple[list[float], float]:
-    """Start a service and a client as processes of a benchmark; return what the client prints, and the number of the
-    service: the seconds of processor time that it took.
-    """
-    with subprocess.Popen(
-        [*base, "--side", f"{kind}-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as service:
-        assert service.stdin is not None
-        assert service.stdout is not None
-        try:
-            if service.stdout.readline().strip() != b"ready":
-                raise RuntimeError(f"the {kind} service did not start")
-            client = [*base, "--side", f"{kind}-client"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=timeout, check=True)
-        finally:
-            service.stdin.close()
-            service.wait(30)
-        return [float(each) for each in done.stdout.split()], float(service.stdout.read())
-
-
-def compare(options: argparse.Namespace) -> None:
-    """Print a table for each delivery mode, a row for each number of calls in flight."""
-    from real_brokers import start_activemq
-
-    with start_activemq(is_measured=True) as broker:
-        for mode in options.modes:
-            options.persistent = mode == "persistent"
-            print(f"{OCTETS} octets, {mode}, {options.pairs} interleaved pairs of {options.seconds:g} s each")
-            print(
-                f"{'in flight':>9}  {'bare/s':>7}  {'ours/s':>7}  {'ratio':>5}  {'spread':<12}  {'amqp/s':>7}",
-                flush=True,
-            )
-            for in_flight in options.in_flight:
-                print_row(broker.stomp_url, broker.amqp_url, f"bench.{mode}", in_flight, options)
-
-
-def print_row(url: str, amqp_url: str, prefix: str, in_flight: int, options: argparse.Namespace) -> None:
-    """Run the pairs of one number of calls in flight."""
-    bare, ours, amqp = [], [], []
-    for pair in range(options.pairs):
-        name = f"{prefix}.{in_flight}.{pair}"
-        bare.append(run_side("bare", url, f"{name}.b", in_flight, options))
-        ours.append(run_side("our", url, f"{name}.o", in_flight, options))
-        amqp.append(run_side("our", amqp_url, f"{name}.a", in_flight, options))
-    ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    print(
-        f"{in_flight:>9}  {statistics.median(bare):>7.0f}  {statistics.median(ours):>7.0f}  "
-        f"{statistics.median(ratios):>5.2f}  {spread:<12}  {statistics.median(amqp):>7.0f}",
-        flush=True,
+def sized(octets: int) -> Row:
+    """Make a row of one size of bodies."""
+    return Row(
+        f"{octets >> 10} KiB, 8 in flight",
+        {"bare": BARE, "ours": OURS, "raw": RAW},
+        [Goal("ours", "rate", 0.9)],
+        {"in_flight": 8, "octets": octets},
     )
 
 
-def main() -> None:
-    """Compare, or be one side of a pair."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
-    parser.add_argument("--persistent", action="store_true", help="of one side")
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--side", choices=["our-service", "our-client", "bare-service", "bare-client"])
-    parser.add_argument("--url")
-    parser.add_argument("--name")
-    options = parser.parse_args()
-    if options.side is None:
-        compare(options)
-        return
-    in_flight = options.in_flight[0]
-    match options.side:
-        case "our-service":
-            our_service(options.url, options.name, in_flight, options.persistent)
-        case "our-client":
-            our_client(options.url, options.name, in_flight, options.persistent, options.seconds)
-        case "bare-service":
-            BareService().run(options.url, options.name, in_flight)
-        case "bare-client":
-            BareClient().run(options.url, options.name, in_flight, options.persistent, options.seconds)
+def embedded(mode: str) -> Row:
+    """Make the row of one mode in one process."""
+    counts = {f"{in_flight} in flight": Side("ours:embedded", None, {"in_flight": in_flight}) for in_flight in (1, 8, 32)}
+    goals = [Goal(f"{in_flight} in flight", "rate", 12_000, by_ratio=False) for in_flight in (8, 32)]
+    goals.append(Goal("32 in flight", "rate", 1.0))
+    return Row(f"embedded, {mode}", counts, goals, {"transactional": mode == "transactions"}, protocol=None)
 
+
+def moved(direction: str, client: str, bound: float) -> Row:
+    """Make the row of one direction of messages."""
+    ours = Side(client, "listener:service", {"url": "amqp://127.0.0.1:PORT"})
+    goal = Goal("ours", "rate", bound, by_ratio=False)
+    return Row(f"messages {direction}", {"activemq": Side(client), "ours": ours}, [goal], {"in_flight": 1000}, "amqp")
+
+
+def command(title: str, words: list[str], milliseconds: float) -> Row:
+    """Make the row of one Python command."""
+    goal = Goal("ours", "ms", milliseconds, by_ratio=False, is_most=True)
+    return Row(title, {"ours": Side("ours:Start")}, [goal], {"command": words}, protocol=None)
+
+
+SIDES = {"bare": BARE, "ours": OURS, "raw": RAW}
+ROWS = {
+    "plain": stomp_rows("plain", SIDES),
+    "transactions": stomp_rows("transactions", SIDES),
+    "store": stomp_rows("transactions", {"bare": BARE, "ours": STORED}, 0.8, has_costs=False),
+    "amqp": [
+        Row(
+            f"amqp, {in_flight} in flight",
+            {"bare": Side("bare_amqp:Client", "bare_amqp:service"), "ours": OURS},
+            [Goal("ours", "rate", 0.9)] if in_flight > 1 else [],
+            {"in_flight": in_flight},
+            "amqp",
+        )
+        for in_flight in (1, 8, 32)
+    ],
+    "embedded": [embedded("plain"), embedded("transactions")],
+    "asyncio": [
+        Row(
+            f"asyncio, {in_flight} in flight",
+            {"waited": OURS, "awaited": Side("ours:Awaited", "ours:service")},
+            [Goal("awaited", "rate", 0.9)] if in_flight > 1 else [],
+            {"in_flight": in_flight},
+        )
+        for in_flight in (1, 8, 32)
+    ],
+    "sizes": [sized(16 << 10), sized(MIB)],
+    "mtom": [
+        Row(
+            "an MTOM part of 8 MiB",
+            {"ours": Side("ours:Mtom", "ours:service")},
+            [Goal("ours", f"{role} × part", 1.1, by_ratio=False, is_most=True) for role in ("client", "service")],
+            {"octets": 8 * MIB},
+        )
+    ],
+    "processes": [
+        Row(
+            f"{mode}, 32 in flight",
+            {"one process": OURS, "four": Side("ours:Client", "ours:service", {"processes": 4})},
+            [Goal("four", "rate", 1.0)],
+            {"in_flight": 32, "transactional": mode == "transactions"},
+        )
+        for mode in ("plain", "transactions")
+    ],
+    "latency": [
+        Row(
+            "plain, at half of the highest rate",
+            {"bare": BARE, "ours": OURS},
+            [Goal("ours", "p99 ms", 1.5, is_most=True)],
+            {"in_flight": 8},
+            at_half_rate=True,
+        )
+    ],
+    "listener": [moved("in", "bare_amqp:Into", 12_000), moved("out", "bare_amqp:OutOf", 20_000)],
+    "start": [
+        command("import soapjms", ["-c", "import soapjms"], 80),
+        command("soapjms --help", ["-m", "soapjms.cli", "--help"], 150),
+    ],
+}
 
 if __name__ == "__main__":
-    main()
+    report(ROWS, ["plain", "transactions"], __doc__)
