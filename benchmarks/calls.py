@@ -76,7 +76,9 @@ def sized(octets: int) -> Row:
 
 def embedded(mode: str) -> Row:
     """Make the row of one mode in one process."""
-    counts = {f"{in_flight} in flight": Side("ours:embedded", None, {"in_flight": in_flight}) for in_flight in (1, 8, 32)}
+    counts = {
+        f"{in_flight} in flight": Side("ours:embedded", None, {"in_flight": in_flight}) for in_flight in (1, 8, 32)
+    }
     goals = [Goal(f"{in_flight} in flight", "rate", 12_000, by_ratio=False) for in_flight in (8, 32)]
     goals.append(Goal("32 in flight", "rate", 1.0))
     return Row(f"embedded, {mode}", counts, goals, {"transactional": mode == "transactions"}, protocol=None)

@@ -125,15 +125,16 @@ def serving(where: str, setting: Setting) -> Iterator[int]:
 
 def run(side: Side, setting: Setting, broker: ChildBroker | None = None) -> dict[str, float]:
     """Run a side once and return its figures."""
+    is_at_broker = "@" in setting.url  # our listener lets anybody in
     with ExitStack() as stack:
         services = setting.processes if side.service else 0
         processes = {"service": [stack.enter_context(serving(str(side.service), setting)) for _ in range(services)]}
-        if broker is not None:
+        if broker is not None and is_at_broker:
             processes["broker"] = [broker.pid or 0]
         measured = replace(setting, processes_of={role: ids for role, ids in processes.items() if ids})
         timeout = setting.seconds + 900
         done = subprocess.run(**command(side.client, measured), timeout=timeout, check=True)
-    if broker is not None and "@" in setting.url:
+    if broker is not None and is_at_broker:
         broker.delete_queue(setting.queue)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
@@ -148,7 +149,9 @@ def settings_of(row: Row, seconds: float, broker: ChildBroker | None) -> Iterato
         for name, side in row.sides.items():
             number += 1
             made = Setting(**{"url": url, "seconds": seconds, **row.setting, **side.changes})
-            made = replace(made, queue=f"bench.{number}.{os.urandom(4).hex()}", url=made.url.replace("PORT", str(free_ports(1)[0])))
+            made = replace(
+                made, queue=f"bench.{number}.{os.urandom(4).hex()}", url=made.url.replace("PORT", str(free_ports(1)[0]))
+            )
             if made.store:
                 made = replace(made, store=f"{tempfile.mkdtemp()}/store")
             found[name] = made
@@ -169,7 +172,8 @@ def measure(row: Row, pairs: int, seconds: float, broker: ChildBroker | None) ->
     first = next(iter(runs.values()))
     sides = {name: summarized(found, first) for name, found in runs.items()}
     goals = [
-        {"goal": str(goal), "side": goal.side, **goal._asdict(), "met": goal.is_met(sides[goal.side])} for goal in row.goals
+        {"goal": str(goal), "side": goal.side, **goal._asdict(), "met": goal.is_met(sides[goal.side])}
+        for goal in row.goals
     ]
     return {"row": row.title, "setting": {**row.setting, "rate": rate}, "sides": sides, "goals": goals, "runs": runs}
 
@@ -223,9 +227,15 @@ def number(value: float) -> str:
 
 def environment(broker: ChildBroker | None) -> dict[str, Any]:
     """Return on which machine, and with which versions, this runs."""
-    models = {line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line}
+    models = {
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    }
     versions = {name: version(name) for name in ("soapjms", "stomp.py", "python-qpid-proton", "lxml")}
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
+    )
     if commit.returncode == 0:
         versions["commit"] = commit.stdout.strip()
     if broker is not None:
@@ -243,18 +253,31 @@ def environment(broker: ChildBroker | None) -> dict[str, Any]:
     }
 
 
-def report(tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], description: str | None, recipe: Any = Classic) -> None:
+def report(
+    tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], description: str | None, recipe: Any = Classic
+) -> None:
     """Be the command: measure the tables that are asked for, print them, and write each as a file of results."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", choices=list(tables), default=list(defaults), metavar="ROWS", help=f"of {', '.join(tables)}")
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        choices=list(tables),
+        default=list(defaults),
+        metavar="ROWS",
+        help=f"of {', '.join(tables)}",
+    )
     parser.add_argument("--in-flight", type=int, nargs="+", help="only the rows with so many calls in flight")
     parser.add_argument("--pairs", type=int, default=5, help="rounds in which each side runs once; default 5")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a run; default 2")
-    parser.add_argument("--data", choices=["memory", "disk"], default="memory", help="where broker and stores keep files")
+    parser.add_argument(
+        "--data", choices=["memory", "disk"], default="memory", help="where broker and stores keep files"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the files of results")
     options = parser.parse_args()
     rows = {
-        name: [row for row in tables[name] if not options.in_flight or row.setting.get("in_flight") in options.in_flight]
+        name: [
+            row for row in tables[name] if not options.in_flight or row.setting.get("in_flight") in options.in_flight
+        ]
         for name in options.rows
     }
     options.results.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ OPEN, CLOSE = (
     b"</t></echo></e:Body></e:Envelope>",
 )
 WARM_UP = 300
-"""Calls before the measured ones."""
+"""Calls before the measured ones, for at most as long as those."""
 
 GROUP = 64
 """Requests that a group commit may have."""
@@ -93,7 +93,7 @@ class Caller(ABC):
     async def figures(self, setting: Setting) -> dict[str, float]:
         """Measure."""
         load = Load(self, setting.in_flight)
-        await load.run(inf, WARM_UP)
+        await load.run(setting.seconds, WARM_UP)
         if setting.rate:
             await load.drain()
             return await scheduled(self, setting)

@@ -121,7 +121,11 @@ class Client(Caller):
 
     def __init__(self, setting: Setting, connection: Any, replies: queue.SimpleQueue[Any]) -> None:
         self._connection, self._replies = connection, replies
-        self._queue, self._body, self._persistent = f"/queue/{setting.queue}", envelope(setting.octets), setting.persistent
+        self._queue, self._body, self._persistent = (
+            f"/queue/{setting.queue}",
+            envelope(setting.octets),
+            setting.persistent,
+        )
         self._headers = BINDING | {
             "reply-to": "/temp-queue/r",
             "persistent": "true" if setting.persistent else "false",

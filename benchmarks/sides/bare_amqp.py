@@ -19,10 +19,10 @@ WINDOW = 1000
 
 
 class Echo(MessagingHandler):  # type: ignore[misc]  # proton has no types
-    """Answers through a sender for all addresses; accepts a request once its answer was accepted."""
+    """Answers through a sender for all addresses; accepts a request once its answer was accepted, and asks for the next."""
 
     def __init__(self, setting: Setting) -> None:
-        super().__init__(prefetch=1, auto_accept=False)
+        super().__init__(prefetch=0, auto_accept=False)
         self._setting = setting
         self._sender: Any = None
         self._requests: dict[str, Any] = {}
@@ -31,7 +31,7 @@ class Echo(MessagingHandler):  # type: ignore[misc]  # proton has no types
         connection = event.container.connect(self._setting.url, allowed_mechs="PLAIN", reconnect=False)
         self._sender = event.container.create_sender(connection, None)
         for number in range(self._setting.in_flight):
-            event.container.create_receiver(connection, self._setting.queue, name=f"requests-{number}")
+            event.container.create_receiver(connection, self._setting.queue, name=f"requests-{number}").flow(1)
 
     def on_message(self, event: Any) -> None:
         request = event.message
@@ -47,7 +47,9 @@ class Echo(MessagingHandler):  # type: ignore[misc]  # proton has no types
         self._requests[self._sender.send(answer).tag] = event.delivery
 
     def on_accepted(self, event: Any) -> None:
-        self.accept(self._requests.pop(event.delivery.tag))
+        request = self._requests.pop(event.delivery.tag)
+        self.accept(request)
+        request.link.flow(1)
 
 
 @contextmanager
@@ -126,7 +128,7 @@ class Into(Loop):
     def __init__(self, setting: Setting) -> None:
         self._octets = Message(body=envelope(setting.octets), inferred=True).encode()
         self.sender: Any = None
-        super().__init__(setting)
+        super().__init__(setting, prefetch=0)
         self.wait_for(lambda: self.sender and self.sender.credit)
 
     def on_start(self, event: Any) -> None:

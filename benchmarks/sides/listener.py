@@ -15,5 +15,7 @@ from brokers.embedded import Broker
 @contextmanager
 def service(setting: Setting) -> Iterator[None]:
     """Listen at the port of the URL, for anybody."""
-    with Listener(Broker(max_messages=10_000_000), "127.0.0.1", urlsplit(setting.url).port or 0, Options(anonymous=True)):
+    with Listener(
+        Broker(max_messages=10_000_000), "127.0.0.1", urlsplit(setting.url).port or 0, Options(anonymous=True)
+    ):
         yield

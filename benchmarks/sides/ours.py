@@ -123,7 +123,9 @@ class Mtom(Client):
     """Sends an MTOM part of so many octets and measures how much memory both processes take at their peak."""
 
     async def figures(self, setting: Setting) -> dict[str, float]:
-        small, large = (soapjms.Attachment(b"x" * size, cid="part@bench") for size in (1024, setting.octets))
+        small, large = (
+            soapjms.Attachment(b"x" * size, "application/octet-stream", "part@bench") for size in (1024, setting.octets)
+        )
         for _ in range(WARM_UP):
             self._send(small)
         processes = {"client": "self", "service": str(setting.processes_of["service"][0])}

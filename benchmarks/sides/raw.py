@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from select import select
 from threading import Thread
 from urllib.parse import urlsplit
 
@@ -36,22 +37,28 @@ class Line:
         self._unwritten += octets
 
     def flush(self) -> None:
-        """Write now."""
-        if self._unwritten:
-            self._socket.sendall(b"".join(self._unwritten))
-            self._unwritten.clear()
+        """Write now. What arrives while the broker takes no more is read, as the broker may wait for that."""
+        unwritten = memoryview(b"".join(self._unwritten))
+        self._unwritten.clear()
+        while unwritten:
+            try:
+                unwritten = unwritten[self._socket.send(unwritten, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if select([self._socket], [self._socket], [])[0]:
+                    self._receive()
 
     def frames(self) -> list[tuple[bytes, bytes]]:
         """Wait for at least one frame and return the heads, with their last line's end, and bodies of all that came."""
         self.flush()
-        found: list[tuple[bytes, bytes]] = []
-        while not found:
-            arrived = self._socket.recv(READ_OCTETS)
-            if not arrived:
-                raise EOFError
-            self._read += arrived
-            found = self._cut()
+        while not (found := self._cut()):
+            self._receive()
         return found
+
+    def _receive(self) -> None:
+        arrived = self._socket.recv(READ_OCTETS)
+        if not arrived:
+            raise EOFError
+        self._read += arrived
 
     def _cut(self) -> list[tuple[bytes, bytes]]:
         read, at, found = self._read, 0, []
@@ -75,15 +82,18 @@ def value(head: bytes, name: bytes) -> bytes:
 
 def answer(head: bytes, body: bytes, more: bytes) -> bytes:
     """Write an answer."""
-    return b"SEND\ndestination:%b\ncorrelation-id:%b\npersistent:%b\nSOAPJMS_requestURI:%b\n%bSOAPJMS_isFault:false\n%bcontent-length:%d\n\n%b\0" % (
-        value(head, b"reply-to"),
-        value(head, b"correlation-id"),
-        value(head, b"persistent") or b"false",
-        value(head, b"SOAPJMS_requestURI"),
-        BINDING,
-        more,
-        len(body),
-        body,
+    return (
+        b"SEND\ndestination:%b\ncorrelation-id:%b\npersistent:%b\nSOAPJMS_requestURI:%b\n%bSOAPJMS_isFault:false\n%bcontent-length:%d\n\n%b\0"
+        % (
+            value(head, b"reply-to"),
+            value(head, b"correlation-id"),
+            value(head, b"persistent") or b"false",
+            value(head, b"SOAPJMS_requestURI"),
+            BINDING,
+            more,
+            len(body),
+            body,
+        )
     )
 
 
