@@ -5,8 +5,8 @@
 
 Client, service and broker are processes of their own, and both ends are of one kind. `bare` is a loop over stomp.py or
 python-qpid-proton, which reads no SOAP and judges nothing; `raw` has frames written by hand over sockets: the limit of
-Python. Requests and answers are persistent SOAP messages of 256 octets, and the broker keeps its data in memory where the
-system can; `--data disk` keeps it in the folder for temporary files. All clients are driven by the same loop, which
+Python. Requests and answers are persistent SOAP messages of 256 octets, and the broker keeps its data in memory where
+the system can; `--data disk` keeps it in the folder for temporary files. All clients are driven by the same loop, which
 keeps a number of calls in flight.
 
 The rows are:
@@ -33,11 +33,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from comparison import Goal, Row, Side, report
+from comparison import OURS, Goal, Row, Side, report
 
 MIB = 1 << 20
 BARE = Side("bare:client", "bare:service")
-OURS = Side("ours:Client", "ours:service")
 RAW = Side("raw:client", "raw:service")
 STORED = Side("ours:Client", "ours:service", {"store": "file"})
 
@@ -76,12 +75,10 @@ def sized(octets: int) -> Row:
 
 def embedded(mode: str) -> Row:
     """Make the row of one mode in one process."""
-    counts = {
-        f"{in_flight} in flight": Side("ours:embedded", None, {"in_flight": in_flight}) for in_flight in (1, 8, 32)
-    }
-    goals = [Goal(f"{in_flight} in flight", "rate", 12_000, by_ratio=False) for in_flight in (8, 32)]
+    sides = {f"{count} in flight": Side("ours:embedded", None, {"in_flight": count}) for count in (1, 8, 32)}
+    goals = [Goal(f"{count} in flight", "rate", 12_000, by_ratio=False) for count in (8, 32)]
     goals.append(Goal("32 in flight", "rate", 1.0))
-    return Row(f"embedded, {mode}", counts, goals, {"transactional": mode == "transactions"}, protocol=None)
+    return Row(f"embedded, {mode}", sides, goals, {"transactional": mode == "transactions"}, protocol=None)
 
 
 def moved(direction: str, client: str, bound: float) -> Row:

@@ -30,8 +30,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
-from calls import ENVELOPE, run_side  # noqa: E402  # beside this file
+from comparison import OURS, run  # noqa: E402  # beside this file
 from real_brokers import RealBroker, start_activemq, start_artemis  # noqa: E402
+from sides import ENVELOPE, Setting  # noqa: E402
 
 import soapjms  # noqa: E402
 from soapjms.capture.sources import ARTEMIS  # noqa: E402
@@ -76,16 +77,22 @@ def used(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def rate(broker: RealBroker, name: str, options: argparse.Namespace) -> float:
+    """Return calls a second with transactions."""
+    setting = Setting(broker.stomp_url, name, options.in_flight, options.seconds, transactional=True)
+    return run(OURS, setting)["rate"]
+
+
 def rates(plain: RealBroker, told: RealBroker, folder: Path, options: argparse.Namespace) -> None:
     """Print the rates and their ratios."""
     found: dict[str, list[float]] = {"no copies": [], "copies": [], "capture": []}
     dropped = 0
     for number in range(options.rounds):
         name = f"bench.{number}"
-        found["no copies"].append(run_side("our", plain.stomp_url, name, options.in_flight, options))
-        found["copies"].append(run_side("our", told.stomp_url, f"{name}.a", options.in_flight, options))
+        found["no copies"].append(rate(plain, name, options))
+        found["copies"].append(rate(told, f"{name}.a", options))
         with capturing(told.stomp_url, folder / name) as said:
-            found["capture"].append(run_side("our", told.stomp_url, f"{name}.b", options.in_flight, options))
+            found["capture"].append(rate(told, f"{name}.b", options))
         dropped += said["dropped"]
     print(f"{'':>9}  {'calls/s':>7}  beside copies  beside no copies")
     for name, values in found.items():
@@ -142,7 +149,6 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=8)
     parser.add_argument("--calls", type=int, default=2000)
     options = parser.parse_args()
-    options.persistent = True
     for name in options.brokers:
         start_plain, start_told = BROKERS[name]
         with ExitStack() as stack:

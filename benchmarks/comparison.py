@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/support"))
 
-from broker_recipes import Classic  # noqa: E402 - after the line above
+from broker_recipes import Artemis, Classic  # noqa: E402 - after the line above
 from ports import free_ports  # noqa: E402
 from real_brokers import ChildBroker  # noqa: E402
 from sides import Setting  # noqa: E402
@@ -33,6 +33,8 @@ from sides import Setting  # noqa: E402
 MEMORY_DISK = Path("/dev/shm")
 WARM_UP_SECONDS = 5.0
 """Seconds of calls in each mode before a broker is measured."""
+
+RECIPES = {"activemq": Classic, "artemis": Artemis}
 
 
 class Side(NamedTuple):
@@ -83,6 +85,8 @@ class Row(NamedTuple):
     at_half_rate: bool = False
 
 
+OURS = Side("ours:Client", "ours:service")
+
 # Runs
 
 
@@ -93,8 +97,8 @@ def started(recipe: Any, *, is_on_disk: bool = False) -> Iterator[ChildBroker]:
         tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY_DISK)
     with ChildBroker(recipe, is_measured=True) as broker:
         for is_transactional in (False, True):  # Java compiles what runs often
-            warm_up = Setting(broker.stomp_url, "bench.warm-up", 8, WARM_UP_SECONDS, transactional=is_transactional)
-            run(Side("raw:client", "raw:service"), warm_up, broker)
+            warm_up = Setting(broker.stomp_url, "bench.warm-up", 32, WARM_UP_SECONDS, transactional=is_transactional)
+            run(OURS, warm_up, broker)
         yield broker
 
 
@@ -127,6 +131,8 @@ def run(side: Side, setting: Setting, broker: ChildBroker | None = None) -> dict
     """Run a side once and return its figures."""
     is_at_broker = "@" in setting.url  # our listener lets anybody in
     with ExitStack() as stack:
+        if setting.store:
+            setting = replace(setting, store=f"{stack.enter_context(tempfile.TemporaryDirectory())}/{setting.store}")
         services = setting.processes if side.service else 0
         processes = {"service": [stack.enter_context(serving(str(side.service), setting)) for _ in range(services)]}
         if broker is not None and is_at_broker:
@@ -141,7 +147,7 @@ def run(side: Side, setting: Setting, broker: ChildBroker | None = None) -> dict
 
 
 def settings_of(row: Row, seconds: float, broker: ChildBroker | None) -> Iterator[dict[str, Setting]]:
-    """Yield the settings of the sides for one round after the other, each with a queue, store and port of its own."""
+    """Yield the settings of the sides for one round after the other, each with a queue and a port of its own."""
     url = "" if broker is None or row.protocol is None else getattr(broker, f"{row.protocol}_url")
     number = 0
     while True:
@@ -149,11 +155,9 @@ def settings_of(row: Row, seconds: float, broker: ChildBroker | None) -> Iterato
         for name, side in row.sides.items():
             number += 1
             made = Setting(**{"url": url, "seconds": seconds, **row.setting, **side.changes})
-            made = replace(
-                made, queue=f"bench.{number}.{os.urandom(4).hex()}", url=made.url.replace("PORT", str(free_ports(1)[0]))
-            )
-            if made.store:
-                made = replace(made, store=f"{tempfile.mkdtemp()}/store")
+            port = free_ports(1)[0]
+            queue = f"bench.{number}.{os.urandom(4).hex()}"
+            made = replace(made, queue=queue, url=made.url.replace("PORT", str(port)))
             found[name] = made
         yield found
 
@@ -171,10 +175,7 @@ def measure(row: Row, pairs: int, seconds: float, broker: ChildBroker | None) ->
             runs[name].append(run(row.sides[name], replace(setting, rate=rate), broker))
     first = next(iter(runs.values()))
     sides = {name: summarized(found, first) for name, found in runs.items()}
-    goals = [
-        {"goal": str(goal), "side": goal.side, **goal._asdict(), "met": goal.is_met(sides[goal.side])}
-        for goal in row.goals
-    ]
+    goals = [{"goal": str(goal), **goal._asdict(), "met": goal.is_met(sides[goal.side])} for goal in row.goals]
     return {"row": row.title, "setting": {**row.setting, "rate": rate}, "sides": sides, "goals": goals, "runs": runs}
 
 
@@ -227,15 +228,11 @@ def number(value: float) -> str:
 
 def environment(broker: ChildBroker | None) -> dict[str, Any]:
     """Return on which machine, and with which versions, this runs."""
-    models = {
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    }
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     versions = {name: version(name) for name in ("soapjms", "stomp.py", "python-qpid-proton", "lxml")}
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
-    )
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, cwd=HERE, capture_output=True, text=True, check=False)
     if commit.returncode == 0:
         versions["commit"] = commit.stdout.strip()
     if broker is not None:
@@ -253,38 +250,28 @@ def environment(broker: ChildBroker | None) -> dict[str, Any]:
     }
 
 
-def report(
-    tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], description: str | None, recipe: Any = Classic
-) -> None:
+def report(tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], description: str | None) -> None:
     """Be the command: measure the tables that are asked for, print them, and write each as a file of results."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        choices=list(tables),
-        default=list(defaults),
-        metavar="ROWS",
-        help=f"of {', '.join(tables)}",
-    )
+    parser.add_argument("--rows", nargs="+", choices=list(tables), default=list(defaults))
     parser.add_argument("--in-flight", type=int, nargs="+", help="only the rows with so many calls in flight")
     parser.add_argument("--pairs", type=int, default=5, help="rounds in which each side runs once; default 5")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a run; default 2")
-    parser.add_argument(
-        "--data", choices=["memory", "disk"], default="memory", help="where broker and stores keep files"
-    )
+    parser.add_argument("--data", choices=["memory", "disk"], default="memory", help="for the broker and for stores")
+    parser.add_argument("--broker", choices=list(RECIPES), default="activemq", help="Artemis is for our sides only")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the files of results")
     options = parser.parse_args()
+    wanted = options.in_flight
     rows = {
-        name: [
-            row for row in tables[name] if not options.in_flight or row.setting.get("in_flight") in options.in_flight
-        ]
+        name: [row for row in tables[name] if not wanted or row.setting.get("in_flight") in wanted]
         for name in options.rows
     }
     options.results.mkdir(parents=True, exist_ok=True)
+    suffix = f"-{options.broker}" * (options.broker != "activemq") + "-disk" * (options.data == "disk")
     with ExitStack() as stack:
-        is_needed = any(row.protocol for table in rows.values() for row in table)
-        on_disk = options.data == "disk"
-        broker = stack.enter_context(started(recipe(), is_on_disk=on_disk)) if is_needed else None
+        broker = None
+        if any(row.protocol for table in rows.values() for row in table):
+            broker = stack.enter_context(started(RECIPES[options.broker](), is_on_disk=options.data == "disk"))
         for name, table in rows.items():
             results = []
             for row in table:
@@ -292,4 +279,4 @@ def report(
                 printed(results[-1])
             said = {"name": name, "pairs": options.pairs, "seconds": options.seconds, "data": options.data}
             written = json.dumps(said | environment(broker) | {"rows": results}, indent=1, ensure_ascii=False)
-            (options.results / f"{name}{'-disk' * on_disk}.json").write_text(written + "\n", encoding="utf-8")
+            (options.results / f"{name}{suffix}.json").write_text(written + "\n", encoding="utf-8")

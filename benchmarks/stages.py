@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from calls import ENVELOPE
+from sides import ENVELOPE
 from stomp.utils import parse_frame
 
 import soapjms

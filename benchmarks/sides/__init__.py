@@ -47,10 +47,11 @@ class Setting:
         persistent: messages are persistent, and each send is confirmed with a receipt.
         transactional: answers and acknowledgements go in group commits; otherwise a request is accepted once its answer
             was confirmed.
-        store: file of the service's store, none if empty.
+        store: name for the file of the service's store, which becomes a path; none if empty.
         processes: number of service processes.
         rate: calls a second by a schedule, 0 for as many as possible.
         command: arguments of Python whose processor time is measured.
+        without: an option of `brokers.Connection` that is not to be used: see `scheduling.py`.
         processes_of: the ids of the processes whose processor time is measured, by role.
     """
 
@@ -65,11 +66,12 @@ class Setting:
     processes: int = 1
     rate: float = 0.0
     command: list[str] = field(default_factory=list)
+    without: str = ""
     processes_of: dict[str, list[int]] = field(default_factory=dict)
 
 
 def processor_seconds(process: int) -> float:
-    """Return the processor time of all threads of a process, ended ones too; its clock is that of clock_getcpuclockid(3)."""
+    """Return the processor time of all threads of a process, ended ones too: the clock of clock_getcpuclockid(3)."""
     return time.clock_gettime((~process << 3) | 2)
 
 

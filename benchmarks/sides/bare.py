@@ -1,5 +1,5 @@
-"""Loops over stomp.py as its documentation shows it. They read no SOAP and judge nothing; on the wire they give the same
-guarantees as ours.
+"""Loops over stomp.py as its documentation shows it. They read no SOAP and judge nothing; on the wire they give the
+same guarantees as ours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import stomp
+
 from sides import GROUP, Caller, Setting, envelope
 
 BINDING = {"SOAPJMS_bindingVersion": "1.0", "SOAPJMS_contentType": "text/xml; charset=utf-8"}

@@ -1,4 +1,4 @@
-"""Loops over python-qpid-proton as its documentation shows it, and a client that only moves messages, for a listener."""
+"""Loops over python-qpid-proton as its documentation shows it, and clients that only move messages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from proton import Message
 from proton.handlers import IncomingMessageHandler, MessagingHandler
 from proton.reactor import Container
+
 from sides import WARM_UP, Caller, Setting, envelope
 
 BINDING = {"SOAPJMS_bindingVersion": "1.0", "SOAPJMS_contentType": "text/xml; charset=utf-8"}
@@ -19,7 +20,7 @@ WINDOW = 1000
 
 
 class Echo(MessagingHandler):  # type: ignore[misc]  # proton has no types
-    """Answers through a sender for all addresses; accepts a request once its answer was accepted, and asks for the next."""
+    """Answers through one sender; accepts a request, and asks for the next, once its answer was accepted."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(prefetch=0, auto_accept=False)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from sides import Setting
-
 from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
+from sides import Setting
 
 
 @contextmanager

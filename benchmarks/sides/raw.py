@@ -80,21 +80,16 @@ def value(head: bytes, name: bytes) -> bytes:
     return b"" if at < 0 else head[at + len(name) + 2 : head.index(b"\n", at + 1)]
 
 
+ANSWER = (
+    b"SEND\ndestination:%b\ncorrelation-id:%b\npersistent:%b\nSOAPJMS_requestURI:%b\n"
+    b"%bSOAPJMS_isFault:false\n%bcontent-length:%d\n\n%b\0"
+)
+
+
 def answer(head: bytes, body: bytes, more: bytes) -> bytes:
     """Write an answer."""
-    return (
-        b"SEND\ndestination:%b\ncorrelation-id:%b\npersistent:%b\nSOAPJMS_requestURI:%b\n%bSOAPJMS_isFault:false\n%bcontent-length:%d\n\n%b\0"
-        % (
-            value(head, b"reply-to"),
-            value(head, b"correlation-id"),
-            value(head, b"persistent") or b"false",
-            value(head, b"SOAPJMS_requestURI"),
-            BINDING,
-            more,
-            len(body),
-            body,
-        )
-    )
+    names = (b"reply-to", b"correlation-id", b"persistent", b"SOAPJMS_requestURI")
+    return ANSWER % (*(value(head, name) for name in names), BINDING, more, len(body), body)
 
 
 def plain(line: Line) -> None:
