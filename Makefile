@@ -155,10 +155,12 @@ docs: setup
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo
 
-# All but the first with less work than by default: together a minute or two.
+# With less work than by default: together some minutes. What is in benchmarks/results comes from whole runs.
 bench: setup java brokers browser
-	$(BIN)/python benchmarks/calls.py
-	$(BIN)/python benchmarks/safety.py --pairs 3 --seconds 2
+	$(BIN)/python benchmarks/calls.py --pairs 2 --seconds 1 --results build/benchmarks --rows plain transactions store \
+	  amqp embedded asyncio sizes mtom processes latency listener start
+	$(BIN)/python benchmarks/safety.py --pairs 2 --seconds 1 --results build/benchmarks --rows levels unsafe
+	$(BIN)/python benchmarks/plot.py build/benchmarks
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3

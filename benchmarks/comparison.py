@@ -31,9 +31,6 @@ from real_brokers import ChildBroker  # noqa: E402
 from sides import Setting  # noqa: E402
 
 MEMORY_DISK = Path("/dev/shm")
-WARM_UP_SECONDS = 5.0
-"""Seconds of calls in each mode before a broker is measured."""
-
 RECIPES = {"activemq": Classic, "artemis": Artemis}
 
 
@@ -91,13 +88,16 @@ OURS = Side("ours:Client", "ours:service")
 
 
 @contextmanager
-def started(recipe: Any, *, is_on_disk: bool = False) -> Iterator[ChildBroker]:
-    """Start a broker as a child process; it and the services keep their files in memory where the system can."""
+def started(recipe: Any, seconds: float, *, is_on_disk: bool = False) -> Iterator[ChildBroker]:
+    """Start a broker as a child process, and warm it up by longer runs than the measured ones.
+
+    It and the services keep their files in memory where the system can.
+    """
     if MEMORY_DISK.is_dir() and not is_on_disk:
         tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY_DISK)
     with ChildBroker(recipe, is_measured=True) as broker:
         for is_transactional in (False, True):  # Java compiles what runs often
-            warm_up = Setting(broker.stomp_url, "bench.warm-up", 32, WARM_UP_SECONDS, transactional=is_transactional)
+            warm_up = Setting(broker.stomp_url, "bench.warm-up", 32, 2.5 * seconds, transactional=is_transactional)
             run(OURS, warm_up, broker)
         yield broker
 
@@ -269,9 +269,9 @@ def report(tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], descrip
     options.results.mkdir(parents=True, exist_ok=True)
     suffix = f"-{options.broker}" * (options.broker != "activemq") + "-disk" * (options.data == "disk")
     with ExitStack() as stack:
-        broker = None
+        broker, recipe, is_on_disk = None, RECIPES[options.broker](), options.data == "disk"
         if any(row.protocol for table in rows.values() for row in table):
-            broker = stack.enter_context(started(RECIPES[options.broker](), is_on_disk=options.data == "disk"))
+            broker = stack.enter_context(started(recipe, options.seconds, is_on_disk=is_on_disk))
         for name, table in rows.items():
             results = []
             for row in table:

@@ -2,7 +2,7 @@
 
     python benchmarks/stages.py [--rounds 5] [--requests 4000]
 
-Prints microseconds of processor time a request, the least of some rounds. The rest of what `safety.py` prints for a
+Prints microseconds of processor time a request, the least of some rounds. The rest of what `calls.py` prints for a
 service is what a loop without a socket does not have: calls of the system, whose turn it is and what becomes of each
 request, and caches that others have used meanwhile.
 """

@@ -1,0 +1,45 @@
+"""The benchmarks' kit: a run writes results that hold what was measured, and they can be drawn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+from places import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def run(name: str, *arguments: str) -> str:
+    """Run a benchmark and return what it prints."""
+    command = [sys.executable, str(BENCHMARKS / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_results_and_pictures(tmp_path: Path) -> None:
+    """Each side of each round is in the file of results, with its ratio over the first side; the picture names them."""
+    printed = run("calls.py", "--rows", "embedded", "--pairs", "3", "--seconds", "0.1", "--results", str(tmp_path))
+    results: dict[str, Any] = json.loads((tmp_path / "embedded.json").read_text())
+    assert results["machine"]["cores"] > 0
+    assert results["versions"]["soapjms"]
+    assert "calls.py --rows embedded --pairs 3" in results["command"]
+    assert [row["row"] for row in results["rows"]] == ["embedded, plain", "embedded, transactions"]
+    for row in results["rows"]:
+        assert row["row"] in printed
+        assert list(row["sides"]) == list(row["runs"]) == ["1 in flight", "8 in flight", "32 in flight"]
+        first = [each["rate"] for each in row["runs"]["1 in flight"]]
+        mine = [each["rate"] for each in row["runs"]["32 in flight"]]
+        figure = row["sides"]["32 in flight"]["rate"]
+        assert (figure["low"], figure["median"], figure["high"]) == tuple(sorted(mine))
+        ratios = sorted(one / other for one, other in zip(mine, first, strict=True))
+        assert figure["over"] == {"low": ratios[0], "median": ratios[1], "high": ratios[2]}
+        goal = row["goals"][-1]
+        assert goal["met"] is (figure["over"]["median"] >= goal["bound"])
+    run("plot.py", str(tmp_path))
+    picture = etree.parse(tmp_path / "embedded.svg")
+    texts = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"embedded, plain", "embedded, transactions", "32 in flight", "rate"} <= texts
