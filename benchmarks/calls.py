@@ -44,7 +44,7 @@ RATES = {"plain": {1: 1.0, 8: 1.25, 32: 1.25}, "transactions": {1: 1.0, 8: 1.15,
 """The least ratio of calls a second over the bare loop."""
 
 COSTS = {"plain": {1: 1.02, 8: 1.15, 32: 1.32}, "transactions": {1: 0.98, 8: 1.07, 32: 1.15}}
-"""The most processor time of client and service together over the bare loop's: half of what it was when goals were set."""
+"""The most processor time of client and service together over the bare loop's: half of what it was before."""
 
 
 def stomp_rows(mode: str, sides: Mapping[str, Side], share: float = 1.0, *, has_costs: bool = True) -> list[Row]:
