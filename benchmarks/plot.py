@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-LEFT, PANEL, GAP, BAR, SPACE, TOP = 330, 260, 130, 16, 18, 96
+LEFT, PANEL, GAP, BAR, SPACE, TOP = 330, 260, 160, 16, 18, 96
 """Pixels: of the titles, a panel, the numbers beside it; of a bar, between rows; above the first row."""
 
 STYLE = """
