@@ -40,7 +40,7 @@ async def call(client: soapjms.Client, name: str) -> str | None:
     """Make a call without blocking the event loop."""
     # `submit` waits while the connection is lost, so it runs on a thread; the future needs none.
     future = await asyncio.to_thread(client.submit, envelope(name))
-    response = (await asyncio.wrap_future(future)).raise_for_fault()
+    response = (await future).raise_for_fault()
     return None if response.element is None else response.element.text
 
 

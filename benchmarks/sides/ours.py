@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import time
@@ -98,7 +97,7 @@ class Awaited(Client):
         self._awaited: SimpleQueue[tuple[int, Awaitable[soapjms.Response]]] = SimpleQueue()
 
     def submit(self, number: int) -> None:
-        self._awaited.put((number, asyncio.wrap_future(self.client.submit(self._envelope))))
+        self._awaited.put((number, self.client.submit(self._envelope)))
 
     async def take(self) -> int:
         number, answer = self._awaited.get()

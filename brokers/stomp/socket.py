@@ -291,10 +291,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         while not self._is_down:
             self._has_posts.wait()
             for _ in range(LINGER_TICKS):
-                sleep(POST_SECONDS)
-                self.flush()
-                if self._is_down:
+                if self._over.wait(POST_SECONDS):
                     return
+                self.flush()
             self._has_posts.clear()
             self.flush()  # what came just before
 

@@ -7,13 +7,13 @@ within a deadline.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from concurrent.futures._base import CANCELLED, FINISHED, PENDING, RUNNING
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from brokers.threads.thread import Pool, Thread
 
@@ -145,6 +145,20 @@ class Completion(Future[T]):
         if self.on_result is not None:
             self.on_result(not is_done)
         return cast("T", self._result) if is_done and self._exception is None else super().result(timeout)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
+        if not self.done():
+            from brokers.threads.event_loop import inbox_of_loop
+
+            inbox, waiter = inbox_of_loop()
+            self.on_settled(partial(inbox.put, waiter, self.on_result))
+            try:
+                yield from waiter
+            except BaseException:
+                self.cancel()
+                raise
+        return self.result()
 
     def _invoke_callbacks(self) -> None:
         """Call the callbacks and drop them, unlike the library: most refer to this future, and the cycle would keep its

@@ -25,7 +25,7 @@ from lxml import etree
 from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, left, when_connected, why_lost
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
-from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.message import DeliveryMode, Destination, Message, MessageType, Properties
 from brokers.naming import Names
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
@@ -328,9 +328,10 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
-    ) -> Future[Response]:
+    ) -> Completion[Response]:
         """Send a request and return the future of its response; see `call`, whose errors the future raises.
 
+        In asyncio it can be awaited: `await client.submit(…)`.
         While the connection is lost this waits as `call` does. Callbacks of the future run on the client's own threads
         and may call again. Cancelling the future drops the call. With middleware, `submit` returns at once, and
         another thread runs the middleware.
@@ -393,7 +394,7 @@ class Client:
         """Send a call or one-way message through the middleware; see `call` and `send`."""
         return around(self._middleware, self._last, partial(checked_response, one_way=call.one_way))(call)
 
-    def begin(self, call: OutgoingCall) -> Future[Response]:
+    def begin(self, call: OutgoingCall) -> Completion[Response]:
         """Send a request; see `submit`."""
         return self._begun(call.content())
 
@@ -464,7 +465,7 @@ class Client:
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
 
-    def _begun(self, content: CallContent) -> Future[Response]:
+    def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
         call = self._start(content, self._connection.post if self._is_ahead else None)
         if call.due < self._next_check:
@@ -488,7 +489,7 @@ class Client:
             outer.on_settled(lambda _: started.future.cancel())
         return self._waited(started)
 
-    def _elsewhere(self, call: OutgoingCall) -> Future[Response]:
+    def _elsewhere(self, call: OutgoingCall) -> Completion[Response]:
         """Run the middleware on another thread."""
         future: Completion[Response] = Completion(self._callbacks.executor)
         self._crew.submit(partial(self._settle, future, call))
@@ -534,27 +535,7 @@ class Client:
         for each in (content.others, call.others):
             others = others.merged(each) if each else others
 
-        def attempt() -> None:
-            call.generation = self._connection.generation
-            call.reply_to = reply_to = self._replies.lease(call.key, due)
-            call.node = RequestingNode(self.endpoint, others=others)
-            try:
-                call.node.start(
-                    content.envelope,
-                    destination=self._destination,
-                    now=epoch_milliseconds(),
-                    soap_action=content.action,
-                    correlation_id=call.key,
-                    reply_to=reply_to,
-                    timeout=int(content.seconds * 1000),
-                    attachments=content.attachments,
-                )
-                message = identity.written(call.node)
-            except BaseException:
-                self._replies.end(call.key, reusable=True)
-                raise
-            self._send_request(call, message, send or self._connection.send)
-
+        attempt = partial(self._attempt, call, content, others, send or self._connection.send)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
@@ -563,6 +544,28 @@ class Client:
             call.tell(error)
             raise
         return call
+
+    def _attempt(self, call: PendingCall, content: CallContent, others: Properties, send: Send) -> None:
+        """Make and send the request of a call. If this raises, it was not sent."""
+        call.generation = self._connection.generation
+        call.reply_to = reply_to = self._replies.lease(call.key, call.due)
+        call.node = RequestingNode(self.endpoint, others=others)
+        try:
+            call.node.start(
+                content.envelope,
+                destination=self._destination,
+                now=epoch_milliseconds(),
+                soap_action=content.action,
+                correlation_id=call.key,
+                reply_to=reply_to,
+                timeout=int(content.seconds * 1000),
+                attachments=content.attachments,
+            )
+            message = call.identity.written(call.node)
+        except BaseException:
+            self._replies.end(call.key, reusable=True)
+            raise
+        self._send_request(call, message, send)
 
     def _send(self, content: CallContent) -> None:
         """Send a one-way message, and return when the broker has it."""

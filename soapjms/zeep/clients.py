@@ -24,6 +24,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
+from brokers.threads.futures import Completion
 from brokers.threads.thread import Pool
 from soapjms.capture.recorder import Recorder
 from soapjms.client.call import OutgoingCall, Response, checked_call, checked_response
@@ -310,10 +311,10 @@ class ClientEndpoints:
             return None
         return await self._awaited(lambda left: client.begin(replace(call, timeout=left)), call.timeout)
 
-    async def _awaited(self, begin: Callable[[float], Future[Response]], seconds: float) -> Response:
+    async def _awaited(self, begin: Callable[[float], Completion[Response]], seconds: float) -> Response:
         """Send a request and return its response; sending takes at most `seconds`."""
-        submitted = await self._threads.run(begin, seconds, forget=lambda left: left.cancel())
-        return await asyncio.wrap_future(submitted)
+        submitted: Completion[Response] = await self._threads.run(begin, seconds, forget=lambda late: late.cancel())
+        return await submitted
 
     # Life
 
@@ -358,7 +359,7 @@ def _send(outgoing: OutgoingRequest, seconds: float) -> None:
     )
 
 
-def _begin(outgoing: OutgoingRequest, seconds: float) -> Future[Response]:
+def _begin(outgoing: OutgoingRequest, seconds: float) -> Completion[Response]:
     return outgoing.client.submit(
         outgoing.envelope,
         soap_action=outgoing.soap_action,

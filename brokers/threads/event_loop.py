@@ -1,0 +1,59 @@
+"""Awaiting futures in asyncio: the results of many reach their event loop in one step.
+
+asyncio's own way hands each result over by itself, and writes to a pipe for each. This file is imported when the first
+future is awaited, as asyncio takes a while to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+OnResult: TypeAlias = Callable[[bool], object] | None
+"""See `Completion.on_result`."""
+
+
+class LoopInbox:
+    """The futures that are done and whose tasks their event loop has to wake. `put` is thread-safe."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._done: deque[tuple[asyncio.Future[None], OnResult]] = deque()
+        self._is_called = False
+
+    def put(self, waiter: asyncio.Future[None], on_result: OnResult, _: Future[Any]) -> None:
+        """Have a task woken: the one that waits for a future that is done."""
+        self._done.append((waiter, on_result))
+        if not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._is_called = False
+        number, on_result = 0, None
+        while self._done:
+            waiter, on_result = self._done.popleft()
+            number += 1
+            if not waiter.done():
+                waiter.set_result(None)
+        if on_result is not None and number > 1:
+            on_result(False)  # the tasks run next, and may send more
+            self._loop.call_soon(on_result, True)
+
+
+INBOXES: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopInbox] = WeakKeyDictionary()
+
+
+def inbox_of_loop() -> tuple[LoopInbox, asyncio.Future[None]]:
+    """Return the inbox of the running event loop, and a new future to wait for."""
+    loop = asyncio.get_running_loop()
+    inbox = INBOXES.get(loop)
+    if inbox is None:
+        inbox = INBOXES[loop] = LoopInbox(loop)
+    return inbox, loop.create_future()
