@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from itertools import count
-from math import inf
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -30,11 +29,10 @@ from brokers.naming import Names
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
-from brokers.threads.timer import Deadlines
 from soapjms.capture.recorder import UNRECORDED, OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
 from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.pending_calls import UNKNOWN, UNSENT, PendingCall, PendingCalls
+from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingCall, PendingCalls
 from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, reply_strategy
 from soapjms.client.retry import Identity
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
@@ -63,9 +61,6 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
-
-CHECK_SECONDS: Final = 0.01
-"""Shortest time, in seconds, between two looks at the pending calls for overdue ones."""
 
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds that `Client.close` may take."""
@@ -219,6 +214,8 @@ class Client:
         NameNotFoundError: `names` does not know a JNDI name.
     """
 
+    _is_ahead = False  # whether several responses came at once, so that several requests may go out together
+
     def __init__(
         self,
         connection: Connection,
@@ -263,9 +260,7 @@ class Client:
         told = ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone)
         self._replies = choice.replies(self._connection, told)
         self._calls = PendingCalls(self._replies, prefix)
-        self._deadlines = Deadlines("soapjms-deadlines")
-        self._is_ahead = False  # whether several responses came at once, so that several requests may go out together
-        self._next_check = inf  # when the calls are looked at for overdue ones, by the monotonic clock
+        self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
         connection.watch(self._on_state)
@@ -426,7 +421,7 @@ class Client:
         self._closed = True
         self._connection.unwatch(self._on_state)
         self._give_up_all("the client was closed")
-        self._deadlines.close()
+        self._overdue.close()
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
         leaving.join(max(0.0, until - time.monotonic()))
@@ -468,8 +463,7 @@ class Client:
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
         call = self._start(content, self._connection.post if self._is_ahead else None)
-        if call.due < self._next_check:
-            self._plan_check(call.due)
+        self._overdue.watch(call)
         return call.future
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
@@ -619,26 +613,6 @@ class Client:
         self._is_ahead = not waits
         if waits:
             self._connection.flush()
-
-    def _plan_check(self, at: float) -> None:
-        """Have the pending calls looked at for those whose time is over."""
-        self._next_check = at
-        self._deadlines.call_at(at, self._expire_overdue)
-
-    def _expire_overdue(self) -> None:
-        """End the calls whose time is over, and plan the next look: one for many calls, as most are answered in time.
-
-        A call that is added meanwhile plans its own.
-        """
-        self._next_check = inf
-        now, soonest = time.monotonic(), inf
-        for call in self._calls.all():
-            if call.due <= now:
-                self._expire(call)
-            else:
-                soonest = min(soonest, call.due)
-        if soonest < self._next_check:
-            self._plan_check(max(soonest, now + CHECK_SECONDS))
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""

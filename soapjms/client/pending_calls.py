@@ -11,13 +11,16 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from math import inf
 from threading import Lock
+from time import monotonic
 from typing import Final, TypeAlias
 
 from brokers.connection import SendResult
 from brokers.message import Destination
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
+from brokers.threads.timer import Deadlines
 from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
@@ -223,3 +226,46 @@ def _settle(call: PendingCall, outcome: Outcome) -> None:
         log.exception("a call ended in an internal error")
         found = error
     call.settle(found)
+
+
+CHECK_SECONDS: Final = 0.01
+"""Shortest time, in seconds, between two looks at the pending calls for overdue ones."""
+
+
+class OverdueCalls:
+    """Ends the pending calls whose time is over. One look serves many calls, as most are answered in time.
+
+    Args:
+        calls: the pending calls.
+        expire: ends a call.
+    """
+
+    def __init__(self, calls: PendingCalls, expire: Callable[[PendingCall], None]) -> None:
+        self._calls = calls
+        self._expire = expire
+        self._deadlines = Deadlines("soapjms-deadlines")
+        self._next_look = inf  # by the monotonic clock
+
+    def watch(self, call: PendingCall) -> None:
+        """Have a pending call ended when its time is over."""
+        if call.due < self._next_look:
+            self._plan(call.due)
+
+    def close(self) -> None:
+        """End no more calls. Idempotent."""
+        self._deadlines.close()
+
+    def _plan(self, at: float) -> None:
+        self._next_look = at
+        self._deadlines.call_at(at, self._look)
+
+    def _look(self) -> None:
+        self._next_look = inf  # so that a call that is added meanwhile has its own look
+        now, soonest = monotonic(), inf
+        for call in self._calls.all():
+            if call.due <= now:
+                self._expire(call)
+            else:
+                soonest = min(soonest, call.due)
+        if soonest < self._next_look:
+            self._plan(max(soonest, now + CHECK_SECONDS))
