@@ -1,55 +1,80 @@
 """A small JMS for Python: messages, destinations, connections. It knows nothing of SOAP."""
 
-import sys as _sys
+import sys
+from typing import TYPE_CHECKING
 
-from brokers.connection import (
-    Capabilities,
-    Connection,
-    ConnectionState,
-    Consumer,
-    Delivery,
-    RefusedSend,
-    SendResult,
-    Transaction,
-)
-from brokers.errors import (
-    BrokerError,
-    ClosedError,
-    ConnectionFailedError,
-    ConnectionLostError,
-    DestinationGoneError,
-    InvalidSelectorError,
-    LoginRefusedError,
-    NoAnswerError,
-    NoDestinationError,
-    NotInstalledError,
-    NotSentError,
-    SendFailedError,
-    StaleDestinationError,
-    TlsError,
-    UnknownSchemeError,
-    UnreachableError,
-    UnsentError,
-    UnsupportedError,
-)
-from brokers.message import (
-    DeliveryMode,
-    Destination,
-    DestinationKind,
-    Element,
-    Message,
-    MessageType,
-    Properties,
-    Property,
-    PropertyType,
-    properties,
-    queue,
-    topic,
-    typed,
-)
-from brokers.moved_modules import MovedModules as _MovedModules
-from brokers.schemes import connect
-from brokers.threads.futures import Completion
+from brokers.moved_modules import MovedModules
+from brokers.public_names import import_when_used
+
+if TYPE_CHECKING:
+    from brokers.connection import (
+        Capabilities,
+        Connection,
+        ConnectionState,
+        Consumer,
+        Delivery,
+        RefusedSend,
+        SendResult,
+        Transaction,
+    )
+    from brokers.errors import (
+        BrokerError,
+        ClosedError,
+        ConnectionFailedError,
+        ConnectionLostError,
+        DestinationGoneError,
+        InvalidSelectorError,
+        LoginRefusedError,
+        NoAnswerError,
+        NoDestinationError,
+        NotInstalledError,
+        NotSentError,
+        SendFailedError,
+        StaleDestinationError,
+        TlsError,
+        UnknownSchemeError,
+        UnreachableError,
+        UnsentError,
+        UnsupportedError,
+    )
+    from brokers.message import (
+        DeliveryMode,
+        Destination,
+        DestinationKind,
+        Element,
+        Message,
+        MessageType,
+        Properties,
+        Property,
+        PropertyType,
+        properties,
+        queue,
+        topic,
+        typed,
+    )
+    from brokers.schemes import connect
+    from brokers.threads.futures import Completion
+else:
+    __getattr__, __dir__ = import_when_used(
+        __name__,
+        {
+            "brokers.connection": (
+                "Capabilities Connection ConnectionState Consumer Delivery RefusedSend SendResult Transaction"
+            ),
+            "brokers.errors": (
+                "BrokerError ClosedError ConnectionFailedError ConnectionLostError DestinationGoneError "
+                "InvalidSelectorError LoginRefusedError NoAnswerError NoDestinationError "
+                "NotInstalledError NotSentError SendFailedError StaleDestinationError TlsError "
+                "UnknownSchemeError UnreachableError UnsentError UnsupportedError"
+            ),
+            "brokers.message": (
+                "DeliveryMode Destination DestinationKind Element Message MessageType Properties Property "
+                "PropertyType properties queue topic typed"
+            ),
+            "brokers.schemes": "connect",
+            "brokers.threads.futures": "Completion",
+        },
+    )
 
 __all__ = [
     "BrokerError",
@@ -95,4 +120,4 @@ __all__ = [
     "typed",
 ]
 
-_sys.meta_path.append(_MovedModules({"brokers.amqp.provider": "brokers.amqp.listener"}))
+sys.meta_path.append(MovedModules({"brokers.amqp.provider": "brokers.amqp.listener"}))

@@ -3,51 +3,81 @@
 The names here are the public ones. `soapjms.replay` replays captured logs; `soapjms.protocol` is the binding itself.
 """
 
-import sys as _sys
-from importlib.util import find_spec as _find_spec
+import sys
+from typing import TYPE_CHECKING
 
-import brokers as _brokers
+try:
+    from brokers.moved_modules import MovedModules
+    from brokers.public_names import import_when_used
+except ImportError:
+    import brokers
 
-# A user's own folder called `brokers` easily shadows ours: say so here, where its path can be named.
-if not hasattr(_brokers, "Connection") or _find_spec("brokers.connection") is None:
+    # A user's own folder called `brokers` easily shadows ours: say so here, where its path can be named.
     raise ImportError(
         f"soapjms needs its own package `brokers`, but Python found another at "
-        f"{_brokers.__file__ or _brokers.__path__}; rename that one, or start Python from another folder"
-    )
+        f"{brokers.__file__ or brokers.__path__}; rename that one, or start Python from another folder"
+    ) from None
 
-from brokers import connect
-from brokers.moved_modules import MovedModules as _MovedModules
-from brokers.naming import Names
-from soapjms.capture.recorder import Recorder, Tap
-from soapjms.client.call import OutgoingCall, Response
-from soapjms.client.client import Client
-from soapjms.destinations import connect_uri
-from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
-from soapjms.protocol.errors import (
-    CallFailedError,
-    CallTimeoutError,
-    InvalidAttachmentError,
-    InvalidEnvelopeError,
-    InvalidPropertyError,
-    InvalidRecordError,
-    InvalidUriError,
-    InvalidWsdlError,
-    PingFailedError,
-    SendOutcome,
-    SoapFaultError,
-    SoapJmsError,
-    StoreError,
-    UsageError,
-)
-from soapjms.protocol.limits import Limits
-from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
-from soapjms.reply import Prepared, Reply
-from soapjms.service.dispatcher import Dispatcher
-from soapjms.service.multiplex import Services
-from soapjms.service.request import Policy, Request
-from soapjms.service.service import Service
-from soapjms.service.store.sqlite import SqliteStore
-from soapjms.wsdl import read_wsdl
+if TYPE_CHECKING:
+    from brokers import connect
+    from brokers.naming import Names
+    from soapjms.capture.recorder import Recorder, Tap
+    from soapjms.client.call import OutgoingCall, Response
+    from soapjms.client.client import Client
+    from soapjms.destinations import connect_uri
+    from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
+    from soapjms.protocol.errors import (
+        CallFailedError,
+        CallTimeoutError,
+        InvalidAttachmentError,
+        InvalidEnvelopeError,
+        InvalidPropertyError,
+        InvalidRecordError,
+        InvalidUriError,
+        InvalidWsdlError,
+        PingFailedError,
+        SendOutcome,
+        SoapFaultError,
+        SoapJmsError,
+        StoreError,
+        UsageError,
+    )
+    from soapjms.protocol.limits import Limits
+    from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
+    from soapjms.reply import Prepared, Reply
+    from soapjms.service.dispatcher import Dispatcher
+    from soapjms.service.multiplex import Services
+    from soapjms.service.request import Policy, Request
+    from soapjms.service.service import Service
+    from soapjms.service.store.sqlite import SqliteStore
+    from soapjms.wsdl import read_wsdl
+else:
+    __getattr__, __dir__ = import_when_used(
+        __name__,
+        {
+            "brokers": "connect",
+            "brokers.naming": "Names",
+            "soapjms.capture.recorder": "Recorder Tap",
+            "soapjms.client.call": "OutgoingCall Response",
+            "soapjms.client.client": "Client",
+            "soapjms.destinations": "connect_uri",
+            "soapjms.protocol.attachments": "Attachment Attachments Part optimize",
+            "soapjms.protocol.errors": (
+                "CallFailedError CallTimeoutError InvalidAttachmentError InvalidEnvelopeError "
+                "InvalidPropertyError InvalidRecordError InvalidUriError InvalidWsdlError PingFailedError "
+                "SendOutcome SoapFaultError SoapJmsError StoreError UsageError"
+            ),
+            "soapjms.protocol.limits": "Limits",
+            "soapjms.protocol.names": "CR_2009 REC_2012 Profile SoapVersion Subcode",
+            "soapjms.reply": "Prepared Reply",
+            "soapjms.service.dispatcher": "Dispatcher",
+            "soapjms.service.multiplex": "Services",
+            "soapjms.service.request": "Policy Request",
+            "soapjms.service.service": "Service",
+            "soapjms.service.store.sqlite": "SqliteStore",
+            "soapjms.wsdl": "read_wsdl",
+        },
+    )
 
 __all__ = [
     "CR_2009",
@@ -93,8 +123,8 @@ __all__ = [
     "read_wsdl",
 ]
 
-_sys.meta_path.append(
-    _MovedModules(
+sys.meta_path.append(
+    MovedModules(
         {
             "soapjms.bridge.calling": "soapjms.bridge.backend",
             "soapjms.bridge.listening": "soapjms.bridge.listener",

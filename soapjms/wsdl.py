@@ -11,14 +11,16 @@ from collections.abc import Iterable
 from io import BytesIO
 from os import fsdecode
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from brokers.redaction import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
-from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
+
+if TYPE_CHECKING:
+    from soapjms.protocol.wsdl.write import NewPort
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)(?:/+(.+))?", re.DOTALL)
 """A URL given where a path was wanted; turned into a path it has at most one slash after the scheme."""
@@ -59,6 +61,8 @@ def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Ite
         InvalidUriError, InvalidPropertyError, UsageError: `port` is invalid.
         OSError: `out` cannot be written.
     """
+    from soapjms.protocol.wsdl.write import add_port
+
     before, after = Files(Path(path), allow), Files(Path(out), allow)
     octets = add_port(before.first(), port, str(path), before.load)
     described = read(octets, str(out), after.load)  # relative to `out`: the imports must be readable from there too
@@ -86,6 +90,8 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
     """
     octets = Files(Path(path), ()).first()
     if address is not None:
+        from soapjms.protocol.wsdl.write import with_address
+
         octets = with_address(octets, port, address, str(path))
     described = read(octets, str(out), Files(Path(out), ()).load)
     _write(out, octets)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from math import isfinite
 from traceback import format_exception
@@ -20,12 +19,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from brokers.errors import BrokerError
-from brokers.redaction import without_logins
+from brokers.redaction import visible, without_logins
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
 from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
-from soapjms.protocol.uri import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -139,15 +137,27 @@ def _traceback(error: Exception) -> str:
     return "\n".join(visible(without_logins(line)) for line in "".join(format_exception(error)).splitlines())
 
 
-def _version() -> str:
-    try:
-        return version("soapjms")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("soapjms")
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            found = "unknown"
+        click.echo(f"soapjms, version {found}")
+        ctx.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="soapjms")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.option(
     "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
     help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",

@@ -7,11 +7,10 @@ together with a similar name that was perhaps meant.
 from __future__ import annotations
 
 import logging
-import tomllib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -171,7 +170,7 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
     Raises:
         click.UsageError: the file cannot be read, or has a name that is not an option's.
     """
-    if path is None and not Path(FILE).is_file():
+    if path is None and not os.path.isfile(FILE):
         return {}
     place = path or FILE
     said = _read(place, is_named=path is not None)
@@ -182,6 +181,8 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
 
 
 def _read(path: str, *, is_named: bool) -> dict[str, Any]:
+    import tomllib
+
     try:
         check_files(path)
         with open(path, "rb") as file:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from brokers.adapter.failover import read_failover
 from brokers.redaction import shown
 
 UNNAMED: Final = "soapjms.unnamed"
@@ -127,6 +126,8 @@ def refuse_borrowed_password(ctx: click.Context) -> None:
 
 def _passwords(url: str) -> Iterator[str]:
     """Yield the sources of passwords that are not in the URL itself."""
+    from brokers.adapter.failover import read_failover
+
     try:
         parts = [urlsplit(each) for each in read_failover(url, reconnect=True).urls]
     except ValueError:  # reported when connecting to it

@@ -1,11 +1,14 @@
-"""An event loop on its own thread, which runs the `async` functions of one service."""
+"""An event loop on its own thread, which runs the `async` functions of one service.
+
+This module is imported when it is needed, as asyncio is slow to import.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
 from collections.abc import Awaitable, Collection
-from threading import Lock, current_thread
+from threading import current_thread
 from typing import Any, Final
 
 from brokers.threads.thread import Thread
@@ -16,11 +19,13 @@ JOIN_SECONDS: Final = 1.0
 
 
 class Loop:
-    """Runs awaitables for other threads. The thread starts with the first one, and ends with this object."""
+    """Runs awaitables for other threads, on a thread that ends with this object."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.new_event_loop()
+        thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
+        thread.start()
+        weakref.finalize(self, _end, self._loop, thread)
 
     def run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
         """Await an awaitable on the loop, in the calling thread's context; return its result or raise its error.
@@ -32,19 +37,10 @@ class Loop:
         Raises:
             TimeoutError: it took longer.
         """
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._running()).result()
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._loop).result()
         if error is not None:
             raise error
         return result
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
-                thread.start()
-                weakref.finalize(self, _end, self._loop, thread)
-            return self._loop
 
 
 async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:

@@ -19,7 +19,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lxml import etree
 
@@ -48,8 +49,10 @@ from soapjms.protocol.wsa import (
 from soapjms.protocol.wsdl import Port
 from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
 from soapjms.security import Verify, VerifyMiddleware
-from soapjms.service.event_loop import Loop
 from soapjms.service.request import DEFAULT, Policy, Request
+
+if TYPE_CHECKING:
+    from soapjms.service.event_loop import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,8 @@ class Operations:
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         if verify is not None:
             self._middleware = (VerifyMiddleware(verify, self._roles), *self._middleware)
-        self._loop = Loop()
+        self._loop: Loop | None = None
+        self._loop_lock = Lock()
 
     def _registering(self, route: Callable[[Callable[..., Any]], OperationRoute]) -> Callable[[F], F]:
         """Make the decorator."""
@@ -344,6 +348,11 @@ class Operations:
         if type(result) is etree._Element or not isawaitable(result):
             return result
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
+        with self._loop_lock:
+            if self._loop is None:
+                from soapjms.service.event_loop import Loop
+
+                self._loop = Loop()
         return self._loop.run(result, left)
 
 

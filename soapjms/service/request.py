@@ -21,7 +21,6 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
-from soapjms.service.event_loop import refuse_in_a_loop
 from soapjms.service.store.base import NO_STORE, Claim, NoStore
 
 MAX_PAUSE_SECONDS: Final = 60.0
@@ -228,6 +227,8 @@ class Request:
             UsageError: there is no store, the request has no key, or the function is `async`.
             StoreError: the store cannot be written now.
         """
+        from soapjms.service.event_loop import refuse_in_a_loop  # needs asyncio
+
         refuse_in_a_loop("request.transaction")
         return self.claim.transaction
 

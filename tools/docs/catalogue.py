@@ -54,7 +54,7 @@ def exported_as(name: str) -> str:
     for module in PUBLIC:
         init = ROOT.joinpath(*module.split("."), "__init__.py").read_text("utf-8")
         home = name.rpartition(".")[0]
-        for node in ast.parse(init).body:
+        for node in ast.walk(ast.parse(init)):
             is_from_there = isinstance(node, ast.ImportFrom) and node.module in (home, home.rpartition(".")[0])
             if is_from_there and any(each.name == local for each in node.names):
                 return f"{module}.{local}"

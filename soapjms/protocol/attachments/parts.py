@@ -10,7 +10,6 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from functools import cached_property, lru_cache
 from typing import Final, overload
 from urllib.parse import unquote, urljoin
@@ -355,6 +354,8 @@ _BLANK_LINE: Final = re.compile(rb"(?:\A|\n)\r?\n")
 
 def _read_part(piece: memoryview, limits: Limits, is_text: bool) -> Part:
     """Spec: RFC 2046 5.1; RFC 5322 2.2."""
+    from email.parser import HeaderParser
+
     blank = _BLANK_LINE.search(piece[: limits.header_octets + 4])
     head = bytes(piece[: limits.header_octets + 4 if blank is None else blank.start()]).removesuffix(b"\r")
     if len(head) > limits.header_octets:
