@@ -22,7 +22,7 @@ from sides import ENVELOPE
 from stomp.utils import parse_frame
 
 import soapjms
-from brokers.stomp.codec import Cutter, pack, read
+from brokers.stomp.codec import Cutter, WholeFrame, pack, read
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.frames import acknowledgement, from_frame, to_frame
 from soapjms.protocol.assertions import Setting
@@ -53,7 +53,9 @@ JUDGED, ANSWERED, STOMP_PY = "message judged, XML parsed", "answer made", "frame
 def stages() -> dict[str, Callable[[], Any]]:
     """Return what is done for a request, in its order, each with what the one before made."""
     octets = pack("MESSAGE", HEADERS, ENVELOPE)
-    frame = read(octets)
+    [cut] = Cutter().cut(octets)
+    assert isinstance(cut, WholeFrame)
+    frame = read(cut)
     assert frame is not None
     message, setting, service = (
         from_frame(frame.headers, frame.body),
@@ -78,7 +80,7 @@ def stages() -> dict[str, Callable[[], Any]]:
 
     return {
         "frame cut out of octets": lambda: list(Cutter().cut(octets)),
-        "frame read": lambda: read(octets),
+        "frame read": lambda: read(cut),
         "message made of it": lambda: from_frame(frame.headers, frame.body),
         JUDGED: judged,
         ANSWERED: lambda: judged()[0].respond(answer),

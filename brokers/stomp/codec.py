@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from io import BytesIO
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import ConnectionLostError
@@ -25,6 +26,9 @@ HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
 """Matches the end of the headers."""
 
 LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]+)[ \t]*\r?\n")
+LARGE_OCTETS: Final = 1 << 16
+"""Minimum size of a large body, in octets: it is kept once only, see `Cutter`."""
+
 MAX_LENGTH_DIGITS: Final = 12
 """Maximum number of digits of a `content-length`."""
 NUL: Final = 0
@@ -70,7 +74,19 @@ class SkippedFrame(NamedTuple):
     why: str
 
 
-Cut: TypeAlias = bytes | SkippedFrame
+class WholeFrame(NamedTuple):
+    """A frame as octets, without its NUL.
+
+    Attributes:
+        head: command and headers, to the end of the empty line; all of the frame if it has no empty line.
+        body: the body.
+    """
+
+    head: bytes
+    body: bytes = b""
+
+
+Cut: TypeAlias = WholeFrame | SkippedFrame
 
 
 class Cutter:
@@ -78,10 +94,11 @@ class Cutter:
 
     Args:
         limit: maximum size of a body, in octets; larger bodies are skipped.
+        large: minimum size of a body, in octets, that is collected outside of the buffer for arriving data.
     """
 
-    def __init__(self, limit: int = MAX_MESSAGE_OCTETS) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = MAX_MESSAGE_OCTETS, large: int = LARGE_OCTETS) -> None:
+        self._limit, self._large = limit, large
         self._held = bytearray()
         self._start = 0
         self._looked = 0  # octets before this offset have been searched
@@ -91,7 +108,7 @@ class Cutter:
         self._passing: _Passing | None = None
 
     def cut(self, data: bytes) -> Iterator[Cut]:
-        """Add octets; yield each complete frame with its NUL, or a SkippedFrame.
+        """Add octets; yield each complete frame, or a SkippedFrame.
 
         Line ends between frames are heart-beats and are dropped.
 
@@ -130,7 +147,9 @@ class Cutter:
 
     def let_go(self) -> bool:
         """Drop the received part of a body and skip the rest, to free memory; return False if no body has begun."""
-        if not self._has_head or self._passing is not None:
+        if self._passing is not None:
+            return self._passing.let_go()
+        if not self._has_head:
             return False
         self._pass(self._end - self._body - 1 if self._end else None, NO_MEMORY).pass_over(self._held, self._start)
         self._held.clear()
@@ -138,10 +157,12 @@ class Cutter:
         return True
 
     def _whole(self) -> Cut:
+        head = bytes(self._held[self._start : self._body])
         try:
-            return bytes(memoryview(self._held)[self._start : self._end])  # one copy, not two
+            with memoryview(self._held) as held:
+                return WholeFrame(head, bytes(held[self._body : self._end - 1]))  # one copy, not two
         except MemoryError:
-            return SkippedFrame(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
+            return SkippedFrame(head, self._end - self._body - 1, NO_MEMORY)
 
     def _begin_next(self, start: int) -> None:
         self._start = self._looked = start
@@ -214,6 +235,8 @@ class Cutter:
         size = None if length is None else int(length[1])
         if is_large or (size or 0) > self._limit:
             self._pass(size, HEADERS_TOO_LARGE if is_large else "")
+        elif size is not None and size >= self._large:
+            self._pass(size, collected=BytesIO())
         elif size is not None:
             self._end = end + size + 1
         return True
@@ -229,13 +252,13 @@ class Cutter:
         self._looked = len(self._held)
         self._is_shortened = True
 
-    def _pass(self, size: int | None, why: str = "") -> _Passing:
-        """Begin to skip a body of `size` octets; None if it ends at the next NUL."""
+    def _pass(self, size: int | None, why: str = "", collected: BytesIO | None = None) -> _Passing:
+        """Begin to skip a body of `size` octets, or to collect it; None if it ends at the next NUL."""
         head = bytes(self._held[self._start : self._body])
         if why == HEADERS_TOO_LARGE:
             head = _kept(head) + b"\n"
         self._start = self._body
-        self._passing = passing = _Passing(head, size, why, self._limit)
+        self._passing = passing = _Passing(head, size, why, self._limit, collected)
         return passing
 
 
@@ -250,31 +273,37 @@ def _kept(lines: bytes) -> bytes:
     return b"".join(line[:MAX_LINE_OCTETS] + b"\n" for line in (command, *found.values()))
 
 
-def passed_of(frame: bytes) -> SkippedFrame:
-    """Return a complete frame without its body, because there is not enough memory to parse it.
-
-    Raises:
-        MemoryError: the frame has no end of headers, or memory is short even for its head.
-    """
-    end = HEAD_ENDS.search(frame)
-    if end is None:
-        raise MemoryError
-    return SkippedFrame(frame[: end.end()], len(frame) - end.end() - 1, NO_MEMORY)
+def passed_of(frame: WholeFrame) -> SkippedFrame:
+    """Return a complete frame without its body, because there is not enough memory to parse it."""
+    return SkippedFrame(frame.head, len(frame.body), NO_MEMORY)
 
 
 class _Passing:
-    """The skipping of one body, with the number of octets seen so far."""
+    """The skipping of one body, with the number of octets seen so far. A large body can be collected meanwhile.
 
-    def __init__(self, head: bytes, size: int | None, why: str, limit: int) -> None:
+    It is collected where it stays: no other copy of it is made.
+    """
+
+    def __init__(self, head: bytes, size: int | None, why: str, limit: int, collected: BytesIO | None) -> None:
         self._head = head
         self._size = size
         self._why = why
         self._limit = limit
+        self._collected = collected
         self._seen = 0
 
+    def let_go(self) -> bool:
+        """Drop what was collected, and skip the rest; return False if nothing was."""
+        if self._collected is None:
+            return False
+        self._collected, self._why = None, NO_MEMORY
+        return True
+
     @property
-    def passed(self) -> SkippedFrame:
-        """The skipped frame; complete once its end was seen."""
+    def passed(self) -> Cut:
+        """The frame; complete once its end was seen."""
+        if self._collected is not None:
+            return WholeFrame(self._head, self._collected.getvalue())
         return SkippedFrame(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
 
     def pass_over(self, held: bytearray, start: int) -> int | None:
@@ -284,6 +313,12 @@ class _Passing:
             ConnectionLostError: the body is not followed by NUL.
         """
         end = held.find(NUL, start) if self._size is None else start + self._size - self._seen
+        if self._collected is not None:
+            try:
+                with memoryview(held) as view:
+                    self._collected.write(view[start : max(end, start)])
+            except MemoryError:
+                self.let_go()
         if not start <= end < len(held):
             self._seen += len(held) - start
             return None
@@ -326,21 +361,20 @@ class Frame(NamedTuple):
     refusal: str = ""
 
 
-def read(frame: bytes) -> Frame | None:
-    """Parse a complete frame with its NUL; return None if its headers have no end, or contain a carriage return.
+def read(frame: WholeFrame) -> Frame | None:
+    """Parse a complete frame; return None if its headers have no end, or contain a carriage return.
 
     The first of repeated headers counts. Lines without a colon or a name are dropped.
     """
-    end = frame.find(b"\n\n")
-    if end < 0 or b"\r" in frame[:end]:
+    if not frame.head.endswith(b"\n\n") or b"\r" in frame.head:
         return None
-    command, *lines = frame[:end].decode("utf-8", "replace").split("\n")
+    command, *lines = frame.head[:-2].decode("utf-8", "replace").split("\n")
     headers: dict[str, str] = {}
     for line in lines:
         name, value = (_header if len(line) <= SHORT_LINE_CHARACTERS else _header.__wrapped__)(line)
         if name and name not in headers:
             headers[name] = value
-    return Frame(command, headers, frame[end + 2 : -1])
+    return Frame(command, headers, frame.body)
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-from brokers.stomp.codec import Frame, read, unescape
+from brokers.stomp.codec import Frame, WholeFrame, read, unescape
 
 MAX_HEAD_OCTETS: Final = 4096
 """Maximum size of a head that can have a shape, in octets."""
@@ -102,16 +102,15 @@ class HeadReader:
         self._at_hand: list[ShapePattern] = []
         self._patterns = 0
 
-    def read(self, frame: bytes) -> Frame | None:
-        """Parse a complete frame with its NUL, with the same result as `codec.read`."""
-        end = frame.find(b"\n\n")
-        if not 0 <= end <= MAX_HEAD_OCTETS:
+    def read(self, frame: WholeFrame) -> Frame | None:
+        """Parse a complete frame, with the same result as `codec.read`."""
+        if len(frame.head) > MAX_HEAD_OCTETS + 2 or not frame.head.endswith(b"\n\n"):
             return read(frame)
-        head = frame[:end].decode("utf-8", "replace")
+        head = frame.head[:-2].decode("utf-8", "replace")
         for pattern, shape in self._at_hand:
             found = pattern.fullmatch(head)
             if found is not None:
-                return shape.frame(found, frame[end + 2 : -1])
+                return shape.frame(found, frame.body)
         made = read(frame)
         if made is not None and self._patterns < MAX_PATTERNS:
             self._learn(head.split("\n"), made.headers)

@@ -41,7 +41,7 @@ from stomp.utils import parse_frame
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
 from brokers.errors import ConnectionLostError
-from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, passed_of, read
+from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import LINGER_TICKS, Crew, GuestThread
@@ -542,13 +542,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 until = monotonic() + KEEP_SECONDS
 
     def _tell_of(self, frame: Cut | float) -> None:
-        if not isinstance(frame, bytes):
+        if not isinstance(frame, WholeFrame):
             if isinstance(frame, float):
                 self.read_at = frame
             else:
                 self._tell_of_passed(frame)
             return
-        tell = self._told.get(frame[:COMMAND])
+        tell = self._told.get(frame.head[:COMMAND])
         try:
             found = None if tell is None else self._heads.read(frame)
         except MemoryError:
@@ -557,21 +557,21 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         if tell is not None and found is not None:
             tell(found)
         else:
-            self._leave_to_stomp_py(frame)
+            self._leave_to_stomp_py(frame.head + frame.body)
 
     def _tell_of_passed(self, frame: SkippedFrame) -> None:
         """Pass on a frame whose body was dropped; frames other than messages are passed on without their body."""
-        whole = frame.head.replace(b"\r\n", b"\n") + b"\0"
-        tell, found = self._told.get(whole[:COMMAND]), read(whole)
+        head = frame.head.replace(b"\r\n", b"\n")
+        tell, found = self._told.get(head[:COMMAND]), read(WholeFrame(head))
         if tell is not None and found is not None:
             tell(found._replace(size=frame.size, refusal=frame.why))
         else:
-            self._leave_to_stomp_py(whole, was_passed=True)
+            self._leave_to_stomp_py(head, was_passed=True)
 
     def _leave_to_stomp_py(self, frame: bytes, *, was_passed: bool = False) -> None:
         """Parse a rare or broken frame with stomp.py; an unknown command is accepted only if the frame was skipped."""
         try:
-            found = parse_frame(frame[:-1])
+            found = parse_frame(frame)
             if found is not None and not was_passed and found.cmd.upper() not in FRAMES:
                 raise ValueError(f"a broker sends no such frame: {found.cmd[:100]!r}")
             if found is not None:

@@ -19,7 +19,7 @@ from stomp_kit import assert_no_threads
 import brokers
 from brokers import BrokerError, Delivery, DeliveryMode, Message, MessageType, queue
 from brokers.adapter.endpoints import Reconnect
-from brokers.stomp.codec import MAX_LENGTH_DIGITS, Cutter, read
+from brokers.stomp.codec import MAX_LENGTH_DIGITS, Cutter, WholeFrame, read
 from fuzz.row import Case, Row
 
 PATIENCE: Final = 30.0
@@ -109,7 +109,7 @@ class Broker:
         with suppress(OSError), session.socket:
             while octets := session.socket.recv(65536):
                 for each in cutter.cut(octets):
-                    assert isinstance(each, bytes)
+                    assert isinstance(each, WholeFrame)
                     found = read(each)
                     assert found is not None
                     if found.cmd in ("CONNECT", "STOMP") and greeting is not None:

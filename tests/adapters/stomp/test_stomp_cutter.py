@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from time import process_time
 
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
 from brokers.message import TOO_LARGE
-from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, SkippedFrame, pack
+from brokers.stomp.codec import (
+    HEADERS_TOO_LARGE,
+    LARGE_OCTETS,
+    MAX_HEADERS,
+    NO_MEMORY,
+    Cut,
+    Cutter,
+    SkippedFrame,
+    WholeFrame,
+    pack,
+)
 
 FRAMES = st.lists(
     st.one_of(
@@ -23,31 +34,39 @@ FRAMES = st.lists(
     max_size=6,
 )  # fmt: skip
 
+LARGE = st.sampled_from([0, 30, LARGE_OCTETS])
 
-@given(FRAMES, st.data())
-def test_any_pieces(frames: list[bytes], data: st.DataObject) -> None:
+
+def octets_of(cut: Cut) -> bytes | SkippedFrame:
+    """Return a complete frame as it came."""
+    return cut.head + cut.body + b"\0" if isinstance(cut, WholeFrame) else cut
+
+
+@given(FRAMES, LARGE, st.data())
+def test_any_pieces(frames: list[bytes], large: int, data: st.DataObject) -> None:
     """Wherever the octets are cut, and whatever signs of life are between, the frames are the same."""
     between = data.draw(st.lists(st.sampled_from([b"", b"\n", b"\r\n", b"\n\n\n"]), min_size=6, max_size=6))
     octets = b"".join(life + frame for life, frame in zip(between, frames, strict=False)) + b"\n"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=8)))
-    cutter = Cutter()
+    cutter = Cutter(large=large)
     found = [frame for start, end in pairwise([0, *cuts, len(octets)]) for frame in cutter.cut(octets[start:end])]
-    assert found == frames
+    assert list(map(octets_of, found)) == frames
 
 
-@given(FRAMES)
-def test_octet_by_octet(frames: list[bytes]) -> None:
+@given(FRAMES, LARGE)
+def test_octet_by_octet(frames: list[bytes], large: int) -> None:
     """One octet at a time is enough."""
-    cutter = Cutter()
+    cutter = Cutter(large=large)
     octets = b"".join(frames)
     found = [frame for at in range(len(octets)) for frame in cutter.cut(octets[at : at + 1])]
-    assert found == frames
+    assert list(map(octets_of, found)) == frames
 
 
 def test_a_frame_of_another_length() -> None:
     """A body that is longer than its content-length leaves nothing that could be trusted."""
-    with pytest.raises(ConnectionLostError, match="content-length"):
-        list(Cutter().cut(b"MESSAGE\ncontent-length:1\n\nab\0"))
+    for cutter in (Cutter(), Cutter(large=0)):
+        with pytest.raises(ConnectionLostError, match="content-length"):
+            list(cutter.cut(b"MESSAGE\ncontent-length:1\n\nab\0"))
 
 
 @pytest.mark.parametrize("head", [b"MESSAGE\na:b", b"MESSAGE\na:b\n", b"MESSAGE", b"\nMESSAGE\r\na:b\r\n"])
@@ -72,8 +91,8 @@ def what_is_left(frame: bytes) -> bytes | SkippedFrame:
     return SkippedFrame(head + b"\n\n", len(body), TOO_LARGE.format(len(body), LIMIT)) if len(body) > LIMIT else frame
 
 
-@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=3 * LIMIT)), max_size=5), st.data())
-def test_above_the_limit(bodies: list[tuple[bool, bytes]], data: st.DataObject) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=3 * LIMIT)), max_size=5), LARGE, st.data())
+def test_above_the_limit(bodies: list[tuple[bool, bytes]], large: int, data: st.DataObject) -> None:
     """A frame above the limit is passed over, whatever its pieces, with a length and without; the others are whole."""
     frames = [
         pack("MESSAGE", {"content-length": str(len(body))}, body)
@@ -83,9 +102,9 @@ def test_above_the_limit(bodies: list[tuple[bool, bytes]], data: st.DataObject) 
     ]
     octets = b"".join(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=8)))
-    cutter = Cutter(LIMIT)
+    cutter = Cutter(LIMIT, large)
     found = [frame for start, end in pairwise([0, *cuts, len(octets)]) for frame in cutter.cut(octets[start:end])]
-    assert found == [what_is_left(frame) for frame in frames]
+    assert list(map(octets_of, found)) == [what_is_left(frame) for frame in frames]
 
 
 @pytest.mark.parametrize("has_length", [True, False])
@@ -127,12 +146,13 @@ def test_headers_above_the_limit(more: bytes, size: int) -> None:
         found += cutter.cut(frame[at : at + step])
         assert len(cutter._held) < 3 << 20
     first = b"MESSAGE\nack:1\nmessage-id:2\nreply-to:/queue/r\ncontent-length:3\n\n"
-    assert found == [SkippedFrame(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
+    assert list(map(octets_of, found)) == [SkippedFrame(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
 
 
-def test_let_go() -> None:
+@pytest.mark.parametrize("large", [0, LARGE_OCTETS])
+def test_let_go(large: int) -> None:
     """What came of a body can be let go once, and so much as is to be told of the frame is kept; a head cannot."""
-    cutter, head, body = Cutter(), b"MESSAGE\nmessage-id:1\ncontent-length:6\n\n", b"abcdef"
+    cutter, head, body = Cutter(large=large), b"MESSAGE\nmessage-id:1\ncontent-length:6\n\n", b"abcdef"
     assert list(cutter.cut(head[:10])) == []
     assert not cutter.let_go()
     assert list(cutter.cut(head[10:] + body[:4])) == []
@@ -140,7 +160,23 @@ def test_let_go() -> None:
     assert not cutter._held
     assert not cutter.let_go()
     receipt = pack("RECEIPT", {})
-    assert list(cutter.cut(body[4:] + b"\0" + receipt)) == [SkippedFrame(head, 6, NO_MEMORY), receipt]
+    found = cutter.cut(body[4:] + b"\0" + receipt)
+    assert list(map(octets_of, found)) == [SkippedFrame(head, 6, NO_MEMORY), receipt]
+
+
+def test_a_large_body_is_kept_once() -> None:
+    """A body of a megabyte takes a megabyte and a little more, from its first octet to the end of its frame."""
+    size, piece = 1 << 20, bytes(1 << 12)
+    cutter = Cutter()
+    tracemalloc.start()
+    found = list(cutter.cut(b"MESSAGE\ncontent-length:%d\n\n" % size))
+    for _ in range(size // len(piece)):
+        found += cutter.cut(piece)
+    found += cutter.cut(b"\0")
+    highest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(each.body) for each in found if isinstance(each, WholeFrame)] == [size]
+    assert highest < 1.25 * size
 
 
 def test_many_headers() -> None:
@@ -148,7 +184,7 @@ def test_many_headers() -> None:
     for count, is_whole in ((MAX_HEADERS - 3, True), (MAX_HEADERS, False)):
         frame = b"MESSAGE\nack:1\n" + b"a:\n" * count + b"\n\0"
         [found] = Cutter().cut(frame)
-        assert (found == frame) is is_whole
+        assert (octets_of(found) == frame) is is_whole
 
 
 def test_each_octet_is_looked_at_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brokers.stomp.codec import read
+from brokers.stomp.codec import WholeFrame, read
 from brokers.stomp.dialect import NAMED
 from brokers.stomp.frames import from_frame
 from brokers.stomp.heads import MAX_AT_HAND, MAX_HEAD_OCTETS, MAX_PATTERNS, HeadReader, ShapedHeaders
@@ -19,10 +19,10 @@ VALUES = ["", "1", "2", "true", "false", "ID:a-1-1-1:1:1:1:1", "ID:b", "/queue/a
 VALUES += ["MULTICAST", "\\c\\n", "\\\\", "\\x", "é\u2028", "jms\\cqueue\\ca", "7,8", "(.)*[", "\r"]
 
 
-def head(names: list[str], values: list[str], more: str = "") -> bytes:
+def head(names: list[str], values: list[str], more: str = "") -> WholeFrame:
     """Write a MESSAGE frame with so many headers as there are names."""
     lines = [f"{name}:{value}" for name, value in zip(names, values, strict=False)]
-    return "\n".join(["MESSAGE", *lines, *filter(None, [more]), "", ""]).encode() + b"body\0"
+    return WholeFrame("\n".join(["MESSAGE", *lines, *filter(None, [more]), "", ""]).encode(), b"body")
 
 
 HEADS = st.lists(st.sampled_from(NAMES), max_size=8).flatmap(
@@ -39,7 +39,7 @@ HEADS = st.lists(st.sampled_from(NAMES), max_size=8).flatmap(
 @given(st.lists(HEADS, max_size=3).map(lambda groups: [each for group in groups for each in group]))
 @example([head(["p", "p"], [first, second]) for first, second in ("ab", "ac", "dc", "ef")])
 @example([head(["q", "b\\c", "p"], [value, "x", value]) for value in VALUES])
-def test_same_as_line_by_line(frames: list[bytes]) -> None:
+def test_same_as_line_by_line(frames: list[WholeFrame]) -> None:
     """Whatever came before, a frame has the same headers in the same order, and makes the same message."""
     for dialect in NAMED.values():
         reader = HeadReader()
