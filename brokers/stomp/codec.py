@@ -13,9 +13,10 @@ Spec: STOMP 1.2, augmented BNF; content-length; size limits; value encoding; rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import ConnectionLostError
@@ -236,7 +237,7 @@ class Cutter:
         if is_large or (size or 0) > self._limit:
             self._pass(size, HEADERS_TOO_LARGE if is_large else "")
         elif size is not None and size >= self._large:
-            self._pass(size, collected=BytesIO())
+            self._collect(size)
         elif size is not None:
             self._end = end + size + 1
         return True
@@ -251,6 +252,15 @@ class Cutter:
         self._held[self._start : end] = kept + rest
         self._looked = len(self._held)
         self._is_shortened = True
+
+    def _collect(self, size: int) -> None:
+        """Begin to collect a body of `size` octets."""
+        try:
+            collected = BytesIO(bytes(size))  # takes real memory only as octets arrive, and is not copied at the end
+        except MemoryError:
+            self._pass(size, NO_MEMORY)
+        else:
+            self._pass(size, collected=collected)
 
     def _pass(self, size: int | None, why: str = "", collected: BytesIO | None = None) -> _Passing:
         """Begin to skip a body of `size` octets, or to collect it; None if it ends at the next NUL."""
@@ -398,8 +408,36 @@ def unescape(text: str) -> str:
     return text
 
 
+Frames: TypeAlias = bytes | tuple[bytes, ...]
+"""Encoded frames, in one piece or in several that follow each other: a large body is a piece of its own, not copied."""
+
+
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
-    """Encode one frame, escaping names and values of its headers as `version` requires.
+    """Encode one frame in one piece; see `pack_apart`."""
+    return b"".join((pack_head(command, headers, version), body, b"\0"))
+
+
+def pack_apart(command: str, headers: Mapping[str, str], body: bytes, version: str) -> Frames:
+    """Encode one frame; a large body stays a piece of its own.
+
+    Raises:
+        ValueError: see `pack_head`.
+    """
+    if len(body) < LARGE_OCTETS:
+        return pack(command, headers, body, version)
+    return pack_head(command, headers, version), body, b"\0"
+
+
+def joined(frames: Sequence[Frames]) -> Frames:
+    """Return frames in one piece; if one of them has several, in all these pieces."""
+    small = [each for each in frames if isinstance(each, bytes)]
+    if len(small) == len(frames):
+        return b"".join(small)
+    return tuple(chain.from_iterable((each,) if isinstance(each, bytes) else each for each in frames))
+
+
+def pack_head(command: str, headers: Mapping[str, str], version: str = "1.2") -> bytes:
+    """Encode command and headers, with the empty line, escaping names and values as `version` requires.
 
     stomp.py can encode frames too, but it does not escape names, replaces a lone surrogate by a question mark, and
     takes four times as long, which matters at thousands of messages a second.
@@ -409,11 +447,11 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: s
 
     Spec: STOMP 1.1 and 1.2, value encoding; STOMP 1.0 has none.
     """
-    joined = "\0".join(headers.values())
-    if joined.count("\0") != max(0, len(headers) - 1):
+    values_together = "\0".join(headers.values())
+    if values_together.count("\0") != max(0, len(headers) - 1):
         raise ValueError(f"a header of {command} cannot hold NUL")
-    values = _escape(joined, version).split("\0") if headers else ()  # all at once takes a third of the time
-    return b"".join(((_template(command, (*headers,), version) % (*values,)).encode(), body, b"\0"))
+    values = _escape(values_together, version).split("\0") if headers else ()  # all at once takes a third of the time
+    return (_template(command, (*headers,), version) % (*values,)).encode()
 
 
 def _escape(text: str, version: str) -> str:

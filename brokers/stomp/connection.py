@@ -21,7 +21,7 @@ from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, S
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
-from brokers.stomp.codec import pack
+from brokers.stomp.codec import pack, pack_apart
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
 from brokers.stomp.dialect import StompDialect, capabilities_of
 from brokers.stomp.frames import Headers, spell, to_frame
@@ -185,8 +185,8 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Send with a receipt, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
         future.on_cancel = partial(link.forget, receipt)
-        frame = pack("SEND", headers, body, link.dialect.version)
-        link.request(frame, {receipt: partial(future.settle, SENT)}, may_wait=may_wait)
+        frames = pack_apart("SEND", headers, body, link.dialect.version)
+        link.request(frames, {receipt: partial(future.settle, SENT)}, may_wait=may_wait)
         if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnsentError):
             raise error
         return future

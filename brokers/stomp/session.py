@@ -25,7 +25,7 @@ from brokers.errors import (
     NotSentError,
     UnsentError,
 )
-from brokers.stomp.codec import pack
+from brokers.stomp.codec import Frames, pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, dialect_of
 from brokers.stomp.frames import refusal, text_of
 from brokers.stomp.socket import Wire
@@ -203,8 +203,8 @@ class StompSession:
             if self._has_ended:
                 raise self.lost()
 
-    def write(self, data: bytes, *, may_wait: bool = False) -> None:
-        """Write encoded frames in one piece, now or when the broker has read the pending data. Never waits.
+    def write(self, data: Frames, *, may_wait: bool = False) -> None:
+        """Write encoded frames one after the other, now or when the broker has read the pending data. Never waits.
 
         With `may_wait` they are written together with others: at `flush`, or some milliseconds later.
 
@@ -216,7 +216,7 @@ class StompSession:
             if self._has_ended:
                 raise self.lost(UnsentError)
             try:
-                self._wire.post(data) if may_wait else self._wire.send(data)
+                self._wire.post(data) if may_wait and isinstance(data, bytes) else self._wire.send(data)
             except OSError as error:
                 self._wire.join(
                     monotonic() + BROKER_CLOSE_SECONDS
@@ -243,7 +243,7 @@ class StompSession:
         """Write the frames that wait for others."""
         self._wire.flush()
 
-    def request(self, data: bytes, receipts: Mapping[str, Settle], *, may_wait: bool = False) -> None:
+    def request(self, data: Frames, receipts: Mapping[str, Settle], *, may_wait: bool = False) -> None:
         """Write encoded frames that ask for receipts; each callback is called once, at the latest at the session's end.
 
         If the session had ended before, the callbacks get UnsentError, so they wait only once their frames are written.

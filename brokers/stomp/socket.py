@@ -41,7 +41,7 @@ from stomp.utils import parse_frame
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
 from brokers.errors import ConnectionLostError
-from brokers.stomp.codec import Cut, Cutter, Frame, SkippedFrame, WholeFrame, passed_of, read
+from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import LINGER_TICKS, Crew, GuestThread
@@ -249,15 +249,18 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._heard = self._sent = monotonic()
         self._send_every, self._silence = send_every, silence
 
-    def send(self, encoded_frame: bytes) -> None:
-        """Write a frame, now or when there is room. Never waits.
+    def send(self, frames: Frames) -> None:
+        """Write frames, now or when there is room. Never waits.
 
         Raises:
             OSError: the socket is closed.
         """
         with self.writing:
-            if not self._keeps(encoded_frame):
-                self._write(encoded_frame)
+            if isinstance(frames, tuple):
+                for piece in frames:
+                    self._write(piece)
+            elif not self._keeps(frames):
+                self._write(frames)
 
     def post(self, encoded_frame: bytes) -> None:
         """Write a frame together with others: at `flush`, with the next frame of `send`, or after `POST_SECONDS`.

@@ -16,7 +16,7 @@ messages, but loses nothing. At Artemis a refused send makes the transaction fai
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -27,7 +27,7 @@ from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
-from brokers.stomp.codec import pack
+from brokers.stomp.codec import Frames, joined, pack, pack_apart
 from brokers.stomp.collection import AcceptedMessage
 from brokers.stomp.consumer import StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers
@@ -101,7 +101,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         super().__init__(owner)
         self._link = link
         self._name = owner.names.take()
-        self._sends: dict[str, bytes] = {}
+        self._sends: dict[str, Frames] = {}
         self._receipts: dict[str, Settle] = {}
         self._refused: dict[str, RefusedSend] = {}
 
@@ -117,10 +117,10 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         with self._lock:
             self._require_open()
             receipt = self.owner.new_id("receipt")
-            frame = pack(
+            frame = pack_apart(
                 "SEND", headers | {"transaction": self._name, "receipt": receipt}, body, self._link.dialect.version
             )
-            self._receipts[receipt] = partial(self._note_refusal, receipt, len(self._sends), message)
+            self._receipts[receipt] = partial(_note_refusal, self._refused, receipt, len(self._sends), message)
             self._sends[receipt] = frame
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
@@ -173,7 +173,8 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]
     ) -> None:
         """Write all in one transaction, except accepts of messages that no ACK can name or the broker does not know."""
-        frames, receipts = [*self._sends.values()], dict(self._receipts)
+        frames: list[Frames] = [*self._sends.values()]
+        receipts = dict(self._receipts)
         unnamed: list[UnnamedAccept] = []
         for delivery in pending:
             arrival, consumer = delivery.arrival, delivery.consumer
@@ -185,12 +186,14 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
             receipts |= asked
         self._request(frames, receipts, partial(self._collect_after, unnamed, future))
 
-    def _request(self, frames: list[bytes], receipts: Mapping[str, Settle], settle: Settle, first: bytes = b"") -> None:
+    def _request(
+        self, frames: Sequence[Frames], receipts: Mapping[str, Settle], settle: Settle, first: bytes = b""
+    ) -> None:
         """Write a transaction of these frames; `settle` is called with its outcome."""
         receipt = self.owner.new_id("receipt")
         begin = pack("BEGIN", {"transaction": self._name})
         commit = pack("COMMIT", {"transaction": self._name, "receipt": receipt})
-        self._link.request(b"".join([first, begin, *frames, commit]), {**receipts, receipt: settle})
+        self._link.request(joined([first, begin, *frames, commit]), {**receipts, receipt: settle})
 
     def _accept_after(
         self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
@@ -267,12 +270,16 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
             self._link.drop()
 
-    def _note_refusal(self, receipt: str, position: int, message: Message, error: BrokerError | None) -> None:
-        if isinstance(error, SendFailedError):  # the receipt of the commit reports a lost connection
-            self._refused[receipt] = RefusedSend(position, message, error)
-
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:
             if not delivery.is_held or delivery.arrival.subscription.link is not self._link:
                 return went_back(delivery)
         return None
+
+
+def _note_refusal(
+    refused: dict[str, RefusedSend], receipt: str, position: int, message: Message, error: BrokerError | None
+) -> None:
+    """Note a refused send. Not a method: in a cycle, every message would wait for the garbage collector."""
+    if isinstance(error, SendFailedError):  # the receipt of the commit reports a lost connection
+        refused[receipt] = RefusedSend(position, message, error)
