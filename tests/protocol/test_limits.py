@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from soapjms.protocol import xml
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.limits import DEFAULT_LIMITS, LimitExceededError, Limits, check_markup
+from soapjms.protocol.limits import DEFAULT_LIMITS, FEW_TAGS, LimitExceededError, Limits, check_markup
 
 
 def refused(document: bytes | str, limits: Limits) -> str | None:
@@ -178,6 +178,24 @@ def test_nothing_below_the_harmless_size_breaks_a_limit(document: bytes) -> None
     if len(whole) <= limits.harmless:
         object.__setattr__(limits, "harmless", 0)  # look all the same
         check_markup(whole, limits)
+
+
+@given(
+    st.lists(PIECES, max_size=12).map(b"".join),
+    st.sampled_from([b"", b"<?xml version='1.0'?>", b"\n<?p a?>", b"<!--a-->"]),
+)
+def test_tags_are_checked_alike_one_by_one(document: bytes, start: bytes) -> None:
+    """Of a document with few tags the same is refused, whether its tags are looked for one by one or not."""
+    found = []
+    for elements in (FEW_TAGS, FEW_TAGS - 1):
+        limits = Limits(elements=elements, attributes=1, name=3, text=3)
+        try:
+            check_markup(start + b"<r>" + document + b"</r>", limits)
+        except LimitExceededError as error:
+            found.append(f"{error}")
+        else:
+            found.append("")
+    assert found[0] == found[1]
 
 
 @given(st.lists(PIECES, max_size=40).map(b"".join))
