@@ -117,6 +117,12 @@ class Cutter:
             ConnectionLostError: the start of the next frame is unknown, because a body is not followed by NUL, the
                 headers of a message contain NUL, or a content-length has too many digits.
         """
+        if self._passing is not None:  # then no other octets are held
+            end = self._passing.pass_over(data, 0)
+            if end is None:
+                return
+            yield self._end_passing(0)
+            data = data[end:]
         self._hold(data)
         while True:
             if self._passing is None and (self._is_usual() or self._is_whole()):
@@ -125,9 +131,7 @@ class Cutter:
             elif self._passing is None or (end := self._passing.pass_over(self._held, self._start)) is None:
                 break
             else:
-                yield self._passing.passed
-                self._passing = None
-                self._begin_next(end)
+                yield self._end_passing(end)
         del self._held[: len(self._held) if self._passing else self._start]
         self._looked, self._body = max(0, self._looked - self._start), max(0, self._body - self._start)
         self._end -= self._start if self._end else 0
@@ -164,6 +168,13 @@ class Cutter:
                 return WholeFrame(head, bytes(held[self._body : self._end - 1]))  # one copy, not two
         except MemoryError:
             return SkippedFrame(head, self._end - self._body - 1, NO_MEMORY)
+
+    def _end_passing(self, start: int) -> Cut:
+        """Return the frame that was passed over; the next one begins at `start`."""
+        assert self._passing is not None
+        passed, self._passing = self._passing.passed, None
+        self._begin_next(start)
+        return passed
 
     def _begin_next(self, start: int) -> None:
         self._start = self._looked = start
@@ -316,7 +327,7 @@ class _Passing:
             return WholeFrame(self._head, self._collected.getvalue())
         return SkippedFrame(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
 
-    def pass_over(self, held: bytearray, start: int) -> int | None:
+    def pass_over(self, held: bytes | bytearray, start: int) -> int | None:
         """Return the offset after the NUL of the frame; None if all octets from `start` belong to the body.
 
         Raises:

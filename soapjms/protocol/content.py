@@ -441,17 +441,16 @@ def _fits_first_octets(wanted: str, seen: Encoding) -> bool:
 
 
 def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
-    try:
-        document = decode(octets, codec)
-    except ValueError as error:
-        if not is_known(charset):
-            return f"charset is {_charset(charset)}, and the document declares no encoding"
-        return f"the document does not decode as its charset {_charset(charset)}: {error}"
-    return (
-        None
-        if document.startswith(("<", "\ufeff<"))
-        else f"the first octets are no XML in the charset {_charset(charset)}"
-    )
+    if codec == "utf-8" and octets.isascii():  # this takes a quarter of the time of decoding
+        is_xml = octets.startswith(b"<")
+    else:
+        try:
+            is_xml = decode(octets, codec).startswith(("<", "\ufeff<"))
+        except ValueError as error:
+            if not is_known(charset):
+                return f"charset is {_charset(charset)}, and the document declares no encoding"
+            return f"the document does not decode as its charset {_charset(charset)}: {error}"
+    return None if is_xml else f"the first octets are no XML in the charset {_charset(charset)}"
 
 
 # Content encoding

@@ -97,13 +97,13 @@ class TestConsumers:
         """Where nothing more can be read, what came of a body makes room; the message goes back, and comes again."""
         name, body = fresh(), MARK + bytes(1 << 20)
         came, fails = list[bool](), iter([True])
-        kind, take = {"stomp": (Cutter, "_hold"), "amqp": (Inlet, "_keep")}[scheme]
+        kind, take = {"stomp": (Cutter, "cut"), "amqp": (Inlet, "_keep")}[scheme]
         keep = getattr(kind, take)
 
-        def note(keeper: object, octets: bytes) -> None:
-            keep(keeper, octets)
+        def note(keeper: object, octets: bytes) -> object:
             if came or MARK in octets:
                 came.append(True)
+            return keep(keeper, octets)
 
         def recv(sock: socket.socket, *arguments: Any) -> bytes:
             if len(came) > 4 and next(fails, False):
