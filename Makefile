@@ -164,6 +164,7 @@ bench: setup java brokers browser
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
+	$(BIN)/python benchmarks/part_memory.py
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072
 	$(BIN)/python benchmarks/capture.py --rounds 3
 	$(BIN)/python benchmarks/observing.py --calls 500 --rounds 3
