@@ -38,6 +38,9 @@ MAX_WAITING_MESSAGES: Final = 1000
 
 NOT_SENT: Final = "the broker did not read, or gave no credit, in time, so the message was not sent"
 
+PIECE_OCTETS: Final = 1 << 18
+"""Maximum number of octets of a message that are passed to proton at once; it keeps them until they are written."""
+
 MAX_LINKS: Final = 100
 """Maximum number of idle links to destinations; beyond it, the least recently used one is closed."""
 
@@ -84,6 +87,8 @@ class Outbox(AmqpLink):
         self._has_sent = False
         self._waiting: deque[OutgoingMessage] = deque()
         self._unsettled: dict[str, tuple[Delivery, OutgoingMessage]] = {}
+        self._current: OutgoingMessage | None = None  # the message of which proton has only a part yet
+        self._rest = memoryview(b"")  # the octets of that message which follow
         self._room = Signal(engine.lock)
 
     @property
@@ -159,24 +164,37 @@ class Outbox(AmqpLink):
 
     def _send_waiting(self) -> None:
         link = self._link
-        while link is not None and self._is_open and self._waiting and link.credit > 0:
+        while link is not None and self._is_open and (self._rest or (self._waiting and link.credit > 0)):
             if self.is_held_up:
                 self._engine.wait(self)
                 break
-            posting = self._waiting.popleft()
-            self._engine.note_sent(len(posting.octets))
-            tag = str(next(self._tags))
-            delivery: Any = link.delivery(tag)
-            if posting.transaction is not None:
-                delivery.local.data = [posting.transaction]
-                delivery.update(TRANSACTIONAL)
-            link.stream(posting.octets)
-            link.advance()
-            self._has_sent = True
-            self._unsettled[tag] = delivery, posting
-            posting.is_sent()
+            if not self._rest:
+                self._begin(link, self._waiting.popleft())
+            link.stream(bytes(self._rest[:PIECE_OCTETS]))
+            self._rest = self._rest[PIECE_OCTETS:]
+            if not self._rest:
+                link.advance()
+                self._current_is_sent()
         if len(self._waiting) < MAX_WAITING_MESSAGES:
             self._room.notify_all()
+
+    def _begin(self, link: Sender, posting: OutgoingMessage) -> None:
+        """Begin a delivery, whose octets follow."""
+        self._engine.note_sent(len(posting.octets))
+        tag = str(next(self._tags))
+        delivery: Any = link.delivery(tag)
+        if posting.transaction is not None:
+            delivery.local.data = [posting.transaction]
+            delivery.update(TRANSACTIONAL)
+        self._has_sent = True
+        self._unsettled[tag] = delivery, posting
+        self._current, self._rest = posting, memoryview(posting.octets)
+
+    def _current_is_sent(self) -> None:
+        """Record that the current message, if there is one, is sent or never will be."""
+        current, self._current, self._rest = self._current, None, memoryview(b"")
+        if current is not None:
+            current.is_sent()
 
     # Called by the engine, with its lock held
 
@@ -202,6 +220,7 @@ class Outbox(AmqpLink):
         """Settle the messages that were sent, and attach again for those that wait."""
         unsettled, self._unsettled = self._unsettled, {}
         self._link, self._is_open = None, False
+        self._current_is_sent()
         culprit = failing_tag(condition)
         for tag, (_, posting) in unsettled.items():
             error: BrokerError = refusal(condition, "the broker detached the link")
@@ -222,6 +241,7 @@ class Outbox(AmqpLink):
             written, unwritten = [posting for _, posting in self._unsettled.values()], list(self._waiting)
             self._unsettled.clear()
             self._waiting.clear()
+            self._current_is_sent()
             self._link = None
             self._room.notify_all()
         for posting in written:
