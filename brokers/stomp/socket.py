@@ -44,7 +44,7 @@ from brokers.errors import ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
-from brokers.threads.pool import LINGER_TICKS, Crew, GuestThread
+from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
 READ_OCTETS: Final = 65_536
@@ -154,6 +154,9 @@ KEEP_SECONDS: Final = 0.005
 
 POST_SECONDS: Final = 0.002
 """Maximum time for which a posted frame waits for others, in seconds."""
+
+IDLE_POSTS: Final = 3
+"""Number of such times without a waiting frame after which the flusher sleeps."""
 
 MIN_WAIT_SECONDS: Final = 0.0003
 """Minimum duration of a read that had to wait for data, in seconds."""
@@ -290,12 +293,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._write_kept()
 
     def _flush_late(self) -> None:
-        """Write frames that nobody has flushed for a while; sleep if there were none for some time."""
+        """Write frames that nobody has flushed for a while; sleep once there are none."""
         while not self._is_down:
             self._has_posts.wait()
-            for _ in range(LINGER_TICKS):
+            idle = 0
+            while idle < IDLE_POSTS:
                 if self._over.wait(POST_SECONDS):
                     return
+                idle = 0 if self._kept else idle + 1
                 self.flush()
             self._has_posts.clear()
             self.flush()  # what came just before
