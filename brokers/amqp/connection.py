@@ -39,7 +39,7 @@ from brokers.connection import (
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message, changed
-from brokers.threads.futures import Completion
+from brokers.threads.futures import Completion, NearCompletion
 
 log = logging.getLogger(__name__)
 
@@ -102,20 +102,20 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             self._usable()
             own_transaction(transaction, self, AmqpTransaction).send(message)
             return self._done
-        return self._post(message, inf if timeout is None else time.monotonic() + timeout)
+        until = inf if timeout is None else time.monotonic() + timeout
+        return self._post(message, until, self.completion())
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; the message waits for credit, however many others wait."""
-        return self._post(message, None)
+        return self._post(message, None, NearCompletion(self._crew.run))
 
-    def _post(self, message: Message, until: float | None) -> Completion[SendResult]:
+    def _post(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
         session = self._usable()
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
-        future: Completion[SendResult] = self.completion()
         posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
         assert stamped.destination is not None
-        with session.working():
+        with session.held():
             outbox = session.outboxes.to(stamped.destination)
             outbox.post(posting, until=until)
             waits = until is not None and until < inf and outbox.has_waiting(posting)
@@ -195,7 +195,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
         self._branches.close(until)
         try:
-            with link.working():
+            with link.held():
                 for consumer in consumers:
                     consumer.detach()
         except ConnectionLostError:

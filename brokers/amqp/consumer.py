@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
 
 from proton import Condition
-from proton import Delivery as Transfer
+from proton import Delivery as Outcome
 
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
@@ -74,7 +74,7 @@ class AmqpDelivery(Delivery):
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if the delivery was settled before, or went back with its link."""
-        self._settle(DeliveryState.ACCEPTED, Transfer.ACCEPTED)
+        self._settle(DeliveryState.ACCEPTED, Outcome.ACCEPTED)
 
     def release(self) -> None:
         """Give the message back, after a pause that grows each time; the last time it becomes a dead letter.
@@ -88,7 +88,7 @@ class AmqpDelivery(Delivery):
                 rest = " goes back, until the limit of its queue" if self._returns else " is a dead letter"
                 log.error("message %s%s: %s", self.message.message_id, rest, reason)
             return
-        self._settle_later(Transfer.MODIFIED)
+        self._settle_later(Outcome.MODIFIED)
 
     def reject(self, reason: str) -> None:
         """Have the broker make the message a dead letter. It gets the reason, and may keep it.
@@ -104,8 +104,8 @@ class AmqpDelivery(Delivery):
 
     def _dispose(self, reason: str) -> bool:
         if self._returns:
-            return self._settle_later(Transfer.REJECTED, reason)
-        return self._settle(DeliveryState.RETURNED, Transfer.REJECTED, reason)
+            return self._settle_later(Outcome.REJECTED, reason)
+        return self._settle(DeliveryState.RETURNED, Outcome.REJECTED, reason)
 
     def _settle_later(self, outcome: int, reason: str | None = None) -> bool:
         """Give the message back after a pause, so that an unusable message does not circulate at full speed."""
@@ -118,7 +118,7 @@ class AmqpDelivery(Delivery):
 
     def accept_in(self, transaction: bytes) -> None:
         """Acknowledge within a transaction. With the engine's lock held."""
-        self.inlet.settle(self.number, Transfer.ACCEPTED, transaction=transaction)
+        self.inlet.settle(self.number, Outcome.ACCEPTED, transaction=transaction)
 
     def conclude(self) -> None:
         """Acknowledge a delivery that counts as accepted once `on_delivery` has returned."""
@@ -126,14 +126,14 @@ class AmqpDelivery(Delivery):
             self.inlet.note_done()
             return
         with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
-            self.inlet.settle(self.number, Transfer.ACCEPTED)
+            self.inlet.settle(self.number, Outcome.ACCEPTED)
 
     def _give_back(self, outcome: int, reason: str | None) -> None:
-        with suppress(ConnectionLostError), self.inlet.engine.working():
+        with suppress(ConnectionLostError), self.inlet.engine.held():
             self.inlet.settle(self.number, outcome, error=_condition(reason))
 
     def _settle(self, state: DeliveryState, outcome: int, reason: str | None = None) -> bool:
-        with suppress(ConnectionLostError), self.inlet.engine.working():  # if lost, the broker delivers it again
+        with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
             if not self.is_held:
                 return False
             self.state = state
@@ -230,6 +230,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
                     return False  # the next message would wait here, though other consumers may be free
             inlet = self._inlet = Inlet(session, generation, self.options, session.dialect, self._shared.max_message)
             self._attached = monotonic()
+        if self.options.quick:
+            session.lead(self._shared.crew)
         try:
             inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)
         except RedirectedError as error:
@@ -251,7 +253,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
     @staticmethod
     def _detach(inlet: Inlet) -> bool:
         """End a link; return False if it had ended before."""
-        with suppress(ConnectionLostError), inlet.engine.working():
+        with suppress(ConnectionLostError), inlet.engine.held():
             was_live = inlet.is_live
             inlet.detach()
             return was_live

@@ -11,12 +11,13 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
-from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
+from proton import Condition, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.amqp.transfers import Transfer, send, was_accepted, wrapped
 from brokers.errors import BrokerError, UnsupportedError
 
 DECLARE: Final = 0x31
@@ -47,7 +48,7 @@ class Coordinator(AmqpLink):
         self._refusal: BrokerError | None = None
         self._tags = count(1)
         self._waiting: list[tuple[bytes, Tell]] = []
-        self._asked: dict[str, Tell] = {}
+        self._asked: dict[Transfer, Tell] = {}
         self._spare: tuple[bytes, float] | None = None
         self._begun = 0  # transactions declared, or being declared, and not discharged
         self._patient: deque[Tell] = deque()
@@ -111,22 +112,17 @@ class Coordinator(AmqpLink):
         self._send_waiting()
 
     def _attach(self) -> None:
-        with self._engine.working() as session:
-            link = self._link = self._engine.look_after(session.sender(self._engine.new_name()), self)
-            put_symbols(link.source.outcomes, *OUTCOMES)
-            link.target.type = Terminus.COORDINATOR
-            put_symbols(link.target.capabilities, LOCAL)
-            link.open()
+        link = self._link = self._engine.look_after(self._engine.session.sender(self._engine.new_name()), self)
+        put_symbols(link.source.outcomes, *OUTCOMES)
+        link.target.type = Terminus.COORDINATOR
+        put_symbols(link.target.capabilities, LOCAL)
+        link.open()
 
     def _send_waiting(self) -> None:
         link = self._link
         while link is not None and self._is_open and self._waiting and link.credit > 0:
             octets, tell = self._waiting.pop(0)
-            tag = f"t{next(self._tags)}"
-            link.delivery(tag)
-            link.stream(octets)
-            link.advance()
-            self._asked[tag] = tell
+            self._asked[send(link, b"t%d" % next(self._tags), octets)] = tell
 
     # Called by the engine, with its lock held
 
@@ -139,13 +135,14 @@ class Coordinator(AmqpLink):
         """Send the waiting requests."""
         self._send_waiting()
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Pass on the coordinator's answer."""
+        delivery = wrapped(transfer)
         if not is_final(delivery):
             return
-        tell = self._asked.pop(delivery.tag, None)
+        tell = self._asked.pop(transfer, None)
         transaction = transaction_of(delivery) if delivery.remote_state == DECLARED else None
-        error = failure_of(delivery)
+        error = None if was_accepted(transfer, None) else failure_of(delivery)
         delivery.settle()
         if tell is not None:
             tell(transaction, error)

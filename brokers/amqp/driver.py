@@ -4,6 +4,10 @@ proton is not thread-safe, so it is used only with `lock` held, and its output i
 The reading thread passes arriving data to the handlers, and then, without the lock, runs the functions that they passed
 to `later`, which may wait for other threads. proton's objects are never used outside the lock. A pair of sockets wakes
 the thread that waits for the socket.
+
+The reading thread may run quick tasks of a pool, see `lead`. Their output is written in one piece after the last of the
+functions, or some milliseconds later. If a task takes long, another thread *leads*: it reads, leaves all tasks to the
+pool, and hands the lead back when the reading thread is ready again and some time has passed.
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition as Signal
-from threading import RLock, current_thread
+from threading import Event, RLock, Semaphore, current_thread, get_ident
 from time import monotonic, time
 from traceback import walk_tb
 from typing import Any, Final, NoReturn
@@ -27,8 +32,9 @@ from proton import Condition, ProtonException
 
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.amqp.machine import AmqpMachine, Handlers
-from brokers.amqp.stack import start
+from brokers.amqp.stack import start, with_stack
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
 
@@ -85,7 +91,36 @@ MAX_READS: Final = 16
 JOIN_SECONDS: Final = 0.5
 """Time that the thread has to end, in seconds."""
 
+KEEP_SECONDS: Final = 0.005
+"""Time after which output is written although functions wait that may add to it, in seconds."""
+
+STAND_IN_SECONDS: Final = 0.5
+"""Minimum time for which another thread reads after a task of the reading thread took long, in seconds."""
+
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class HeldLock:
+    """Holds the lock of a driver during a `with` statement, and writes proton's output afterwards."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __enter__(self) -> None:
+        driver = self._driver
+        driver.lock.acquire()
+        if not driver.is_up:
+            driver.lock.release()
+            raise driver.lost()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self._driver.flush()
+        finally:
+            self._driver.lock.release()
 
 
 class Driver(ABC):
@@ -113,7 +148,17 @@ class Driver(ABC):
         self._machine: AmqpMachine | None = None
         self._socket: socket.socket | None = None
         self._waker = Waker()
+        self._selector = DefaultSelector()
+        self._selector.register(self._waker, EVENT_READ)
         self._thread: Thread | None = None
+        self._leader: int | None = None  # the id of the thread that reads
+        self._over = Event()
+        self._crew: Crew | None = None
+        self._guest: GuestThread | None = None
+        self._error: BrokerError | None = None  # why there is nothing more to read
+        self._lead = Semaphore(0)  # released when the lead is handed back
+        self._is_waiting = False  # whether the reading thread waits for the lead
+        self._holding = HeldLock(self)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
@@ -165,26 +210,31 @@ class Driver(ABC):
         """Return whether all output before a mark was written."""
         return self._passed >= mark
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock, and write proton's output afterwards.
+    def held(self) -> HeldLock:
+        """Return what holds the lock during a `with` statement, and writes proton's output afterwards.
 
-        Raises:
+        Entering it raises:
             ConnectionLostError: the connection has ended.
         """
-        with self.lock:
-            if self._has_ended:
-                raise self.lost()
-            yield
-            if current_thread() is not self._thread:  # the reading thread writes once it has handled all arrivals
-                self._flush()
+        return self._holding
+
+    def flush(self) -> None:
+        """Write proton's output; the leading thread does so once it has handled all arrivals. With the lock held."""
+        if get_ident() != self._leader:
+            self._flush()
 
     def later(self, deed: Callable[[], None]) -> None:
-        """Run a function on the reading thread once it does not hold the lock; after the end, run it at once."""
+        """Run a function on the leading thread once it does not hold the lock; after the end, run it at once."""
         if self._has_ended:
             deed()
-        else:
-            self._deeds.append(deed)
+            return
+        self._deeds.append(deed)
+        if get_ident() != self._leader:
+            self._waker.wake()
+
+    def lead(self, crew: Crew) -> None:
+        """Let the reading thread run tasks that are passed to `crew.run` there, from now on."""
+        self._crew = crew
 
     def break_off(self, condition: str, why: str, info: Any = None) -> NoReturn:
         """Close the connection with an error for the peer; from handlers of proton's events, with the lock held.
@@ -225,12 +275,14 @@ class Driver(ABC):
         with self.lock:
             self._flush()
         thread = Thread(target=self._run, args=(machine, connected), name=f"{self} reader", daemon=True)
-        self._thread = thread
         start(thread)
+        self._thread = thread
 
     def _join(self, until: float) -> None:
         thread = self._thread
-        if thread is not None and thread is not current_thread():
+        if thread is None or get_ident() == self._leader:
+            return
+        if self._over.wait(max(0.0, until - monotonic())) and thread is not current_thread() and not self._is_relieved:
             thread.join(max(0.0, until - monotonic()))
 
     def _end(self, error: BrokerError) -> None:
@@ -245,41 +297,92 @@ class Driver(ABC):
     # Writing; called with the lock held
 
     def _flush(self) -> None:
-        """Write pending output as far as the socket takes it; the reading thread writes the rest."""
+        """Write pending output as far as the socket takes it; the leading thread writes the rest."""
         while not self._has_ended and self._machine is not None and self._socket is not None:
-            self._out = self._out or memoryview(self._machine.take())
+            if not self._out:
+                self._out = memoryview(self._machine.take())
             if not self._out:
                 self._debt = 0
                 return
             try:
                 written = self._socket.send(self._out)
-                self._out = self._out[written:]
-                self._passed += written
-                self._debt = max(0, self._debt - written)
-                self.written.notify_all()
-            except OSError:  # the socket is full or broken: the reading thread finds out
-                if current_thread() is not self._thread:
+            except OSError:  # the socket is full or broken: the leading thread finds out
+                if get_ident() != self._leader:
                     self._waker.wake()
                 return
+            self._out = self._out[written:]
+            self._passed += written
+            self._debt = max(0, self._debt - written)
+            self.written.notify_all()
 
     # Reading
 
     def _run(self, machine: AmqpMachine, connected: socket.socket) -> None:
-        error: BrokerError = ConnectionFailedError(f"{self}: the reading thread failed")
+        """Read to the end; wait while another thread has the lead."""
         try:
-            error = self._read_to_the_end(machine, connected)
-            self._do_deeds()
-        finally:  # whatever happened, so that no caller waits for a thread that does not read
-            self._conclude(machine, connected, error)
+            self._selector.register(connected, EVENT_READ)
+        except OSError as error:
+            self._error = self._explain(f"broke off: {error}")
+        while not self._over.is_set():
+            if self._crew is not None and self._guest is None:
+                self._guest = self._crew.admit(partial(self._stand_in, machine, connected))
+            if self._is_relieved:
+                self._wait_for_lead()
+            else:
+                self._read_until(machine, connected, lambda: self._is_relieved or self._is_guest_due)
+        if self._crew is not None:
+            self._crew.dismiss()
 
-    def _read_to_the_end(self, machine: AmqpMachine, connected: socket.socket) -> BrokerError:
-        """Read until the connection ends, and return the reason."""
+    @property
+    def _is_guest_due(self) -> bool:
+        return self._crew is not None and self._guest is None
+
+    @property
+    def _is_relieved(self) -> bool:
+        return self._guest is not None and self._guest.is_relieved
+
+    def _wait_for_lead(self) -> None:
+        assert self._crew is not None
+        assert self._guest is not None
+        self._is_waiting = True
+        self._lead.acquire()
+        self._is_waiting = False
+        self._crew.resume(self._guest)
+
+    def _stand_in(self, machine: AmqpMachine, connected: socket.socket) -> None:
+        """Have a thread read for the reading thread, if one can be started. Called on a thread of the crew."""
+        until = monotonic() + STAND_IN_SECONDS
         try:
-            with DefaultSelector() as selector:
-                selector.register(self._waker, EVENT_READ)
-                selector.register(connected, EVENT_READ)
-                self._read_on(machine, selector, connected)
-            return self._explain("closed the connection at login")
+            with_stack(lambda: self._read_until(machine, connected, lambda: self._is_waiting and monotonic() >= until))
+        except RuntimeError as error:
+            log.warning("%s: no thread stands in for one that is busy: %s", self, error)
+        finally:
+            self._lead.release()
+
+    def _read_until(self, machine: AmqpMachine, connected: socket.socket, is_over: Callable[[], bool]) -> None:
+        """Lead: read until `is_over`, or to the end of the connection."""
+        self._leader = get_ident()
+        error: BrokerError | None = ConnectionFailedError(f"{self}: the reading thread failed")
+        try:
+            error = self._error = self._error or self._read_to_the_end(machine, connected, is_over)
+            if error is not None:
+                self._do_deeds(is_over)
+                error = None if is_over() else error  # then the next that leads concludes
+        finally:  # whatever happened, so that no caller waits for a thread that does not read
+            if error is not None:
+                self._conclude(machine, connected, error)
+
+    def _read_to_the_end(
+        self, machine: AmqpMachine, connected: socket.socket, is_over: Callable[[], bool]
+    ) -> BrokerError | None:
+        """Read until the connection ends, and return the reason; None once `is_over`."""
+        try:
+            self._do_deeds(is_over)
+            while not is_over():
+                if not self._read_on(machine, connected):
+                    return self._explain("closed the connection at login")
+                self._do_deeds(is_over)
+            return None
         except BrokerError as failed:
             return failed
         except (OSError, ProtonException) as failed:
@@ -315,25 +418,24 @@ class Driver(ABC):
             while monotonic() < until and connected.recv(READ_OCTETS):
                 pass
 
-    def _read_on(self, machine: AmqpMachine, selector: DefaultSelector, connected: socket.socket) -> None:
-        goes_on = True
-        while goes_on:
-            with self.lock:
-                if self._has_ended:
-                    return
-                wait = self._tick(machine)
-                listens = self._listens
-                selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
-            selector.select(wait)
+    def _read_on(self, machine: AmqpMachine, connected: socket.socket) -> bool:
+        """Wait for the socket or a wake-up, and handle what arrived; return False at the end."""
+        with self.lock:
+            if self._has_ended:
+                return False
+            wait = self._tick(machine)
+            listens = self._listens
+            self._selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
+        ready = self._selector.select(wait)
+        if any(key.fileobj is self._waker for key, _ in ready):
             self._waker.rest()
-            if self.is_lazy and listens:
-                self._gather(connected)
-            with self.lock:
-                try:
-                    goes_on = not self._has_ended and (not listens or self._read(machine, connected))
-                finally:
-                    self._flush()
-            self._do_deeds()
+        if self.is_lazy and listens and ready:
+            self._gather(connected)
+        with self.lock:
+            try:
+                return not self._has_ended and (not (listens and ready) or self._read(machine, connected))
+            finally:
+                self._flush()
 
     def _gather(self, connected: socket.socket) -> None:
         """Collect data for a moment without handling it, until none arrives or the thread is woken.
@@ -399,8 +501,10 @@ class Driver(ABC):
         machine.gather()
         return bool(octets) and not machine.is_over
 
-    def _do_deeds(self) -> None:
-        while self._deeds:
+    def _do_deeds(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Run the functions that wait, until `is_over`."""
+        until = monotonic() + KEEP_SECONDS
+        while self._deeds and not is_over():
             deed = self._deeds.popleft()
             try:
                 deed()
@@ -408,14 +512,20 @@ class Driver(ABC):
                 if isinstance(error, MemoryError) and not self._has_ended:
                     raise  # the data is lost here, so the peer must send it again
                 log.exception("%s: arriving data could not be handled", self)
+            if monotonic() >= until:
+                with self.lock:
+                    self._flush()
+                until = monotonic() + KEEP_SECONDS
 
     def _hang_up(self) -> None:
         with self.lock:
             if self._socket is not None:
                 self._socket.close()
             self._waker.close()
+            self._selector.close()
             if self._machine is not None:
                 self._machine.end()
+        self._over.set()
 
 
 def is_protons(error: Exception) -> bool:

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from proton import Condition, Delivery, Endpoint, Event, Receiver, Sender, Session
+from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
+from brokers.amqp.transfers import Transfer
 from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
@@ -42,7 +42,7 @@ class AmqpLink(Protocol):
     def flowed(self, link: Sender | Receiver) -> None:
         """The credit has changed."""
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Data arrived, or the state of a sent message has changed."""
 
     def let_go(self) -> bool:
@@ -168,16 +168,11 @@ class AmqpEngine(Driver):
 
     # Used by the links
 
-    @contextmanager
-    def working(self) -> Iterator[Session]:
-        """Hold the lock, yield the session, and write proton's output afterwards.
-
-        Raises:
-            ConnectionLostError: the connection has ended.
-        """
-        with self.held():
-            assert self._session is not None  # from `open` on
-            yield self._session
+    @property
+    def session(self) -> Session:
+        """The session of all links that send. With the lock held."""
+        assert self._session is not None  # from `open` on
+        return self._session
 
     @property
     def is_unread(self) -> bool:
@@ -187,8 +182,7 @@ class AmqpEngine(Driver):
     @property
     def is_behind(self) -> bool:
         """Whether so much waits for the broker, or for its session window, that nothing more is sent."""
-        assert self._session is not None
-        return self.unwritten + self._session.outgoing_bytes > MAX_UNWRITTEN
+        return self.unwritten + self.session.outgoing_bytes > MAX_UNWRITTEN
 
     def note_sent(self, octets: int) -> None:
         """Record the size of a message to be written. With the lock held."""
@@ -200,7 +194,7 @@ class AmqpEngine(Driver):
 
     def _flush(self) -> None:
         super()._flush()
-        while self.is_up and (ready := [each for each in self._patient if not each.is_held_up]):
+        while self._patient and self.is_up and (ready := [each for each in self._patient if not each.is_held_up]):
             for each in ready:
                 del self._patient[each]
                 each.go_on()
@@ -318,7 +312,7 @@ class AmqpEngine(Driver):
     def _on_delivery(self, event: Any) -> None:
         found = self._links.get(event.link_key)
         if found is not None:
-            found[1].delivered(event.delivery)
+            found[1].delivered(event.transfer)
 
     def _tell(self, link: Any, what: str) -> None:
         found = self._links.get(hash(link))

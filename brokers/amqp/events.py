@@ -1,4 +1,4 @@
-"""proton's events, with Python objects created only for the parts that are used.
+"""proton's events, with Python objects created only for the parts that are used; see `transfers` for deliveries.
 
 proton's own events create objects for everything they refer to, which takes longer than reading a small message. This
 module uses proton's C library directly, as proton's own binding does.
@@ -6,11 +6,12 @@ module uses proton's C library directly, as proton's own binding does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import cproton
-from proton import Collector, Connection, Delivery, EventType, Link, Session, Transport
+from cproton_ffi import lib
+from proton import Connection, Delivery, EventType, Link, Session, Transport
 
 
 def _wrapped(kind: Any, found: Any) -> Any:
@@ -70,14 +71,25 @@ class EngineEvent:
         return self._delivery
 
     @property
+    def transfer(self) -> Any:
+        """The delivery, without an object for it; see `brokers.amqp.transfers`."""
+        return lib.pn_event_delivery(self._event)
+
+    @property
     def transport(self) -> Any:
         """The transport."""
         return _wrapped(Transport, cproton.pn_event_transport(self._event))
 
 
-def happenings(collector: Collector) -> Iterator[tuple[EventType, EngineEvent]]:
-    """Yield the events in order; each is released when the next one is taken."""
-    collected = cast("Any", collector)._impl
-    while not cproton.isnull(event := cproton.pn_collector_peek(collected)):
-        yield EventType.TYPES[cproton.pn_event_type(event)], EngineEvent(event)
-        cproton.pn_collector_pop(collected)
+Handlers: TypeAlias = Mapping[Any, Callable[[Any], None]]
+"""Functions for proton's events; other events are ignored."""
+
+
+def dispatch(collector: Any, handlers: Handlers) -> None:
+    """Pass the events to their handlers, in order; each is released once it was handled."""
+    collected, types = collector._impl, EventType.TYPES
+    while event := lib.pn_collector_peek(collected):
+        handle = handlers.get(types[lib.pn_event_type(event)])
+        if handle is not None:
+            handle(EngineEvent(event))
+        lib.pn_collector_pop(collected)

@@ -7,13 +7,14 @@ read, dispatches proton's events, and takes the octets to write.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
 from proton import Collector, Connection, Transport, symbol
 
-from brokers.amqp.events import happenings
+from brokers.amqp.events import Handlers as Handlers
+from brokers.amqp.events import dispatch
 from brokers.amqp.sasl import AMQP_HEADER, SaslClient
 from brokers.amqp.stream import Stream, stream_for
 from brokers.amqp.url import AmqpLogin as ClientLogin
@@ -37,10 +38,6 @@ log = logging.getLogger(__name__)
 
 def _trace(transport: Transport, message: str) -> None:
     log.debug("%s", message)
-
-
-Handlers = Mapping[Any, Callable[[Any], None]]
-"""Functions for proton's events; other events are ignored."""
 
 
 class SaslLogin(Protocol):
@@ -183,10 +180,7 @@ class AmqpMachine:
 
     def dispatch(self, handlers: Handlers) -> None:
         """Call the handlers for all pending events."""
-        for kind, happening in happenings(self._collector):
-            handle = handlers.get(kind)
-            if handle is not None:
-                handle(happening)
+        dispatch(self._collector, handlers)
 
     @property
     def waiting(self) -> int:

@@ -18,6 +18,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
@@ -248,7 +249,7 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
         raise ValueError("the message has no destination")
     pieces: Pieces = [
         encode(AmqpSection.HEADER, _header(message)) if with_header else b"",
-        encode(AmqpSection.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
+        _annotations(message, message.destination, dialect),
         encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]
     application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
@@ -268,15 +269,26 @@ def _header(message: Message) -> list[object]:
     return fields
 
 
-def _annotations(message: Message, dialect: AmqpDialect) -> dict[symbol, object]:
+def _annotations(message: Message, destination: Destination, dialect: AmqpDialect) -> bytes:
     if message.message_type not in MESSAGE_TYPES:
         raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
-    annotations: dict[symbol, object] = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message.message_type))}
-    if message.destination is not None and message.destination.kind not in dialect.unannotated:
-        annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(message.destination.kind))
-    if message.reply_to is not None:
-        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(node_kind(message.reply_to, dialect)))
-    return annotations
+    return _encoded_annotations(
+        message.message_type,
+        None if destination.kind in dialect.unannotated else destination.kind,
+        None if message.reply_to is None else node_kind(message.reply_to, dialect),
+    )
+
+
+@lru_cache(maxsize=256)
+def _encoded_annotations(
+    message_type: MessageType, destination: DestinationKind | None, reply_to: DestinationKind | None
+) -> bytes:
+    annotations = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message_type))}
+    if destination is not None:
+        annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(destination))
+    if reply_to is not None:
+        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(reply_to))
+    return encode(AmqpSection.MESSAGE_ANNOTATIONS, annotations)
 
 
 def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]:

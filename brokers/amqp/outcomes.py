@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from proton import Condition, Delivery, Described
 
+from brokers.amqp.transfers import TRANSACTIONAL
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
 
 GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
@@ -40,9 +41,6 @@ REFUSING: Final = frozenset(
 LINK_STOLEN: Final = "amqp:link:stolen"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
-
-TRANSACTIONAL: Final = 0x34
-"""The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
 STATES: Final[Mapping[Any, int]] = {
     0x24: Delivery.ACCEPTED,
@@ -195,7 +193,7 @@ def _condition(fields: list[Any]) -> Condition | None:
     return Condition(str(name), None if description is None else str(description), info)
 
 
-def failing_tag(condition: Condition | None) -> str | None:
+def failing_tag(condition: Condition | None) -> bytes | None:
     """Return the tag of the delivery that caused a link to be detached, or None if the peer does not name it.
 
     Spec: anonymous terminus 2.2.2 (AT-14).
@@ -203,5 +201,5 @@ def failing_tag(condition: Condition | None) -> str | None:
     info = condition.info if condition is not None else None
     tag = info.get("delivery-tag") if isinstance(info, dict) else None
     if isinstance(tag, bytes | memoryview):
-        return bytes(tag).decode("utf-8", "replace")
+        return bytes(tag)
     return None

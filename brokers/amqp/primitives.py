@@ -1,8 +1,8 @@
-"""Decoding of lists and maps of primitive values, the content of the sections before a message's body.
+"""Codec of lists and maps of primitive values, the content of the sections before a message's body.
 
-proton's codec decodes everything, but needs several calls into its library for each value, which is most of the time
-for a small message. Arrays, decimals, characters, nested values and invalid octets are left to proton, so only proton
-reports errors.
+proton's codec handles everything, but needs several calls into its library for each value, which is most of the time
+for a small message. Arrays, decimals, characters, nested values, invalid octets and values that AMQP cannot carry are
+left to proton, so only proton reports errors.
 
 Spec: AMQP 1.0 part 1, sections 1.2 (encoding) and 1.6 (primitive types).
 """
@@ -20,7 +20,7 @@ from proton import byte, float32, int32, short, symbol, timestamp, ubyte, uint, 
 Octets: TypeAlias = bytes | bytearray
 
 MAX_VALUES: Final = 1000
-"""Maximum number of values in a list or map that is decoded here; proton has its own limit for larger ones."""
+"""Maximum number of values in a list or map that is handled here; proton has its own limit for larger ones."""
 
 
 def _number(kind: type[int], signed: bool = False) -> Callable[[Octets], int]:
@@ -150,3 +150,69 @@ def _values(octets: Octets, at: int, count: int) -> tuple[int, list[Any]]:
         add(read(octets[at : at + size]))
         at += size
     return at, values
+
+
+def _small(short_code: int, bits: int, code: int, *, signed: bool) -> Callable[[int], bytes]:
+    """Return what writes an integer in one octet if it fits, otherwise in `bits`."""
+    low, high = (-128, 127) if signed else (0, 255)
+    short_form, long_form = struct.Struct(">Bb" if signed else ">BB"), _fixed(code, bits, signed=signed)
+    return lambda value: short_form.pack(short_code, value) if low <= value <= high else long_form(value)
+
+
+def _fixed(code: int, bits: int, *, signed: bool) -> Callable[[int], bytes]:
+    form = {8: "b", 16: "h", 32: "i", 64: "q"}[bits]
+    return partial(struct.Struct(f">B{form if signed else form.upper()}").pack, code)
+
+
+def _sized(short_code: int, octets: bytes) -> bytes:
+    size = len(octets)
+    if size < 256:
+        return b"%c%c%b" % (short_code, size, octets)
+    return struct.pack(">BI", short_code | 0x10, size) + octets
+
+
+WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
+    type(None): lambda value: b"\x40",
+    bool: lambda value: b"\x41" if value else b"\x42",
+    str: lambda value: _sized(0xA1, value.encode()),
+    symbol: lambda value: _sized(0xA3, value.encode("ascii")),
+    bytes: partial(_sized, 0xA0),
+    byte: _fixed(0x51, 8, signed=True),
+    ubyte: _fixed(0x50, 8, signed=False),
+    short: _fixed(0x61, 16, signed=True),
+    ushort: _fixed(0x60, 16, signed=False),
+    int32: _small(0x54, 32, 0x71, signed=True),
+    uint: _small(0x52, 32, 0x70, signed=False),
+    int: _small(0x55, 64, 0x81, signed=True),
+    ulong: _small(0x53, 64, 0x80, signed=False),
+    timestamp: _fixed(0x83, 64, signed=True),
+    float32: partial(struct.Struct(">Bf").pack, 0x72),
+    float: partial(struct.Struct(">Bd").pack, 0x82),
+    UUID: lambda value: b"\x98" + value.bytes,
+}
+"""How a primitive value is encoded, by its type; a subclass has none of these encodings."""
+
+
+def write_value(value: Any) -> bytes | None:
+    """Encode a value; None if it is not handled here, or if a list or map contains such a value."""
+    try:
+        match value:
+            case list():
+                return _compound(0xC0, value)
+            case dict():
+                return _compound(0xC1, [each for entry in value.items() for each in entry])
+        return WRITERS[type(value)](value)
+    except WRONG:
+        return None
+
+
+def _compound(short_code: int, values: list[Any]) -> bytes:
+    """Encode the values of a list, or the keys and values of a map. Raises WRONG."""
+    count = len(values)
+    if count > MAX_VALUES:
+        raise ValueError("too many values")
+    octets = b"".join([WRITERS[type(each)](each) for each in values])
+    size = len(octets) + 1
+    if size < 256 and count < 256:
+        return b"%c%c%c%b" % (short_code, size, count, octets)
+    return struct.pack(">BII", short_code | 0x10, size + 3, count) + octets

@@ -15,17 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Final
 
-from proton import Condition, Described, Link, Receiver, Sender, Session, Terminus, symbol, ulong
-from proton import Delivery as Transfer
+from proton import Condition, Delivery, Described, Link, Receiver, Sender, Session, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, discard
 from brokers.amqp.outcomes import (
     LINK_REDIRECT,
     LINK_STOLEN,
-    TRANSACTIONAL,
     TRANSFER_LIMIT,
     RedirectedError,
     StolenError,
@@ -34,6 +32,7 @@ from brokers.amqp.outcomes import (
 )
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.shapes import SectionShapes
+from brokers.amqp.transfers import Transfer, accept_in, read, settle, was_settled, wrapped
 from brokers.connection import SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 
@@ -86,7 +85,7 @@ class Inlet:
         self._session: Session | None = None
         self._numbers = count(1)
         self._transfers: dict[int, Transfer] = {}
-        self._credit = 0
+        self._credit = 0  # that the broker has
         self._owed = 0
         self._done = 0
         self._seen: set[int] = set()
@@ -105,7 +104,7 @@ class Inlet:
         Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
         """
         self.attach(lambda arrival: None, lambda error: None, credit=0)(timeout)
-        with self.engine.working():
+        with self.engine.held():
             self.is_live = False
             if self._link is not None:
                 self._link.close()
@@ -124,7 +123,7 @@ class Inlet:
             ConnectionLostError: the connection has ended.
         """
         self._receive, self._on_detach = receive, on_detach
-        with self.engine.working():
+        with self.engine.held():
             session = self._session = self.engine.begin_session(self._session_ended)
             durable = self.options.durable_name
             receiver = session.receiver(self.engine.new_name() if durable is None else durable)
@@ -162,7 +161,7 @@ class Inlet:
         try:
             error = self._answers.get(timeout=max(0.0, timeout))
         except Empty:
-            with suppress(ConnectionLostError), self.engine.working():
+            with suppress(ConnectionLostError), self.engine.held():
                 self.detach()  # otherwise it would hold messages if the answer were late
             error = NoAnswerError(f"{self.engine} did not answer within {timeout:.1f} s")
         if error is not None:
@@ -181,20 +180,14 @@ class Inlet:
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
     ) -> None:
         """Settle a message, and give the broker credit for another. With the engine's lock held."""
-        transfer: Any = self._transfers.pop(number, None)
+        transfer = self._transfers.pop(number, None)
         if transfer is None or self._link is None:
             return
         self._seen.discard(number)
         if transaction is not None:
-            transfer.local.data = [transaction, Described(ulong(state), [])]
-            transfer.update(TRANSACTIONAL)
+            accept_in(transfer, transaction)
         else:
-            if error is not None:
-                transfer.local.condition = error
-            if state == Transfer.MODIFIED:
-                transfer.local.failed = True
-            transfer.update(state)
-        transfer.settle()
+            settle(transfer, state, error)
         self._give(1)
 
     def note_done(self) -> None:
@@ -209,8 +202,10 @@ class Inlet:
                 self._give(done)
 
     def _give(self, credit: int) -> None:
-        """Give the broker credit, once it has read the pending output."""
+        """Give the broker credit once it has as little left, and has read the pending output."""
         self._owed += credit
+        if self._owed < self._credit:
+            return
         if self.is_held_up:
             self.engine.wait(self)
         else:
@@ -250,10 +245,7 @@ class Inlet:
             return
         self.is_live = False
         for number, transfer in self._transfers.items():
-            is_seen = number in self._seen
-            transfer.local.failed = is_seen
-            transfer.update(Transfer.MODIFIED if is_seen else Transfer.RELEASED)
-            transfer.settle()
+            settle(transfer, Delivery.MODIFIED if number in self._seen else Delivery.RELEASED)
         self._transfers.clear()
         if self.options.durable_name is not None:  # otherwise the subscription would end with the session
             self._link.detach()
@@ -288,29 +280,32 @@ class Inlet:
     def flowed(self, link: Sender | Receiver) -> None:
         """Do nothing: on a receiving link, this side gives the credit."""
 
-    def delivered(self, delivery: Transfer) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Collect the octets of a message, and pass it on once it is complete."""
-        link = self._link
-        if link is None or not (delivery.readable or delivery.aborted):
+        arrived = read(transfer) if self.is_live else None
+        if arrived is None:
+            self._drop(wrapped(transfer))
+            return
+        if arrived.octets:
+            self._keep(arrived.octets)
+        if arrived.is_partial:
+            return
+        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
+        self._take(transfer, octets, size)
+
+    def _drop(self, delivery: Delivery) -> None:
+        """Handle a delivery that was aborted, has no data, or came after the end of the link."""
+        if self._link is None or not (delivery.readable or delivery.aborted):
             return
         if not self.is_live:
             if not delivery.partial:
-                delivery.update(Transfer.RELEASED)  # settled without an outcome, it might count as accepted
+                delivery.update(Delivery.RELEASED)  # settled without an outcome, it might count as accepted
             discard(delivery)
             return
-        if delivery.aborted:
-            self._clear()
-            delivery.settle()
-            self._spend()
-            self._give(1)
-            return
-        if pending := delivery.pending:
-            self._keep(link.recv(pending) or b"")
-        if delivery.partial:
-            return
-        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
-        link.advance()
-        self._take(delivery, octets, size)
+        self._clear()
+        delivery.settle()
+        self._spend()
+        self._give(1)
 
     def _keep(self, octets: bytes) -> None:
         """Add octets to a message; above the limit, or without memory for it, keep only its head.
@@ -341,14 +336,14 @@ class Inlet:
         self._buffer.clear()
         self._size = 0
 
-    def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
+    def _take(self, transfer: Transfer, octets: bytearray, size: int) -> None:
         self._spend()
         number = next(self._numbers)
-        is_settled = self.options.auto_accept and delivery.settled  # otherwise it is held and settled here like others
+        is_settled = self.options.auto_accept and was_settled(transfer)  # otherwise it is held and settled like others
         if is_settled:
-            delivery.settle()
+            settle(transfer)
         else:
-            self._transfers[number] = delivery
+            self._transfers[number] = transfer
         self.engine.later(
             partial(self._receive, AmqpArrival(self, number, octets, size, is_settled, self.engine.read_at))
         )

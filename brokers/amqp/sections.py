@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from proton import Data, DataException, Described, ulong
 
-from brokers.amqp.primitives import read_value
+from brokers.amqp.primitives import read_value, write_value
 from brokers.amqp.stack import is_shallow, with_stack
 
 
@@ -55,6 +55,9 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 PLAIN: Final = {bytes((0x00, 0x53, section)): section for section in AmqpSection}
 """The sections by their usual first octets."""
 
+BEGINNINGS: Final = {section: octets for octets, section in PLAIN.items()}
+"""The usual first octets of the sections."""
+
 REPEATED: Final = frozenset({AmqpSection.HEADER, AmqpSection.MESSAGE_ANNOTATIONS, AmqpSection.APPLICATION_PROPERTIES})
 """Sections that are often the same in many messages."""
 
@@ -86,6 +89,9 @@ def encode(section: AmqpSection, value: Any) -> bytes:
     Raises:
         ValueError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
     """
+    written = write_value(value)
+    if written is not None:
+        return BEGINNINGS[section] + written
     data = Data()
     try:
         data.put_object(Described(ulong(section), value))

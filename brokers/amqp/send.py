@@ -16,13 +16,14 @@ from itertools import count
 from math import inf
 from threading import Condition as Signal
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
+from proton import Condition, Data, Receiver, Sender, Terminus, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
+from brokers.amqp.outcomes import failing_tag, failure_of, is_final, refusal, says_refused
+from brokers.amqp.transfers import Transfer, begin, pass_on, settle, was_accepted, wrapped
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
 
@@ -53,6 +54,7 @@ class OutgoingMessage:
         octets: the whole AMQP message.
         settle: called with the outcome.
         transaction: the id of the transaction that it belongs to.
+        tag: the delivery tag, once it was sent.
         when_sent: called once it is written or never will be; with the lock held.
     """
 
@@ -60,6 +62,7 @@ class OutgoingMessage:
     settle: Settle
     transaction: bytes | None = None
     when_sent: Callable[[], None] | None = None
+    tag: bytes = b""
 
     def is_sent(self) -> None:
         """Record that the message was passed to proton, or failed before that."""
@@ -86,7 +89,7 @@ class Outbox(AmqpLink):
         self._is_open = False
         self._has_sent = False
         self._waiting: deque[OutgoingMessage] = deque()
-        self._unsettled: dict[str, tuple[Delivery, OutgoingMessage]] = {}
+        self._unsettled: dict[Transfer, OutgoingMessage] = {}
         self._current: OutgoingMessage | None = None  # the message of which proton has only a part yet
         self._rest = memoryview(b"")  # the octets of that message which follow
         self._room = Signal(engine.lock)
@@ -153,13 +156,12 @@ class Outbox(AmqpLink):
             self._link.close()
 
     def _attach(self) -> None:
-        with self._engine.working() as session:
-            link = self._engine.look_after(session.sender(self._engine.new_name()), self)
-            put_symbols(link.source.outcomes, *OUTCOMES)
-            if self._target is not None:
-                link.target.address = spell(self._target, self._dialect)
-                put_symbols(link.target.capabilities, CAPABILITIES[node_kind(self._target, self._dialect)])
-            link.open()
+        link = self._engine.look_after(self._engine.session.sender(self._engine.new_name()), self)
+        put_symbols(link.source.outcomes, *OUTCOMES)
+        if self._target is not None:
+            link.target.address = spell(self._target, self._dialect)
+            put_symbols(link.target.capabilities, CAPABILITIES[node_kind(self._target, self._dialect)])
+        link.open()
         self._link, self._is_open, self._has_sent = link, False, False
 
     def _send_waiting(self) -> None:
@@ -170,10 +172,9 @@ class Outbox(AmqpLink):
                 break
             if not self._rest:
                 self._begin(link, self._waiting.popleft())
-            link.stream(bytes(self._rest[:PIECE_OCTETS]))
-            self._rest = self._rest[PIECE_OCTETS:]
+            piece, self._rest = bytes(self._rest[:PIECE_OCTETS]), self._rest[PIECE_OCTETS:]
+            pass_on(link, piece, is_last=not self._rest)
             if not self._rest:
-                link.advance()
                 self._current_is_sent()
         if len(self._waiting) < MAX_WAITING_MESSAGES:
             self._room.notify_all()
@@ -181,13 +182,9 @@ class Outbox(AmqpLink):
     def _begin(self, link: Sender, posting: OutgoingMessage) -> None:
         """Begin a delivery, whose octets follow."""
         self._engine.note_sent(len(posting.octets))
-        tag = str(next(self._tags))
-        delivery: Any = link.delivery(tag)
-        if posting.transaction is not None:
-            delivery.local.data = [posting.transaction]
-            delivery.update(TRANSACTIONAL)
+        posting.tag = b"%d" % next(self._tags)
+        self._unsettled[begin(link, posting.tag, posting.transaction)] = posting
         self._has_sent = True
-        self._unsettled[tag] = delivery, posting
         self._current, self._rest = posting, memoryview(posting.octets)
 
     def _current_is_sent(self) -> None:
@@ -207,14 +204,20 @@ class Outbox(AmqpLink):
         """Send waiting messages."""
         self._send_waiting()
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Settle one message with its outcome."""
-        if not is_final(delivery):
+        posting = self._unsettled.get(transfer)
+        if posting is None:
             return
-        _, posting = self._unsettled.pop(delivery.tag, (None, None))
-        if posting is not None:
-            self._engine.later(partial(posting.settle, failure_of(delivery)))
-        delivery.settle()
+        error = None
+        if not was_accepted(transfer, posting.transaction):
+            delivery = wrapped(transfer)
+            if not is_final(delivery):
+                return
+            error = failure_of(delivery)
+        del self._unsettled[transfer]
+        settle(transfer)
+        self._engine.later(partial(posting.settle, error))
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Settle the messages that were sent, and attach again for those that wait."""
@@ -222,12 +225,13 @@ class Outbox(AmqpLink):
         self._link, self._is_open = None, False
         self._current_is_sent()
         culprit = failing_tag(condition)
-        for tag, (_, posting) in unsettled.items():
+        has_culprit = any(each.tag == culprit for each in unsettled.values())
+        for posting in unsettled.values():
             error: BrokerError = refusal(condition, "the broker detached the link")
-            if culprit in unsettled and tag != culprit:
+            if has_culprit and posting.tag != culprit:
                 kind = ConnectionLostError if posting.transaction is None else SendFailedError
                 error = kind("the link was detached for another message; whether this one was accepted is not known")
-            elif isinstance(error, SendFailedError) and tag != culprit:
+            elif isinstance(error, SendFailedError) and posting.tag != culprit:
                 error.is_known = len(unsettled) == 1 and says_refused(condition)
             self._engine.later(partial(posting.settle, error))
         if self._waiting and self._has_sent:
@@ -238,7 +242,7 @@ class Outbox(AmqpLink):
     def lost(self, error: BrokerError) -> None:
         """Settle all messages with the loss of the connection."""
         with self._engine.lock:
-            written, unwritten = [posting for _, posting in self._unsettled.values()], list(self._waiting)
+            written, unwritten = list(self._unsettled.values()), list(self._waiting)
             self._unsettled.clear()
             self._waiting.clear()
             self._current_is_sent()

@@ -10,12 +10,13 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Final
 
-from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
+from proton import Condition, Described, Receiver, Sender, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME, AmqpDialect, read_address
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.amqp.transfers import Transfer
 from brokers.errors import BrokerError, ConnectionLostError, UnsupportedError
 from brokers.message import Destination, DestinationKind
 
@@ -56,8 +57,8 @@ class TemporaryNode(AmqpLink):
             BrokerError: the broker refused, or did not answer within `timeout` seconds.
             ConnectionLostError: the connection has ended.
         """
-        with self._engine.working() as session:
-            link = self._link = self._engine.look_after(session.sender(self._engine.new_name()), self)
+        with self._engine.held():
+            link = self._link = self._engine.look_after(self._engine.session.sender(self._engine.new_name()), self)
             put_symbols(link.source.outcomes, *OUTCOMES)
             link.target.dynamic = True
             link.target.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
@@ -75,7 +76,7 @@ class TemporaryNode(AmqpLink):
 
     def end(self) -> None:
         """End the destination, unless it has ended with the connection."""
-        with suppress(ConnectionLostError), self._engine.working():
+        with suppress(ConnectionLostError), self._engine.held():
             if self._link is not None:
                 self._link.close()
 
@@ -90,7 +91,7 @@ class TemporaryNode(AmqpLink):
     def flowed(self, link: Sender | Receiver) -> None:
         """Do nothing: no messages are sent here."""
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Do nothing: no messages are sent here."""
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:

@@ -99,7 +99,7 @@ class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
             future.set_result(())
         elif failure is None:
             try:
-                with self._session.working():
+                with self._session.held():
                     send_on = partial(self.owner.send_on, self._session.login)
                     failure = _Commit(self._session, self._sends, here, elsewhere, future, send_on).begin()
             except ConnectionLostError as error:

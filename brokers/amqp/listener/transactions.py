@@ -16,8 +16,9 @@ from proton import Condition, Delivery, Described, symbol, ulong
 
 from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
-from brokers.amqp.outcomes import LIMIT, TRANSACTIONAL
+from brokers.amqp.outcomes import LIMIT
 from brokers.amqp.sections import AmqpSection, MalformedError, decode
+from brokers.amqp.transfers import TRANSACTIONAL
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
 from brokers.embedded.queues import MESSAGE_OVERHEAD_OCTETS
 from brokers.errors import SendFailedError

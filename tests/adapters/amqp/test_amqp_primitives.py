@@ -1,4 +1,4 @@
-"""Lists and maps that are read without proton: as it would have read them, or not at all."""
+"""Lists and maps that are read and written without proton: as it would have done, or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Data, Described, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
-from brokers.amqp.primitives import MAX_VALUES, read_value
+from brokers.amqp.primitives import MAX_VALUES, read_value, write_value
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -97,10 +97,28 @@ def test_broken_is_left_to_proton(value: Any, data: st.DataObject) -> None:
         assert (found[0], typed(found[1])) == (size, typed(same))
 
 
+@given(st.one_of(PRIMITIVES, COMPOUNDS))
+def test_written_for_proton(value: Any) -> None:
+    """proton reads the same value, with the same types."""
+    octets = write_value(value)
+    assert octets is not None
+    size, same = by_proton(octets)
+    assert (size, typed(same)) == (len(octets), typed(value))
+
+
 @given(OTHERS)
 def test_what_is_not_read(value: Any) -> None:
     """What is nested, and characters."""
     assert read_value(encoded(value), 0) is None
+    assert write_value(value) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800", ["\ud800"], {"\udfff": 1}, 1 << 63, [-1 << 70], symbol("\xe9"), [None] * 1001]
+)
+def test_what_is_not_written(value: Any) -> None:
+    """Text that UTF-8 cannot encode, too large numbers, symbols that are not ASCII, and lists that are too long."""
+    assert write_value(value) is None
 
 
 def test_too_many() -> None:

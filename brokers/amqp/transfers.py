@@ -1,0 +1,130 @@
+"""Deliveries of proton, without Python objects for them.
+
+proton's own binding creates four objects for a delivery, and writes all parts of its state at each update, which takes
+longer than reading a small message. This module uses proton's C library directly, as proton's own binding does.
+
+A *transfer* is the library's pointer to a delivery. It can be the key of a dictionary. It must not be used once it was
+settled, or its link or connection has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+from cproton_ffi import ffi, lib
+from proton import Condition, Delivery
+
+from brokers.amqp.primitives import WRITERS
+
+Transfer: TypeAlias = Any
+
+ACCEPTED: Final = 0x24
+"""The delivery state of an accepted message."""
+
+TRANSACTIONAL: Final = 0x34
+"""The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
+
+_OUTCOME_ACCEPTED: Final = b"\x00\x53\x24\x45"
+_STATE_OCTETS: Final = 300
+
+
+def wrapped(transfer: Transfer) -> Delivery:
+    """Return proton's object for a transfer."""
+    kind: Any = Delivery
+    return cast("Delivery", kind(transfer))
+
+
+def begin(link: Any, tag: bytes, transaction: bytes | None = None) -> Transfer:
+    """Begin a message, perhaps within a transaction; its octets follow."""
+    transfer = lib.pn_delivery(link._impl, (len(tag), ffi.from_buffer(tag)))
+    if transaction is not None:
+        state = WRITERS[bytes](transaction)
+        _update(transfer, TRANSACTIONAL, b"\xc0%c\x01%b" % (len(state) + 1, state))
+    return transfer
+
+
+def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
+    """Send further octets of the message that was begun on a link."""
+    lib.pn_link_send(link._impl, octets, len(octets))
+    if is_last:
+        lib.pn_link_advance(link._impl)
+
+
+def send(link: Any, tag: bytes, octets: bytes) -> Transfer:
+    """Send a whole message, outside a transaction."""
+    transfer = begin(link, tag)
+    pass_on(link, octets)
+    return transfer
+
+
+def accept_in(transfer: Transfer, transaction: bytes) -> None:
+    """Accept a message within a transaction, and settle it."""
+    state = WRITERS[bytes](transaction) + _OUTCOME_ACCEPTED
+    _update(transfer, TRANSACTIONAL, b"\xc0%c\x02%b" % (len(state) + 1, state))
+    lib.pn_delivery_settle(transfer)
+
+
+def settle(transfer: Transfer, outcome: int | None = None, error: Condition | None = None) -> None:
+    """Settle a message, with an outcome if it was received; a modified one counts as a failed delivery."""
+    if outcome == Delivery.MODIFIED:
+        lib.pn_disposition_set_failed(lib.pn_delivery_local(transfer), True)
+    if error is None and outcome is not None:
+        lib.pn_delivery_update(transfer, int(outcome))
+    elif error is not None:
+        delivery: Any = wrapped(transfer)
+        delivery.local.condition = error
+        delivery.update(outcome)
+    lib.pn_delivery_settle(transfer)
+
+
+class ArrivedOctets(NamedTuple):
+    """Octets of a message.
+
+    Attributes:
+        octets: those that have arrived since the last time.
+        is_partial: whether more will follow.
+    """
+
+    octets: bytes
+    is_partial: bool
+
+
+def read(transfer: Transfer) -> ArrivedOctets | None:
+    """Read what has arrived of a message; None if it has no data for now, or was aborted."""
+    if not lib.pn_delivery_readable(transfer) or lib.pn_delivery_aborted(transfer):
+        return None
+    link, pending = lib.pn_delivery_link(transfer), lib.pn_delivery_pending(transfer)
+    octets = b""
+    if pending:
+        place = ffi.new("char[]", pending)
+        lib.pn_link_recv(link, place, pending)
+        octets = ffi.unpack(place, pending)
+    is_partial = bool(lib.pn_delivery_partial(transfer))
+    if not is_partial:
+        lib.pn_link_advance(link)
+    return ArrivedOctets(octets, is_partial)
+
+
+def was_settled(transfer: Transfer) -> bool:
+    """Return whether the peer has settled a message."""
+    return bool(lib.pn_delivery_settled(transfer))
+
+
+def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:
+    """Return whether the peer plainly accepted a message, within its transaction if it has one."""
+    state = lib.pn_delivery_remote_state(transfer)
+    if transaction is None:
+        return bool(state == ACCEPTED)
+    if state != TRANSACTIONAL:
+        return False
+    octets = ffi.new("char[]", _STATE_OCTETS)
+    size = lib.pn_data_encode(lib.pn_disposition_data(lib.pn_delivery_remote(transfer)), octets, _STATE_OCTETS)
+    expected = WRITERS[bytes](transaction) + _OUTCOME_ACCEPTED
+    return bool(size > 0 and ffi.unpack(octets, size)[-len(expected) - 1 :] == b"\x02" + expected)
+
+
+def _update(transfer: Transfer, state: int, octets: bytes) -> None:
+    data = lib.pn_disposition_data(lib.pn_delivery_local(transfer))
+    lib.pn_data_clear(data)
+    lib.pn_data_decode(data, octets, len(octets))
+    lib.pn_delivery_update(transfer, state)
