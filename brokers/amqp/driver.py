@@ -150,8 +150,10 @@ class Driver(ABC):
         self._waker = Waker()
         self._selector = DefaultSelector()
         self._selector.register(self._waker, EVENT_READ)
+        self._events = EVENT_READ  # of the connection that the selector waits for
         self._thread: Thread | None = None
         self._leader: int | None = None  # the id of the thread that reads
+        self._is_awake = False  # whether the leading thread will write before it next waits for the socket
         self._over = Event()
         self._crew: Crew | None = None
         self._guest: GuestThread | None = None
@@ -219,8 +221,8 @@ class Driver(ABC):
         return self._holding
 
     def flush(self) -> None:
-        """Write proton's output; the leading thread does so once it has handled all arrivals. With the lock held."""
-        if get_ident() != self._leader:
+        """Write proton's output, unless the leading thread is awake and soon will. With the lock held."""
+        if not self._is_awake or (self._guest is not None and self._guest.is_busy and get_ident() != self._leader):
             self._flush()
 
     def later(self, deed: Callable[[], None]) -> None:
@@ -314,13 +316,15 @@ class Driver(ABC):
             self._passed += written
             self._debt = max(0, self._debt - written)
             self.written.notify_all()
+            if not self._out:  # nor has proton more: it had encoded all
+                return
 
     # Reading
 
     def _run(self, machine: AmqpMachine, connected: socket.socket) -> None:
         """Read to the end; wait while another thread has the lead."""
         try:
-            self._selector.register(connected, EVENT_READ)
+            self._selector.register(connected, self._events)
         except OSError as error:
             self._error = self._explain(f"broke off: {error}")
         while not self._over.is_set():
@@ -361,7 +365,8 @@ class Driver(ABC):
 
     def _read_until(self, machine: AmqpMachine, connected: socket.socket, is_over: Callable[[], bool]) -> None:
         """Lead: read until `is_over`, or to the end of the connection."""
-        self._leader = get_ident()
+        with self.lock:
+            self._leader, self._is_awake = get_ident(), True
         error: BrokerError | None = ConnectionFailedError(f"{self}: the reading thread failed")
         try:
             error = self._error = self._error or self._read_to_the_end(machine, connected, is_over)
@@ -425,13 +430,18 @@ class Driver(ABC):
                 return False
             wait = self._tick(machine)
             listens = self._listens
-            self._selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
+            events = EVENT_READ * listens | EVENT_WRITE * bool(self._out)
+            if events != self._events:
+                self._selector.modify(connected, events)
+                self._events = events
+            self._is_awake = False
         ready = self._selector.select(wait)
         if any(key.fileobj is self._waker for key, _ in ready):
             self._waker.rest()
         if self.is_lazy and listens and ready:
             self._gather(connected)
         with self.lock:
+            self._is_awake = True
             try:
                 return not self._has_ended and (not (listens and ready) or self._read(machine, connected))
             finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
+from cproton_ffi import ffi, lib
 from proton import Collector, Connection, Transport, symbol
 
 from brokers.amqp.events import Handlers as Handlers
@@ -101,6 +102,7 @@ class AmqpMachine:
         self._stream = stream
         self._early: bytes | None = b""  # the first octets of AMQP, while they are too few to be recognised
         self._transport = transport
+        self._pointer: Any = transport._impl  # each call of the object itself takes two more
         self._collector = Collector()
         self._transport.max_frame_size = MAX_FRAME_OCTETS
         self._transport.tracer = _trace  # otherwise proton writes errors of peers to standard error
@@ -194,15 +196,20 @@ class AmqpMachine:
 
     def gather(self) -> None:
         """Have proton encode its output, for `take`. Only then does it free objects that have ended."""
-        while not self._is_logging_in and self._stream.is_open and (pending := self._transport.pending()) != 0:
+        while (
+            not self._is_logging_in
+            and self._stream.is_open
+            and (pending := lib.pn_transport_pending(self._pointer)) != 0
+        ):
             if pending < 0:
                 self._stream.end()
                 break
-            octets = self._transport.peek(pending) or b""
-            self._transport.pop(len(octets))
+            place = ffi.new("char[]", pending)
+            octets = ffi.unpack(place, lib.pn_transport_peek(self._pointer, place, pending))
+            lib.pn_transport_pop(self._pointer, len(octets))
             if self._inspection is not None:
                 self._inspection.wrote(octets)
-            self._stream.send(bytes(octets))
+            self._stream.send(octets)
 
     def write(self, frame: bytes) -> None:
         """Write a frame that is not proton's, after proton's output."""

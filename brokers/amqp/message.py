@@ -72,6 +72,8 @@ DECODERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 def to_wire(text: str) -> object:
     """Return an id for the wire: in the type that its prefix names if it is valid in that type, otherwise as text."""
+    if not text.startswith(ENCODED):
+        return text
     for prefix, decoder in DECODERS.items():
         if text.startswith(prefix):
             try:
@@ -203,7 +205,7 @@ KINDS: Final = (
 
 OCTETS: Final = "application/octet-stream"
 JAVA_OBJECT: Final = "application/x-java-serialized-object"
-CONTENT_TYPES: Final = {MessageType.BYTES: OCTETS, MessageType.OBJECT: JAVA_OBJECT}
+CONTENT_TYPES: Final = {MessageType.BYTES: symbol(OCTETS), MessageType.OBJECT: symbol(JAVA_OBJECT)}
 
 GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
@@ -247,26 +249,31 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
     """
     if message.destination is None:
         raise ValueError("the message has no destination")
+    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
     pieces: Pieces = [
-        encode(AmqpSection.HEADER, _header(message)) if with_header else b"",
+        _header(message) if with_header else b"",
         _annotations(message, message.destination, dialect),
         encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]
-    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
     if application:
         pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
     pieces += _body(message)
     return b"".join(pieces)
 
 
-def _header(message: Message) -> list[object]:
-    priority = DEFAULT_PRIORITY if message.priority is None else message.priority
+def _header(message: Message) -> bytes:
+    priority, time_to_live = DEFAULT_PRIORITY if message.priority is None else message.priority, None
     if priority not in PRIORITIES:
         raise ValueError(f"priority must be from 0 to 9, got {priority}")
-    fields: list[object] = [message.delivery_mode != DeliveryMode.NON_PERSISTENT, ubyte(priority)]
     if message.expiration and message.timestamp is not None:
-        fields.append(uint(min(max(1, message.expiration - message.timestamp), UINT)))
-    return fields
+        time_to_live = min(max(1, message.expiration - message.timestamp), UINT)
+    return _encoded_header(message.delivery_mode != DeliveryMode.NON_PERSISTENT, priority, time_to_live)
+
+
+@lru_cache(maxsize=256)
+def _encoded_header(is_durable: bool, priority: int, time_to_live: int | None) -> bytes:
+    fields = [is_durable, ubyte(priority)]
+    return encode(AmqpSection.HEADER, fields if time_to_live is None else [*fields, uint(time_to_live)])
 
 
 def _annotations(message: Message, destination: Destination, dialect: AmqpDialect) -> bytes:
@@ -292,25 +299,27 @@ def _encoded_annotations(
 
 
 def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]:
-    content_type = CONTENT_TYPES.get(message.message_type)
     user = message.properties.text(USER)
-    sequence = message.properties.value(GROUP_SEQUENCE)
-    if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
-        raise ValueError(f"{GROUP_SEQUENCE} must be a JMS int, got {sequence!r}")
-    return [
+    fields = [
         None if message.message_id is None else to_wire(message.message_id),
         None if user is None else user.encode(),
         to,
         message.type,
         None if message.reply_to is None else spell(message.reply_to, dialect),
         None if message.correlation_id is None else to_wire(message.correlation_id),
-        None if content_type is None else symbol(content_type),
+        CONTENT_TYPES.get(message.message_type),
         None,
         timestamp(message.expiration) if message.expiration else None,
         None if message.timestamp is None else timestamp(message.timestamp),
-        message.properties.text(GROUP),
-        None if sequence is None else uint(sequence & UINT),
     ]
+    group, sequence = message.properties.text(GROUP), message.properties.value(GROUP_SEQUENCE)
+    if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
+        raise ValueError(f"{GROUP_SEQUENCE} must be a JMS int, got {sequence!r}")
+    if sequence is not None:
+        fields += [group, uint(sequence & UINT)]
+    elif group is not None:
+        fields.append(group)
+    return fields
 
 
 def _body(message: Message) -> Pieces:

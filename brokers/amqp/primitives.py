@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from proton import byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
+from proton import Described, byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 Octets: TypeAlias = bytes | bytearray
 
@@ -164,6 +164,11 @@ def _fixed(code: int, bits: int, *, signed: bool) -> Callable[[int], bytes]:
     return partial(struct.Struct(f">B{form if signed else form.upper()}").pack, code)
 
 
+def _write_text(value: str) -> bytes:
+    octets = value.encode()
+    return b"\xa1%c%b" % (len(octets), octets) if len(octets) < 256 else _sized(0xA1, octets)
+
+
 def _sized(short_code: int, octets: bytes) -> bytes:
     size = len(octets)
     if size < 256:
@@ -174,7 +179,7 @@ def _sized(short_code: int, octets: bytes) -> bytes:
 WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
     type(None): lambda value: b"\x40",
     bool: lambda value: b"\x41" if value else b"\x42",
-    str: lambda value: _sized(0xA1, value.encode()),
+    str: _write_text,
     symbol: lambda value: _sized(0xA3, value.encode("ascii")),
     bytes: partial(_sized, 0xA0),
     byte: _fixed(0x51, 8, signed=True),
@@ -196,14 +201,21 @@ WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
 def write_value(value: Any) -> bytes | None:
     """Encode a value; None if it is not handled here, or if a list or map contains such a value."""
     try:
-        match value:
-            case list():
-                return _compound(0xC0, value)
-            case dict():
-                return _compound(0xC1, [each for entry in value.items() for each in entry])
-        return WRITERS[type(value)](value)
+        return _written(value)
     except WRONG:
         return None
+
+
+def _written(value: Any) -> bytes:
+    """Encode a value. Raises WRONG."""
+    match value:
+        case list():
+            return _compound(0xC0, value)
+        case dict():
+            return _compound(0xC1, [each for entry in value.items() for each in entry])
+        case Described():
+            return b"\x00" + WRITERS[type(value.descriptor)](value.descriptor) + _written(value.value)
+    return WRITERS[type(value)](value)
 
 
 def _compound(short_code: int, values: list[Any]) -> bytes:

@@ -173,8 +173,7 @@ class Inlet:
 
     def note_seen(self, number: int) -> None:
         """Record that a message was delivered to the program: if it goes back, it counts as delivered."""
-        with self.engine.lock:
-            self._seen.add(number)
+        self._seen.add(number)
 
     def settle(
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
