@@ -131,7 +131,7 @@ class Coordinator(AmqpLink):
         self._is_open = link.remote_target.type == Terminus.COORDINATOR
         self._send_waiting()
 
-    def flowed(self, link: Sender | Receiver) -> None:
+    def flowed(self) -> None:
         """Send the waiting requests."""
         self._send_waiting()
 

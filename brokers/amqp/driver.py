@@ -222,7 +222,7 @@ class Driver(ABC):
 
     def flush(self) -> None:
         """Write proton's output, unless the leading thread is awake and soon will. With the lock held."""
-        if not self._is_awake or (self._guest is not None and self._guest.is_busy and get_ident() != self._leader):
+        if not self._is_awake or (self._is_at_task and get_ident() != self._leader):
             self._flush()
 
     def later(self, deed: Callable[[], None]) -> None:
@@ -282,7 +282,7 @@ class Driver(ABC):
 
     def _join(self, until: float) -> None:
         thread = self._thread
-        if thread is None or get_ident() == self._leader:
+        if thread is None or (get_ident() == self._leader and not self._is_at_task):
             return
         if self._over.wait(max(0.0, until - monotonic())) and thread is not current_thread() and not self._is_relieved:
             thread.join(max(0.0, until - monotonic()))
@@ -333,17 +333,23 @@ class Driver(ABC):
             if self._is_relieved:
                 self._wait_for_lead()
             else:
-                self._read_until(machine, connected, lambda: self._is_relieved or self._is_guest_due)
+                self._read_until(machine, connected, self._must_stop_reading)
         if self._crew is not None:
             self._crew.dismiss()
 
-    @property
-    def _is_guest_due(self) -> bool:
-        return self._crew is not None and self._guest is None
+    def _must_stop_reading(self) -> bool:
+        """Whether the reading thread was relieved, or must be admitted to the crew first."""
+        guest = self._guest
+        return self._crew is not None if guest is None else guest.is_relieved
 
     @property
     def _is_relieved(self) -> bool:
         return self._guest is not None and self._guest.is_relieved
+
+    @property
+    def _is_at_task(self) -> bool:
+        """Whether the reading thread runs a task of the crew, which may take long: then another thread reads."""
+        return self._guest is not None and self._guest.is_busy
 
     def _wait_for_lead(self) -> None:
         assert self._crew is not None
@@ -429,6 +435,8 @@ class Driver(ABC):
             if self._has_ended:
                 return False
             wait = self._tick(machine)
+            if self._is_relieved and (wait is None or wait > STAND_IN_SECONDS):
+                wait = STAND_IN_SECONDS  # to hand the lead back though nothing arrives
             listens = self._listens
             events = EVENT_READ * listens | EVENT_WRITE * bool(self._out)
             if events != self._events:

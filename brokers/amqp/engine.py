@@ -15,6 +15,7 @@ from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
+from brokers.amqp.events import key_of
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
 from brokers.amqp.transfers import Transfer
@@ -39,7 +40,7 @@ class AmqpLink(Protocol):
     def opened(self, link: Sender | Receiver) -> None:
         """The peer attached its end, or refused: then it has neither source nor target, and `closed` follows."""
 
-    def flowed(self, link: Sender | Receiver) -> None:
+    def flowed(self) -> None:
         """The credit has changed."""
 
     def delivered(self, transfer: Transfer) -> None:
@@ -101,7 +102,7 @@ class AmqpEngine(Driver):
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._links: dict[int, tuple[Any, AmqpLink]] = {}  # by the hash of the link, which is valid while it is kept
+        self._links: dict[Any, tuple[Any, AmqpLink]] = {}  # by the key of the link, which is valid while it is kept
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
         self._largest = 0
@@ -115,7 +116,7 @@ class AmqpEngine(Driver):
             Event.SESSION_REMOTE_OPEN: self._on_session_open,
             Event.SESSION_REMOTE_CLOSE: self._on_session_close,
             Event.LINK_REMOTE_OPEN: self._on_link_open,
-            Event.LINK_FLOW: lambda event: self._tell(event.link, "flowed"),
+            Event.LINK_FLOW: self._on_link_flow,
             Event.LINK_REMOTE_CLOSE: lambda event: self._tell_closed(event.link, event.link.close),
             Event.LINK_REMOTE_DETACH: lambda event: self._tell_closed(event.link, event.link.detach),
             Event.DELIVERY: self._on_delivery,
@@ -219,7 +220,7 @@ class AmqpEngine(Driver):
 
         Links are not registered by name: a new one may have the name before the broker confirms the end of the old one.
         """
-        self._links[hash(link)] = link, who
+        self._links[key_of(link)] = link, who
         return link
 
     def begin_session(self, ended: Callable[[Condition | None], None]) -> Session:
@@ -238,7 +239,7 @@ class AmqpEngine(Driver):
     def forget(self, link: Sender | Receiver | None) -> None:
         """Unregister the handler of a link. With the lock held."""
         if link is not None:
-            self._links.pop(hash(link), None)
+            self._links.pop(key_of(link), None)
 
     def drop(self) -> None:
         """End at once, without waiting. All waiting callers are informed."""
@@ -307,21 +308,23 @@ class AmqpEngine(Driver):
     def _on_link_open(self, event: Any) -> None:
         if event.link.state & Endpoint.LOCAL_UNINIT:
             self.break_off(NOT_ALLOWED, "the broker attached a link, but only the client may attach links")
-        self._tell(event.link, "opened")
+        found = self._links.get(event.link_key)
+        if found is not None:
+            found[1].opened(event.link)
+
+    def _on_link_flow(self, event: Any) -> None:
+        found = self._links.get(event.link_key)
+        if found is not None:
+            found[1].flowed()
 
     def _on_delivery(self, event: Any) -> None:
         found = self._links.get(event.link_key)
         if found is not None:
             found[1].delivered(event.transfer)
 
-    def _tell(self, link: Any, what: str) -> None:
-        found = self._links.get(hash(link))
-        if found is not None:
-            getattr(found[1], what)(link)
-
     def _tell_closed(self, link: Any, answer: Callable[[], None]) -> None:
         condition = link.remote_condition
-        found = self._links.pop(hash(link), None)
+        found = self._links.pop(key_of(link), None)
         answer()
         if found is not None:
             found[1].closed(link, condition)

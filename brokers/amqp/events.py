@@ -18,6 +18,11 @@ def _wrapped(kind: Any, found: Any) -> Any:
     return kind.wrap(found)
 
 
+def key_of(link: Any) -> Any:
+    """Return what a link is known by while it exists: the library's pointer to it."""
+    return link._impl
+
+
 class LookedAtDelivery(Delivery):
     """A delivery that creates the objects of its two states only when one of them is used."""
 
@@ -58,9 +63,9 @@ class EngineEvent:
         return self._link
 
     @property
-    def link_key(self) -> int:
-        """The `hash` of the link, unique while the link exists; this does not create an object for it."""
-        return hash(cproton.addressof(cproton.pn_event_link(self._event)))
+    def link_key(self) -> Any:
+        """The library's pointer to the link, as `key_of` returns it; this does not create an object for it."""
+        return lib.pn_event_link(self._event)
 
     @property
     def delivery(self) -> Any:

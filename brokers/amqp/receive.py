@@ -276,7 +276,7 @@ class Inlet:
         found = data.get_object()
         return isinstance(found, dict) and SELECTOR in found
 
-    def flowed(self, link: Sender | Receiver) -> None:
+    def flowed(self) -> None:
         """Do nothing: on a receiving link, this side gives the credit."""
 
     def delivered(self, transfer: Transfer) -> None:

@@ -190,7 +190,7 @@ class Outbox(AmqpLink):
         self._is_open = link.remote_target.type != Terminus.UNSPECIFIED
         self._send_waiting()
 
-    def flowed(self, link: Sender | Receiver) -> None:
+    def flowed(self) -> None:
         """Send waiting messages."""
         self._send_waiting()
 

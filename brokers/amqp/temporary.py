@@ -88,7 +88,7 @@ class TemporaryNode(AmqpLink):
         if link.remote_target.type != Terminus.UNSPECIFIED and address:
             self._answers.put(address)
 
-    def flowed(self, link: Sender | Receiver) -> None:
+    def flowed(self) -> None:
         """Do nothing: no messages are sent here."""
 
     def delivered(self, transfer: Transfer) -> None:
