@@ -316,8 +316,6 @@ class Driver(ABC):
             self._passed += written
             self._debt = max(0, self._debt - written)
             self.written.notify_all()
-            if not self._out:  # nor has proton more: it had encoded all
-                return
 
     # Reading
 
