@@ -14,15 +14,14 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
+from brokers.amqp.outcomes import failure_of, is_final, refusal
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
-from brokers.amqp.transfers import Transfer, send, was_accepted, wrapped
+from brokers.amqp.transfers import Transfer, send, settle, transaction_of, was_accepted, wrapped
 from brokers.errors import BrokerError, UnsupportedError
 
 DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32
-DECLARED: Final = 0x33
 LOCAL: Final = "amqp:local-transactions"
 
 FRESH_SECONDS: Final = 10.0
@@ -137,13 +136,14 @@ class Coordinator(AmqpLink):
 
     def delivered(self, transfer: Transfer) -> None:
         """Pass on the coordinator's answer."""
-        delivery = wrapped(transfer)
-        if not is_final(delivery):
-            return
+        transaction, error = transaction_of(transfer), None
+        if transaction is None and not was_accepted(transfer, None):
+            delivery = wrapped(transfer)
+            if not is_final(delivery):
+                return
+            error = failure_of(delivery)
         tell = self._asked.pop(transfer, None)
-        transaction = transaction_of(delivery) if delivery.remote_state == DECLARED else None
-        error = None if was_accepted(transfer, None) else failure_of(delivery)
-        delivery.settle()
+        settle(transfer)
         if tell is not None:
             tell(transaction, error)
 

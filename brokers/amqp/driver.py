@@ -301,7 +301,8 @@ class Driver(ABC):
     def _flush(self) -> None:
         """Write pending output as far as the socket takes it; the leading thread writes the rest."""
         while not self._has_ended and self._machine is not None and self._socket is not None:
-            if not self._out:
+            is_all = not self._out  # that proton has
+            if is_all:
                 self._out = memoryview(self._machine.take())
             if not self._out:
                 self._debt = 0
@@ -314,8 +315,11 @@ class Driver(ABC):
                 return
             self._out = self._out[written:]
             self._passed += written
-            self._debt = max(0, self._debt - written)
             self.written.notify_all()
+            if is_all and not self._out:
+                self._debt = 0
+                return
+            self._debt = max(0, self._debt - written)
 
     # Reading
 

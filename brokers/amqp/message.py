@@ -211,6 +211,11 @@ GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
 """JMS properties with a separate field in AMQP; the last is set by the broker and never sent."""
 
+MAX_REPEATED_OCTETS: Final = 1024
+"""Maximum size of a section of properties that is kept for further messages, in octets."""
+
+FLOATING: Final = frozenset({PropertyType.FLOAT, PropertyType.DOUBLE})
+
 UINT: Final = 0xFFFF_FFFF
 UINTS: Final = 0, UINT
 LONGS: Final = -(1 << 63), (1 << 63) - 1
@@ -249,16 +254,39 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
     """
     if message.destination is None:
         raise ValueError("the message has no destination")
-    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
     pieces: Pieces = [
         _header(message) if with_header else b"",
         _annotations(message, message.destination, dialect),
         encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]
-    if application:
-        pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
+    try:
+        pieces.append(_repeated_application(message.properties))
+    except NotRepeatedError:
+        pieces.append(_application(message.properties))
     pieces += _body(message)
     return b"".join(pieces)
+
+
+class NotRepeatedError(ValueError):
+    """Properties that are not kept, because they are large, or because others equal them."""
+
+
+@lru_cache(maxsize=256)
+def _repeated_application(properties: Properties) -> bytes:
+    """Return the section of properties that many messages share; it is encoded once for those that come often.
+
+    Raises:
+        NotRepeatedError: they are large, or one is a floating-point number: 0.0 equals -0.0.
+    """
+    octets = _application(properties)
+    if len(octets) > MAX_REPEATED_OCTETS or FLOATING & {kind for _, kind, _ in properties}:
+        raise NotRepeatedError
+    return octets
+
+
+def _application(properties: Properties) -> bytes:
+    application = {name: to_amqp(kind, value) for name, kind, value in properties if name not in IN_SECTIONS}
+    return encode(AmqpSection.APPLICATION_PROPERTIES, application) if application else b""
 
 
 def _header(message: Message) -> bytes:

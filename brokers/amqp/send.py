@@ -167,6 +167,16 @@ class Outbox(AmqpLink):
     def _send_waiting(self) -> None:
         link, was_full = self._link, len(self._waiting) >= MAX_WAITING_MESSAGES
         while link is not None and self._is_open and (self._rest or (self._waiting and link.credit > 0)):
+            if self.is_held_up:
+                self._engine.wait(self)
+                break
+            if not self._rest:
+                self._begin(link, self._waiting.popleft())
+            piece, self._rest = bytes(self._rest[:PIECE_OCTETS]), self._rest[PIECE_OCTETS:]
+            pass_on(link, piece, is_last=not self._rest)
+            if not self._rest:
+                self._current_is_sent()
+        if was_full:
             self._room.notify_all()
 
     def _begin(self, link: Sender, posting: OutgoingMessage) -> None:

@@ -9,23 +9,26 @@ settled, or its link or connection has ended.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from cproton_ffi import ffi, lib
 from proton import Condition, Delivery
 
-from brokers.amqp.primitives import WRITERS
+from brokers.amqp.primitives import WRITERS, read_value
 
 Transfer: TypeAlias = Any
 
 ACCEPTED: Final = 0x24
 """The delivery state of an accepted message."""
 
+DECLARED: Final = 0x33
+"""The delivery state of a declared transaction: its id."""
+
 TRANSACTIONAL: Final = 0x34
 """The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
 _OUTCOME_ACCEPTED: Final = b"\x00\x53\x24\x45"
-_STATE_OCTETS: Final = 300
 
 
 def wrapped(transfer: Transfer) -> Delivery:
@@ -38,8 +41,7 @@ def begin(link: Any, tag: bytes, transaction: bytes | None = None) -> Transfer:
     """Begin a message, perhaps within a transaction; its octets follow."""
     transfer = lib.pn_delivery(link._impl, (len(tag), ffi.from_buffer(tag)))
     if transaction is not None:
-        state = WRITERS[bytes](transaction)
-        _update(transfer, TRANSACTIONAL, b"\xc0%c\x01%b" % (len(state) + 1, state))
+        _update(transfer, TRANSACTIONAL, _state(WRITERS[bytes](transaction)))
     return transfer
 
 
@@ -59,8 +61,7 @@ def send(link: Any, tag: bytes, octets: bytes) -> Transfer:
 
 def accept_in(transfer: Transfer, transaction: bytes) -> None:
     """Accept a message within a transaction, and settle it."""
-    state = WRITERS[bytes](transaction) + _OUTCOME_ACCEPTED
-    _update(transfer, TRANSACTIONAL, b"\xc0%c\x02%b" % (len(state) + 1, state))
+    _update(transfer, TRANSACTIONAL, _state(WRITERS[bytes](transaction), _OUTCOME_ACCEPTED))
     lib.pn_delivery_settle(transfer)
 
 
@@ -110,17 +111,34 @@ def was_settled(transfer: Transfer) -> bool:
     return bool(lib.pn_delivery_settled(transfer))
 
 
+def transaction_of(transfer: Transfer) -> bytes | None:
+    """Return the id of the transaction that the peer declared; None if the state is another one, or has no valid id."""
+    found = read_value(_state_of(transfer), 0) if lib.pn_delivery_remote_state(transfer) == DECLARED else None
+    fields = [] if found is None else found[1]
+    return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], bytes) else None
+
+
 def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:
     """Return whether the peer plainly accepted a message, within its transaction if it has one."""
     state = lib.pn_delivery_remote_state(transfer)
     if transaction is None:
         return bool(state == ACCEPTED)
-    if state != TRANSACTIONAL:
-        return False
-    octets = ffi.new("char[]", _STATE_OCTETS)
-    size = lib.pn_data_encode(lib.pn_disposition_data(lib.pn_delivery_remote(transfer)), octets, _STATE_OCTETS)
-    expected = WRITERS[bytes](transaction) + _OUTCOME_ACCEPTED
-    return bool(size > 0 and ffi.unpack(octets, size)[-len(expected) - 1 :] == b"\x02" + expected)
+    expected = _state(WRITERS[bytes](transaction), _OUTCOME_ACCEPTED)
+    return bool(state == TRANSACTIONAL) and _state_of(transfer) == expected
+
+
+def _state(*fields: bytes) -> bytes:
+    """Return the list of the fields of a state, encoded as proton does."""
+    octets = b"".join(fields)
+    return struct.pack(">BII", 0xD0, len(octets) + 4, len(fields)) + octets
+
+
+def _state_of(transfer: Transfer) -> bytes:
+    """Return the list of the fields of the peer's state, encoded."""
+    data = lib.pn_disposition_data(lib.pn_delivery_remote(transfer))
+    size = lib.pn_data_encoded_size(data)
+    octets = ffi.new("char[]", max(0, size))
+    return bytes(ffi.unpack(octets, max(0, lib.pn_data_encode(data, octets, size))))
 
 
 def _update(transfer: Transfer, state: int, octets: bytes) -> None:
