@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 from uuid import uuid4
 
 from brokers.adapter.connection import LastingConnection
@@ -42,6 +42,8 @@ from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.futures import Completion, NearCompletion
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
@@ -102,20 +104,33 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             self._usable()
             own_transaction(transaction, self, AmqpTransaction).send(message)
             return self._done
-        until = inf if timeout is None else time.monotonic() + timeout
-        return self._post(message, until, self.completion())
+        return self._send(message, _until(timeout), self.completion())
+
+    def post(self, message: Message, *, timeout: float | None = None) -> Completion[SendResult]:
+        """Send; the message waits up to `driver.POST_SECONDS` for others, see the base class."""
+        return self._send(message, _until(timeout), self.completion(), may_wait=True)
+
+    def flush(self) -> None:
+        """Write the messages of `post` now."""
+        self._current().flush()
+
+    def after_arrivals(self, function: Callable[[], None]) -> None:
+        """Call `function` after the last message that was read together with the current one; see the base class."""
+        self._current().after_arrivals(function)
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; the message waits for credit, however many others wait."""
-        return self._post(message, None, NearCompletion(self._crew.run))
+        return self._send(message, None, self.near_completion())
 
-    def _post(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
+    def _send(
+        self, message: Message, until: float | None, future: Completion[SendResult], *, may_wait: bool = False
+    ) -> Completion[SendResult]:
         session = self._usable()
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
         posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
         assert stamped.destination is not None
-        with session.held():
+        with session.posting() if may_wait else session.held():
             outbox = session.outboxes.to(stamped.destination)
             outbox.post(posting, until=until)
             waits = until is not None and until < inf and outbox.has_waiting(posting)
@@ -204,6 +219,10 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     # Used by transactions.
 
+    def near_completion(self) -> NearCompletion[T]:
+        """Return a new future whose callbacks may run on the threads of `on_delivery`."""
+        return NearCompletion(self._crew.run)
+
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message, with a new id."""
         return to_amqp_message(self._stamped(message), self._current().dialect)
@@ -244,6 +263,10 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     @property
     def _names_messages(self) -> bool:
         return self._current().dialect.takes_ids if self._message_ids is None else self._message_ids
+
+
+def _until(timeout: float | None) -> float:
+    return inf if timeout is None else time.monotonic() + timeout
 
 
 def _withdrawn(session: AmqpSession, outbox: Outbox, posting: OutgoingMessage) -> bool:

@@ -94,6 +94,12 @@ JOIN_SECONDS: Final = 0.5
 KEEP_SECONDS: Final = 0.005
 """Time after which output is written although functions wait that may add to it, in seconds."""
 
+POST_SECONDS: Final = 0.002
+"""Maximum time for which output of `write_soon` waits for more, in seconds."""
+
+LINGER_SECONDS: Final = 0.1
+"""Time after such output for which the leading thread looks for more, in seconds."""
+
 STAND_IN_SECONDS: Final = 0.5
 """Minimum time for which another thread reads after a task of the reading thread took long, in seconds."""
 
@@ -101,12 +107,18 @@ NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class HeldLock:
-    """Holds the lock of a driver during a `with` statement, and writes proton's output afterwards."""
+    """Holds the lock of a driver during a `with` statement, and writes proton's output afterwards.
 
-    __slots__ = ("_driver",)
+    Args:
+        driver: the driver.
+        write: writes the output. With the lock held.
+    """
 
-    def __init__(self, driver: Driver) -> None:
+    __slots__ = ("_driver", "_write")
+
+    def __init__(self, driver: Driver, write: Callable[[], None]) -> None:
         self._driver = driver
+        self._write = write
 
     def __enter__(self) -> None:
         driver = self._driver
@@ -118,7 +130,7 @@ class HeldLock:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             if kind is None:
-                self._driver.flush()
+                self._write()
         finally:
             self._driver.lock.release()
 
@@ -154,13 +166,18 @@ class Driver(ABC):
         self._thread: Thread | None = None
         self._leader: int | None = None  # the id of the thread that reads
         self._is_awake = False  # whether the leading thread will write before it next waits for the socket
+        self._is_brief = False  # whether it waits for at most `POST_SECONDS`
+        self._has_posts = False
+        self._posted = -inf
+        self._after: list[Callable[[], None]] = []
         self._over = Event()
         self._crew: Crew | None = None
         self._guest: GuestThread | None = None
         self._error: BrokerError | None = None  # why there is nothing more to read
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reading thread waits for the lead
-        self._holding = HeldLock(self)
+        self._holding = HeldLock(self, self._write)
+        self._posting = HeldLock(self, self._write_soon)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
@@ -220,10 +237,33 @@ class Driver(ABC):
         """
         return self._holding
 
+    def posting(self) -> HeldLock:
+        """Return what `held` does; but the output may be written together with more: at `flush`, or some ms later."""
+        return self._posting
+
     def flush(self) -> None:
-        """Write proton's output, unless the leading thread is awake and soon will. With the lock held."""
-        if not self._is_awake or (self._is_at_task and get_ident() != self._leader):
+        """Write the output of `posting`."""
+        if self._has_posts:
+            with suppress(ConnectionLostError), self._holding:
+                pass
+
+    def _write(self) -> None:
+        if not self._is_awake or (self._is_at_task and get_ident() != self._leader):  # otherwise the leader soon will
             self._flush()
+
+    def _write_soon(self) -> None:
+        self._has_posts, self._posted = True, monotonic()
+        if self._is_at_task:
+            self._write()
+        elif not self._is_awake and not self._is_brief:
+            self._waker.wake()
+
+    def after_arrivals(self, deed: Callable[[], None]) -> None:
+        """Run a function on the leading thread after the functions that wait there; at once on any other thread."""
+        if self._deeds and get_ident() == self._leader:
+            self._after.append(deed)
+        else:
+            deed()
 
     def later(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread once it does not hold the lock; after the end, run it at once."""
@@ -305,7 +345,7 @@ class Driver(ABC):
             if is_all:
                 self._out = memoryview(self._machine.take())
             if not self._out:
-                self._debt = 0
+                self._debt, self._has_posts = 0, False
                 return
             try:
                 written = self._socket.send(self._out)
@@ -317,7 +357,7 @@ class Driver(ABC):
             self._passed += written
             self.written.notify_all()
             if is_all and not self._out:
-                self._debt = 0
+                self._debt, self._has_posts = 0, False
                 return
             self._debt = max(0, self._debt - written)
 
@@ -437,8 +477,10 @@ class Driver(ABC):
             if self._has_ended:
                 return False
             wait = self._tick(machine)
-            if self._is_relieved and (wait is None or wait > STAND_IN_SECONDS):
-                wait = STAND_IN_SECONDS  # to hand the lead back though nothing arrives
+            self._is_brief = self._posted + LINGER_SECONDS > monotonic() and not self.is_lazy
+            most = POST_SECONDS if self._is_brief else STAND_IN_SECONDS if self._is_relieved else inf
+            if most < inf and (wait is None or wait > most):
+                wait = most
             listens = self._listens
             events = EVENT_READ * listens | EVENT_WRITE * bool(self._out)
             if events != self._events:
@@ -522,20 +564,29 @@ class Driver(ABC):
         return bool(octets) and not machine.is_over
 
     def _do_deeds(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Run the functions that wait, until `is_over`."""
+        """Run the functions that wait, until `is_over`; and now and then those that wait for them, and write."""
         until = monotonic() + KEEP_SECONDS
         while self._deeds and not is_over():
-            deed = self._deeds.popleft()
-            try:
-                deed()
-            except Exception as error:
-                if isinstance(error, MemoryError) and not self._has_ended:
-                    raise  # the data is lost here, so the peer must send it again
-                log.exception("%s: arriving data could not be handled", self)
+            self._do(self._deeds.popleft())
             if monotonic() >= until:
+                self._do_after()
                 with self.lock:
                     self._flush()
                 until = monotonic() + KEEP_SECONDS
+        self._do_after()
+
+    def _do_after(self) -> None:
+        after, self._after = self._after, []
+        for deed in after:
+            self._do(deed)
+
+    def _do(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except Exception as error:
+            if isinstance(error, MemoryError) and not self._has_ended:
+                raise  # the data is lost here, so the peer must send it again
+            log.exception("%s: arriving data could not be handled", self)
 
     def _hang_up(self) -> None:
         with self.lock:

@@ -42,8 +42,8 @@ class AmqpTransactionOwner(DeliveryOwner[AmqpDelivery], Protocol):
     def failure(self, session: AmqpSession) -> BrokerError | None:
         """Return the error that says why a session can no longer be used, or None if it can."""
 
-    def completion(self) -> Completion[tuple[RefusedSend, ...]]:
-        """Return a new future."""
+    def near_completion(self) -> Completion[tuple[RefusedSend, ...]]:
+        """Return a new future, whose callbacks may run on the threads of `on_delivery`."""
 
     def send_on(
         self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
@@ -87,7 +87,7 @@ class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        future = self.owner.completion()
+        future = self.owner.near_completion()
         with self._lock:
             self._require_open()
             self._has_ended = True

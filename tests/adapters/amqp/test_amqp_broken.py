@@ -133,7 +133,7 @@ def test_what_answers_the_same_twice() -> None:
         ((channel, handle),) = broker.links.values()
         again = frame(BEGIN, ushort(0), uint(0), uint(WINDOW), uint(WINDOW)) * 1000
         broker.write(again, message(channel, handle, 0))
-        eventually("all was read", lambda: not connection.backlog)
+        eventually("all was read", lambda: not connection._crew.waiting)
         consumer.close()
         assert connection.state is ConnectionState.CONNECTED
 
