@@ -594,6 +594,8 @@ class ArrivalPlan:
         self._places = [names.index(str(each.key)) if self.works and each in own else -1 for each in differing]
         self._has_own = bool(own)
         affected = {field for each in stated for field in FIELDS_OF_STATED.get(each.key, ())}
+        if self._heads.header[2] is None and not any(each.key == 8 for each in stated):
+            affected.discard("expiration")  # it depends on the creation time only if there is a time to live
         self._fields = [(field, FIELDS_OF_HEADS[field]) for field in affected]
 
     def read(self, found: re.Match[bytes], bodies: list[SectionValue]) -> ReceivedMessage:

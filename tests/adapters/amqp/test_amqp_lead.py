@@ -265,7 +265,12 @@ def test_close_by_a_task(connection: AmqpConnection, other: Connection) -> None:
 def test_close_keeps_its_deadline(connection: Connection, other: Connection) -> None:
     """Although the reading thread is at a task that does not end."""
     began, gate = Event(), Event()
-    connection.consume(queue("q"), lambda delivery: began.set() or gate.wait(PATIENCE), auto_accept=True, quick=True)
+
+    def block(delivery: Delivery) -> None:
+        began.set()
+        gate.wait(PATIENCE)
+
+    connection.consume(queue("q"), block, auto_accept=True, quick=True)
     put(other, "q", "1")
     assert began.wait(PATIENCE)
     closing = threading.Thread(target=connection.close, args=(0.5,))
@@ -309,3 +314,70 @@ def test_without_a_further_thread(
     with connection.consume(queue("q"), work, quick=True):
         put(other, "q", "slow", "next")
         assert [names.get(timeout=PATIENCE).split()[-1] for _ in range(2)] == ["reader", "reader"]
+
+
+def passed(session: AmqpSession) -> int:
+    """Return the number of octets that were written so far."""
+    with session.lock:
+        return session._passed
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_posts_leave_together(
+    connection: AmqpConnection, other: Connection, monkeypatch: pytest.MonkeyPatch, flushes: bool
+) -> None:
+    """Messages that are posted wait for `flush`; without it, they leave some milliseconds later."""
+    monkeypatch.setattr(driver, "POST_SECONDS", PATIENCE if flushes else 0.05)
+    session, came = connection._current(), SimpleQueue[Delivery]()
+    put(connection, "other", "the link to send on")
+    other.consume(queue("q"), came.put, auto_accept=True, prefetch=10)
+    first = connection.post(text(queue("q"), "0"))  # it may wake the reading thread, which then writes it
+    if flushes:
+        connection.flush()
+    first.result(PATIENCE)
+    wait_until(lambda: session._is_brief and not session._is_awake)
+    before = passed(session)
+    posts = [connection.post(text(queue("q"), str(number))) for number in range(1, 10)]
+    if flushes:
+        assert passed(session) == before
+        connection.flush()
+        assert passed(session) > before
+    assert [post.result(PATIENCE).message_id is not None for post in posts] == [True] * 9
+    assert [came.get(timeout=PATIENCE).message.body for _ in range(10)] == [str(number) for number in range(10)]
+
+
+def test_flush_of_a_lost_connection(listener: Listener) -> None:
+    """It does nothing, and the message that was posted fails."""
+    with (
+        Proxy("127.0.0.1", listener.port) as proxy,
+        brokers.connect(f"amqp://127.0.0.1:{proxy.port}", reconnect=False) as connection,
+    ):
+        proxy.silence()
+        posted = connection.post(text(queue("q")))
+        proxy.cut()
+        with pytest.raises(ConnectionLostError):
+            posted.result(PATIENCE)
+        connection.flush()
+
+
+@pytest.mark.usefixtures("never_relieved")
+def test_after_arrivals(connection: AmqpConnection, other: Connection) -> None:
+    """A function runs once the messages that came together were handled; at once on any other thread."""
+    session, events = connection._current(), SimpleQueue[str]()
+
+    def work(delivery: Delivery) -> None:
+        body = str(delivery.message.body)
+        if body == "0":
+            wait_until(lambda: waiting(session) == 9)
+        if body == "1":
+            connection.after_arrivals(lambda: events.put("after"))
+        events.put(body)
+        delivery.accept()
+
+    with connection.consume(queue("q"), work, quick=True, prefetch=100):
+        put(other, "q", *map(str, range(10)))
+        told = [events.get(timeout=PATIENCE) for _ in range(11)]
+    assert told[:2] == ["0", "1"]
+    assert told.index("after") > 2
+    connection.after_arrivals(lambda: events.put("at once"))
+    assert events.get_nowait() == "at once"
