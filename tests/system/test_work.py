@@ -42,6 +42,12 @@ LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
     ("stomp", False): {
         "parses": 3, "copies of elements": 2, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
     },
+    ("amqp", True): {
+        "parses": 3, "copies of elements": 2, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 700,
+    },
+    ("amqp", False): {
+        "parses": 3, "copies of elements": 2, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 700,
+    },
 }  # fmt: skip
 """The most for each call, by protocol and with or without transactions. `calls` are those of our Python functions, but
 for the threads' own, which depend on the time.
@@ -138,15 +144,21 @@ def eight_in_flight(client: Client) -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
 @pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_work_of_a_call(
-    activemq: RealBroker, run: Callable[[Client], None], transactional: bool, monkeypatch: pytest.MonkeyPatch
+    activemq: RealBroker,
+    protocol: str,
+    run: Callable[[Client], None],
+    transactional: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No call makes more work than it did: see `LIMITS`."""
     monkeypatch.setattr("brokers.threads.pool.BEHIND_TICKS", 10_000)  # however slow the machine, no thread stands in
-    url = activemq.stomp_url
+    url = {"stomp": activemq.stomp_url, "amqp": activemq.amqp_url}[protocol]
     limits = LIMITS[urlsplit(url).scheme, transactional]
     found = work(url, run, transactional=transactional)
     assert set(found) <= set(limits), found
     assert found["parses"] == limits["parses"], "or nothing was counted"
     more = {name: number for name, number in found.items() if number > limits[name] * 1.02 + SLACK}
+    print(found)
     assert not more, found
