@@ -161,7 +161,7 @@ class Driver(ABC):
         self._socket: socket.socket | None = None
         self._waker = Waker()
         self._selector = DefaultSelector()
-        self._selector.register(self._waker, EVENT_READ)
+        self._woken = self._selector.register(self._waker, EVENT_READ), EVENT_READ
         self._events = EVENT_READ  # of the connection that the selector waits for
         self._thread: Thread | None = None
         self._leader: int | None = None  # the id of the thread that reads
@@ -488,16 +488,18 @@ class Driver(ABC):
                 self._events = events
             self._is_awake = False
         ready = self._selector.select(wait)
-        if any(key.fileobj is self._waker for key, _ in ready):
+        if self._woken in ready:
             self._waker.rest()
         if self.is_lazy and listens and ready:
             self._gather(connected)
         with self.lock:
-            self._is_awake = True
+            self._is_awake, goes_on = True, False
             try:
-                return not self._has_ended and (not (listens and ready) or self._read(machine, connected))
+                goes_on = not self._has_ended and (not (listens and ready) or self._read(machine, connected))
+                return goes_on
             finally:
-                self._flush()
+                if not goes_on or not self._deeds:  # which add to the output, and `_tick` writes it
+                    self._flush()
 
     def _gather(self, connected: socket.socket) -> None:
         """Collect data for a moment without handling it, until none arrives or the thread is woken.
@@ -560,7 +562,7 @@ class Driver(ABC):
     def _take(self, machine: AmqpMachine, octets: bytes) -> bool:
         self._debt += len(octets)
         machine.feed(octets, self._handlers)
-        machine.gather()
+        machine.gather()  # so that `unwritten` includes it
         return bool(octets) and not machine.is_over
 
     def _do_deeds(self, is_over: Callable[[], bool] = lambda: False) -> None:

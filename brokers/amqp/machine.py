@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from cproton_ffi import ffi, lib
-from proton import Collector, Connection, Transport, symbol
+from proton import Collector, Connection, ProtonException, Transport, symbol
 
 from brokers.amqp.events import Handlers as Handlers
 from brokers.amqp.events import dispatch
@@ -98,7 +98,7 @@ class AmqpMachine:
         self.heard = b""
         self._check = check
         self._inspection = inspection
-        self._sasl = login
+        self._sasl = login  # until it is done
         self._stream = stream
         self._early: bytes | None = b""  # the first octets of AMQP, while they are too few to be recognised
         self._transport = transport
@@ -115,7 +115,7 @@ class AmqpMachine:
     @property
     def is_over(self) -> bool:
         """Whether AMQP, or the stream below it, has ended."""
-        return self._transport.closed or self._stream.is_over
+        return bool(lib.pn_transport_closed(self._pointer)) or self._stream.is_over
 
     @property
     def may_hang_up(self) -> bool:
@@ -141,8 +141,8 @@ class AmqpMachine:
             self.heard += octets[: HEAD_OCTETS - len(self.heard)]
             self._check(self.heard)
         octets = self._stream.receive(octets)
-        if self._is_logging_in:
-            octets = self._log_in(octets)
+        if self._sasl is not None:
+            octets = self._log_in(octets, self._sasl)
         if self._early is not None:
             octets = self._begin(self._early + octets)
         if self._inspection is None:
@@ -150,7 +150,6 @@ class AmqpMachine:
         elif octets:
             for frame in self._inspection.take(octets):
                 self._push(frame, handlers)
-        self.dispatch(handlers)
 
     def _begin(self, octets: bytes) -> bytes:
         """Keep octets until they are recognised as AMQP, and return them then.
@@ -171,14 +170,14 @@ class AmqpMachine:
         return octets if is_known else b""
 
     def _push(self, octets: bytes, handlers: Handlers) -> None:
-        view = memoryview(octets)
-        while view:
-            room = self._transport.capacity()
+        while octets:
+            room = lib.pn_transport_capacity(self._pointer)
             if room <= 0:  # proton accepts no more
                 break
-            self._transport.push(bytes(view[:room]))
-            view = view[room:]
-            self.dispatch(handlers)
+            now, octets = bytes(octets[:room]), octets[room:]
+            if lib.pn_transport_push(self._pointer, now, len(now)) < 0:
+                raise ProtonException("proton did not take what arrived")
+            dispatch(self._collector, handlers)
 
     def dispatch(self, handlers: Handlers) -> None:
         """Call the handlers for all pending events."""
@@ -196,11 +195,7 @@ class AmqpMachine:
 
     def gather(self) -> None:
         """Have proton encode its output, for `take`. Only then does it free objects that have ended."""
-        while (
-            not self._is_logging_in
-            and self._stream.is_open
-            and (pending := lib.pn_transport_pending(self._pointer)) != 0
-        ):
+        while self._sasl is None and self._stream.is_open and (pending := lib.pn_transport_pending(self._pointer)) != 0:
             if pending < 0:
                 self._stream.end()
                 break
@@ -218,22 +213,20 @@ class AmqpMachine:
 
     def tick(self, now: float) -> float | None:
         """Run proton's timers, and return the time when the next one is due; None for never."""
-        return self._transport.tick(now) or None
+        return lib.pn_transport_tick(self._pointer, int(now * 1000)) / 1000 or None
 
     def end(self) -> None:
         """Release proton's objects."""
         self._transport.unbind()
 
-    @property
-    def _is_logging_in(self) -> bool:
-        return self._sasl is not None and not self._sasl.is_done
-
-    def _log_in(self, octets: bytes) -> bytes:
+    def _log_in(self, octets: bytes, login: SaslLogin) -> bytes:
         """Continue SASL, and return the octets after it."""
-        assert self._sasl is not None
-        for answer in self._sasl.receive(octets):
+        for answer in login.receive(octets):
             self._stream.send(answer)
-        return self._sasl.rest if self._sasl.is_done else b""
+        if not login.is_done:
+            return b""
+        self._sasl = None
+        return login.rest
 
 
 def client_machine(login: ClientLogin) -> AmqpMachine:
