@@ -19,7 +19,7 @@ from brokers.amqp.primitives import WRITERS, read_value
 
 Transfer: TypeAlias = Any
 
-ACCEPTED: Final = 0x24
+STATE_ACCEPTED: Final = 0x24
 """The delivery state of an accepted message."""
 
 DECLARED: Final = 0x33
@@ -122,7 +122,7 @@ def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:
     """Return whether the peer plainly accepted a message, within its transaction if it has one."""
     state = lib.pn_delivery_remote_state(transfer)
     if transaction is None:
-        return bool(state == ACCEPTED)
+        return bool(state == STATE_ACCEPTED)
     expected = _state(WRITERS[bytes](transaction), _OUTCOME_ACCEPTED)
     return bool(state == TRANSACTIONAL) and _state_of(transfer) == expected
 
