@@ -261,14 +261,10 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
     ]
     try:
         pieces.append(_repeated_application(message.properties))
-    except _NotRepeatedError:
+    except ValueError:  # they are not kept, or invalid
         pieces.append(_application(message.properties))
     pieces += _body(message)
     return b"".join(pieces)
-
-
-class _NotRepeatedError(ValueError):
-    """Properties that are not kept, because they are large, or because others equal them."""
 
 
 @lru_cache(maxsize=256)
@@ -276,11 +272,11 @@ def _repeated_application(properties: Properties) -> bytes:
     """Return the section of properties that many messages share; it is encoded once for those that come often.
 
     Raises:
-        _NotRepeatedError: they are large, or one is a floating-point number: 0.0 equals -0.0.
+        ValueError: they are large, or one is a floating-point number: 0.0 equals -0.0.
     """
     octets = _application(properties)
     if len(octets) > MAX_REPEATED_OCTETS or FLOATING & {kind for _, kind, _ in properties}:
-        raise _NotRepeatedError
+        raise ValueError("these properties are not kept")
     return octets
 
 
