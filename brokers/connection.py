@@ -4,7 +4,8 @@ Adapters implement the abstract classes below; the SOAP side uses nothing else o
 Five rules hold for every adapter, and the contract tests check them:
 
 * A consumer calls `on_delivery` for one delivery at a time, in order, but not always on the same thread. It runs on the
-  thread that reads the socket only with `inline`, `quick` or `lazy`. Except with `inline` and `lazy`, it may block,
+  thread that reads the socket only with `inline`, `quick` or `lazy`; in the embedded broker, on the thread that sends
+  only with `inline`. Except with `inline` and `lazy`, it may block,
   send, wait for futures, and open further consumers.
 * A `Future` may be completed by any thread, but its callbacks run on the connection's executor (see `Completion`).
 * A delivery belongs to its consumer until `accept`, `release` or `reject`, or until its consumer or connection ends;
@@ -225,7 +226,8 @@ class SubscribeOptions:
         auto_accept: deliveries are accepted automatically, at the latest soon after `on_delivery` returns: for messages
             whose redelivery does no harm. Processor time: 0.9 (`benchmarks/scheduling.py`, STOMP, 8 in flight).
         inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread that
-            reads the socket. Processor time: 0.93 to 0.95 (`benchmarks/scheduling.py`, both protocols, 8 in flight).
+            reads the socket or, in the embedded broker, that sends: a sender may hold no lock that it takes.
+            Processor time: 0.93 to 0.95 (`benchmarks/scheduling.py`, both protocols, 8 in flight).
         quick: `on_delivery` seldom takes over a few milliseconds, so it may run on the thread that reads the socket. If
             one does, another reads after 0.01 s. Processor time: 0.9 (`benchmarks/scheduling.py`, STOMP, 8 in flight).
         lazy: a delivery may be some tenths of a second late, so an adapter may handle several together.

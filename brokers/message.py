@@ -386,7 +386,9 @@ def _octets_of_all(values: Iterable[Property | Element]) -> int:
     for each in values:
         total += ENTRY_OCTETS
         for part in (each[0], each[-1]):  # the first part of an element is its type
-            if isinstance(part, str) and not isinstance(part, PropertyType):
+            if type(part) is str and part.isascii():
+                total += len(part)
+            elif isinstance(part, str) and not isinstance(part, PropertyType):
                 total += _octets(part)
     return total
 

@@ -6,8 +6,8 @@ features of a JMS provider (priority, expiry, redelivery, dead letters, temporar
 selectors), but does not survive a crash.
 
 Where to read: `queues.py` orders the messages of a queue and writes headers, `core.py` is the broker under its lock,
-`connection.py` adds threads and futures, `claims.py` tracks what only one client may use, and `broker.py` is the
-entry point.
+`lock.py` is that lock, which wakes subscriptions, `connection.py` adds threads and futures, `claims.py` tracks what
+only one client may use, and `broker.py` is the entry point.
 """
 
 from typing import Unpack

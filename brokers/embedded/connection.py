@@ -1,6 +1,8 @@
 """The embedded broker as a `brokers.Connection`: deliveries, threads, futures and life cycle around the `EmbeddedCore`.
 
-The threads that call `on_delivery` are here. `core.py` decides which consumer gets which message, and in what order.
+`core.py` decides which consumer gets which message, and in what order; here each consumer gets a thread. The consumers
+of a connection share a crew of threads, which is woken once for many messages; see `brokers/threads/pool.py`. An
+`inline` consumer runs on the thread that sends to it.
 """
 
 from __future__ import annotations
@@ -9,9 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import current_thread
 from time import monotonic
-from typing import Final, TypeGuard
+from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
@@ -32,10 +33,12 @@ from brokers.embedded.queues import Batch, Handover, OutletSubscription, Subscri
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
-from brokers.threads.futures import Completion
-from brokers.threads.thread import Thread
+from brokers.threads.futures import Completion, DoneCompletion
+from brokers.threads.pool import Crew
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GENERATION: Final = 1
 """The only generation: a connection within one process is never lost."""
@@ -74,8 +77,24 @@ class EmbeddedDelivery(Delivery):
         self._core.reject(self.holding, reason, self._batch)
 
 
+BURST_DELIVERIES: Final = 8
+"""Number of deliveries after which a consumer lets others use its thread."""
+
+Submit: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs a function soon, on another thread or on this one; raises RuntimeError if it cannot."""
+
+
 class EmbeddedConsumer(Consumer):
-    """A subscription and the thread that calls `on_delivery`; `on_end` is called when that thread ends.
+    """A subscription, and the calls of `on_delivery` on threads that it does not own.
+
+    Args:
+        core: the broker.
+        subscribe: makes the subscription, given the function that wakes it.
+        on_delivery: called for one delivery at a time, in order.
+        submit: gives the consumer a thread when there are messages.
+        begin: gives it one for the messages that are there already, and whenever it lets others go first.
+        on_end: called when the consumer has ended and uses no thread.
+        accepts: whether deliveries are accepted before `on_delivery` is called.
 
     Raises:
         BrokerError: no thread could be started; the subscription has ended.
@@ -84,22 +103,27 @@ class EmbeddedConsumer(Consumer):
     def __init__(
         self,
         core: EmbeddedCore,
-        subscription: OutletSubscription,
+        subscribe: Callable[[Callable[[], None]], OutletSubscription],
         on_delivery: OnDelivery,
-        name: str,
+        submit: Submit,
+        begin: Submit,
         on_end: Callable[[EmbeddedConsumer], None],
+        *,
+        accepts: bool,
     ) -> None:
         self._core = core
-        self._subscription = subscription
         self._on_delivery = on_delivery
+        self._submit = submit
+        self._begin = begin
         self._on_end = on_end
-        # A daemon thread, so that a program that does not close the consumer can still end.
-        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._accepts = accepts
+        self._subscription = subscribe(partial(self._wake, submit))
         try:
-            self._thread.start()
+            begin(self._run)
         except RuntimeError as error:
-            self.close()
-            raise BrokerError(f"cannot consume from {subscription.node.destination}: {error}") from error
+            core.stop(self._subscription)
+            core.leave(self._subscription)
+            raise BrokerError(f"cannot consume from {self._subscription.node.destination}: {error}") from error
 
     def close(self) -> None:
         """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`."""
@@ -108,7 +132,8 @@ class EmbeddedConsumer(Consumer):
 
     def stop(self) -> None:
         """Start no further `on_delivery`; held deliveries may still be settled."""
-        self._core.stop(self._subscription)
+        if not self._core.stop(self._subscription):
+            self._on_end(self)
 
     def allow(self, prefetch: int) -> None:
         """Set the number of deliveries that may be held from now on; 0 to pause."""
@@ -119,26 +144,50 @@ class EmbeddedConsumer(Consumer):
         """Whether there is no message to take, or none may be taken."""
         return self._core.is_idle(self._subscription)
 
-    def join(self, deadline: float) -> None:
-        """Wait for the running `on_delivery` until the monotonic clock shows `deadline`; return at once inside it."""
-        if self._thread is not current_thread():
-            self._thread.join(max(0.0, deadline - monotonic()))
+    def join(self, until: float) -> None:
+        """Wait for the running `on_delivery` until the monotonic clock shows `until`; return at once inside it."""
+        self._core.await_rest(self._subscription, until)
 
     def leave(self, seen: Iterable[EmbeddedDelivery] | None = None) -> None:
         """Give back the held deliveries; only those in `seen` count as delivered, or all if it is None."""
         holdings = None if seen is None else {each.holding for each in seen}
         self._core.leave(self._subscription, holdings)
 
+    def _wake(self, submit: Submit) -> None:
+        try:
+            submit(self._run)
+        except (RuntimeError, MemoryError):  # the connection was closed, or the next message wakes the consumer
+            self._core.put_off(self._subscription)
+
     def _run(self) -> None:
-        while (holding := self._core.take(self._subscription)) is not None:
-            delivery = EmbeddedDelivery(self._core, holding)
-            try:
-                self._on_delivery(delivery)
-            except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-                delivery.release()  # first, because logging may fail for lack of memory
-                with suppress(MemoryError):
-                    log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-        self._on_end(self)
+        """Deliver until there is nothing to take, or others should go first."""
+        try:
+            for _ in range(BURST_DELIVERIES):
+                holding = self._core.take(self._subscription, accepts=self._accepts)
+                if holding is None:
+                    break
+                self._deliver(EmbeddedDelivery(self._core, holding))
+            else:
+                self._go_on_later()
+        except BaseException:
+            self._go_on_later()
+            raise
+        if not self._subscription.is_open:
+            self._on_end(self)
+
+    def _go_on_later(self) -> None:
+        self._core.pause(self._subscription)
+        self._wake(self._begin)
+
+    def _deliver(self, delivery: EmbeddedDelivery) -> None:
+        try:
+            self._on_delivery(delivery)
+        except BaseException as error:  # SystemExit too: it must not end the thread and leave the message held
+            delivery.release()  # first, because logging may fail for lack of memory
+            with suppress(MemoryError):
+                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+            if isinstance(error, KeyboardInterrupt):  # meant for the program, whose thread this is
+                raise
 
 
 CAPABILITIES: Final = Capabilities(
@@ -210,15 +259,14 @@ class EmbeddedTransaction(OwnedTransaction):
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        future: Completion[tuple[RefusedSend, ...]] = self.owner.completion()
+        refused: tuple[RefusedSend, ...] | None = None
+        failed = None
         try:
             refused = self._core.commit(self._batch)
         except SendFailedError as error:
-            future.set_exception(error)
-        else:
-            future.set_result(refused)
+            failed = error
         self._on_end(self)
-        return future
+        return self.owner.completed(refused, failed)
 
     def abort(self) -> None:
         """Drop the sends; the deliveries are held as before, or go back if their consumer has ended. Idempotent."""
@@ -235,6 +283,7 @@ class EmbeddedConnection(AdapterConnection):
         self.place = core.attach(limit)
         self._on_close = on_close
         self._life.become(ConnectionState.CONNECTED)
+        self._crew = Crew(name)
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
 
@@ -256,18 +305,18 @@ class EmbeddedConnection(AdapterConnection):
         The future raises DestinationGoneError if a temporary destination has ended, SendFailedError if one is full.
         """
         self._require_open()
-        future: Completion[SendResult] = self.completion()
         if transaction is not None:
-            future.set_result(own_transaction(transaction, self, EmbeddedTransaction).add(message))
-            return future
+            return self.completed(own_transaction(transaction, self, EmbeddedTransaction).add(message))
         stamped = self._core.stamp(message)
         try:
             self._core.send(stamped, self.place)
         except SendFailedError as error:
-            future.set_exception(error)
-        else:
-            future.set_result(SendResult(stamped.message_id))
-        return future
+            return self.completed(None, error)
+        return self.completed(SendResult(stamped.message_id))
+
+    def completed(self, result: T | None, error: BaseException | None = None) -> Completion[T]:
+        """Return a future that is done, whose callbacks run on this connection's executor."""
+        return DoneCompletion(self._callbacks.executor, result, error)
 
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so no consumer hoards them.
@@ -283,15 +332,29 @@ class EmbeddedConnection(AdapterConnection):
             BrokerError: there are too many destinations or durable subscriptions, one of that name has a consumer with
                 another selector, or no thread could be started.
         """
-        if options.auto_accept:
-            on_delivery = partial(_accept_first, on_delivery)
         chosen = Selector(options.selector) if options.selector and options.selector.strip() else None
         wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
         terms = SubscribeTerms(prefetch=options.prefetch, name=options.durable_name, wants=wants, label=label)
-        return self.subscribe(options.destination, on_delivery, terms)
+        submit = self._core.own_thread.submit if options.inline else self._crew.submit
+        return self.subscribe(options.destination, on_delivery, terms, submit, accepts=options.auto_accept)
 
-    def subscribe(self, destination: Destination, on_delivery: OnDelivery, terms: SubscribeTerms) -> EmbeddedConsumer:
+    def subscribe(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        terms: SubscribeTerms,
+        submit: Submit | None = None,
+        *,
+        accepts: bool = False,
+    ) -> EmbeddedConsumer:
         """Subscribe on any terms, as a listener does for its clients.
+
+        Args:
+            destination: the queue or topic.
+            on_delivery: called for each delivery.
+            terms: the terms.
+            submit: runs the consumer when there are messages; None for the threads of this connection.
+            accepts: whether deliveries are accepted before `on_delivery` is called.
 
         Raises:
             StaleDestinationError: the temporary destination belongs to another connection, or has ended.
@@ -299,9 +362,11 @@ class EmbeddedConnection(AdapterConnection):
         """
         with self._lock:
             self._require_not_closing()
-            subscription = self._core.subscribe(destination, self.place, terms)
-            name = f"{self._name}-{destination}"
-            consumer = EmbeddedConsumer(self._core, subscription, on_delivery, name, self._forget_consumer)
+            subscribe = partial(self._core.subscribe, destination, self.place, terms)
+            submit = submit or self._crew.submit
+            consumer = EmbeddedConsumer(
+                self._core, subscribe, on_delivery, submit, self._crew.submit, self._forget_consumer, accepts=accepts
+            )
             self._consumers.add(consumer)
             return consumer
 
@@ -359,6 +424,7 @@ class EmbeddedConnection(AdapterConnection):
             consumer.close()
         self._core.detach(self.place)
         self._callbacks.close(until)
+        self._crew.close(until)
         self._on_close()
 
     def owns(self, delivery: Delivery) -> TypeGuard[EmbeddedDelivery]:
@@ -380,8 +446,3 @@ class EmbeddedConnection(AdapterConnection):
     def _forget_transaction(self, transaction: EmbeddedTransaction) -> None:
         with self._lock:
             self._transactions.discard(transaction)
-
-
-def _accept_first(on_delivery: OnDelivery, delivery: Delivery) -> None:
-    delivery.accept()
-    on_delivery(delivery)

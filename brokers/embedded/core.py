@@ -2,8 +2,8 @@
 
 A destination has *outlets*: a queue has one, for all its consumers; a topic has one for each subscriber or durable
 name. An outlet is a store of messages with the subscriptions that compete for them (see `queues.py`). Consumers pull:
-the thread of a consumer waits in `take` until its outlet has a message and it holds less than its prefetch. This module
-starts no threads and calls no user code except the clock and selectors.
+a subscription is woken when its outlet has a message and it holds less than its prefetch, and then takes messages until
+that is over. This module starts no threads; with the lock held it calls no user code except the clock and selectors.
 
 Destinations are kept by name, with the connection that created each, and their number is limited. A queue or topic
 that is empty and unused is forgotten at once and does not count.
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from secrets import token_hex
-from threading import Condition, RLock
+from threading import get_ident
+from time import monotonic
 from typing import Final, TypeAlias
 
 from brokers.connection import RefusedSend
+from brokers.embedded.lock import OwnThread, WakeUp, WakingLock
 from brokers.embedded.queues import (
     EXPIRED,
     MESSAGE_OVERHEAD_OCTETS,
@@ -219,14 +221,18 @@ NAME_OCTETS: Final = 16
 
 
 class EmbeddedCore:
-    """Destinations, subscriptions and transactions of one broker. Thread-safe."""
+    """Destinations, subscriptions and transactions of one broker. Thread-safe.
+
+    Attributes:
+        own_thread: runs what a sender may deliver itself.
+    """
 
     def __init__(self, name: str, clock: Clock, max_deliveries: int, limits: BrokerLimits) -> None:
         self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
         self.clock: Final = clock
         self.max_deliveries: Final = max_deliveries
-        # Re-entrant, because a logging handler or finaliser may use the broker on a thread that holds the lock.
-        self._lock = RLock()
+        self.own_thread: Final = OwnThread()
+        self._lock: Final = WakingLock()
         self._numbers = count(1)
         self._nodes = DestinationNodes(limits)
         self._places: set[ConnectionPlace] = set()
@@ -295,7 +301,7 @@ class EmbeddedCore:
         with self._lock:
             route = self._nodes.route(stamped, sender)
             try:
-                self._require_room([route])
+                self._require_room((route,))
             except SendFailedError:
                 self._forget_unused(Batch(sender, [stamped]))
                 raise
@@ -319,8 +325,17 @@ class EmbeddedCore:
 
     # --- subscriptions
 
-    def subscribe(self, destination: Destination, owner: ConnectionPlace, terms: SubscribeTerms) -> OutletSubscription:
-        """Add a subscription; several of one name compete like the consumers of a queue.
+    def subscribe(
+        self, destination: Destination, owner: ConnectionPlace, terms: SubscribeTerms, wake_up: WakeUp
+    ) -> OutletSubscription:
+        """Add a subscription, which is at work; several of one name compete like the consumers of a queue.
+
+        Args:
+            destination: the queue or topic.
+            owner: the connection.
+            terms: the terms.
+            wake_up: called without the lock when the subscription is at work again; then `take` must be called until it
+                returns None.
 
         Raises:
             StaleDestinationError: the temporary destination is not, or no longer, the owner's.
@@ -336,42 +351,69 @@ class EmbeddedCore:
             except BrokerError:
                 self._nodes.remove_if_unused(node)
                 raise
-            changed, is_on_credit = Condition(self._lock), terms.prefetch == 0
-            subscription = OutletSubscription(node, outlet, owner, terms.prefetch, changed, is_on_credit=is_on_credit)
+            subscription = OutletSubscription(
+                node, outlet, owner, terms.prefetch, self._lock, wake_up, is_on_credit=terms.prefetch == 0
+            )
             if not destination.kind.is_topic and (terms.is_browsing or terms.wants is not None):
                 subscription.line = EntryLine(terms.wants, is_for_looking=terms.is_browsing)
                 outlet.store.add(subscription.line)
             outlet.subscriptions.add(subscription)
             return subscription
 
-    def take(self, subscription: OutletSubscription) -> Handover | None:
-        """Wait for the next delivery of a subscription, and return it, or None once the subscription was stopped."""
+    def take(self, subscription: OutletSubscription, *, accepts: bool = False) -> Handover | None:
+        """Return the next delivery of a subscription at work; None if there is none now, and it is no longer at work.
+
+        Args:
+            subscription: the subscription, which takes deliveries on one thread at a time.
+            accepts: whether the delivery is accepted at once.
+        """
         with self._lock:
-            while subscription.is_open:
-                holding = self._next(subscription)
-                if holding is not None:
-                    return holding
-                subscription.changed.wait()
-            return None
+            holding = self._next(subscription, accepts=accepts) if subscription.is_open else None
+            subscription.is_at_work = holding is not None
+            subscription.thread = None if holding is None else get_ident()
+            if not subscription.is_open:
+                self._lock.rested.notify_all()
+            return holding
+
+    def put_off(self, subscription: OutletSubscription) -> None:
+        """Record that a subscription at work got no thread: the next message, or `allow`, wakes it again."""
+        with self._lock:
+            subscription.is_at_work, subscription.thread = False, None
+            if subscription.is_open:
+                subscription.outlet.idle[subscription] = None
+
+    def pause(self, subscription: OutletSubscription) -> None:
+        """Record that a subscription at work has let go of its thread, and waits for another one."""
+        with self._lock:
+            subscription.thread = None
+            if not subscription.is_open:
+                self._lock.rested.notify_all()
+
+    def await_rest(self, subscription: OutletSubscription, until: float) -> None:
+        """Wait until a stopped subscription has no thread, or the monotonic clock shows `until`."""
+        with self._lock.rested:
+            if subscription.thread != get_ident():
+                self._lock.rested.wait_for(lambda: subscription.thread is None, max(0.0, until - monotonic()))
 
     def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
         """Set the number of deliveries that a subscription may hold; it keeps those beyond that number."""
         with self._lock:
-            subscription.prefetch = prefetch
-            subscription.changed.notify()
+            was_full, subscription.prefetch = subscription.is_full, prefetch
+            if was_full and not subscription.is_full:
+                subscription.rouse()
 
     def is_idle(self, subscription: OutletSubscription) -> bool:
         """Return whether a subscription found no message to take, or may take none."""
         with self._lock:
             return subscription in subscription.outlet.idle or subscription.is_full
 
-    def stop(self, subscription: OutletSubscription) -> None:
-        """Hand over no more messages; held deliveries may still be settled."""
+    def stop(self, subscription: OutletSubscription) -> bool:
+        """Hand over no more messages; held deliveries may still be settled. Return whether a thread is at work."""
         with self._lock:
             subscription.is_open = False
             subscription.outlet.idle.pop(subscription, None)
-            subscription.changed.notify()
             subscription.outlet.hand_on()  # it may have been woken for a message that it will no longer take
+            return subscription.thread is not None
 
     def leave(self, subscription: OutletSubscription, seen: Container[Handover] | None = None) -> None:
         """End a stopped subscription: its deliveries go back, except those in an open transaction. Idempotent.
@@ -509,11 +551,15 @@ class EmbeddedCore:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
 
-    def _require_room(self, routes: list[MessageRoute]) -> None:
+    def _require_room(self, routes: Sequence[MessageRoute]) -> None:
         self._nodes.require_room(routes)
         self._require_places(routes)
 
-    def _require_places(self, routes: Iterable[MessageRoute]) -> None:
+    def _require_places(self, routes: Sequence[MessageRoute]) -> None:
+        if len(routes) == 1:
+            for outlet in routes[0].outlets:
+                self._require_place(outlet, 1, routes[0].octets)
+            return
         amounts: Counter[Outlet] = Counter()
         sizes: Counter[Outlet] = Counter()
         for route in routes:
@@ -521,15 +567,18 @@ class EmbeddedCore:
                 amounts[outlet] += 1
                 sizes[outlet] += route.octets
         for outlet, amount in amounts.items():
-            if outlet.store.excess(amount, sizes[outlet]):
-                self._bury_all(outlet, outlet.store.expire(self.clock()))
-            excess = outlet.store.excess(amount, sizes[outlet])
+            self._require_place(outlet, amount, sizes[outlet])
+
+    def _require_place(self, outlet: Outlet, amount: int, octets: int) -> None:
+        if outlet.store.excess(amount, octets):
+            self._bury_all(outlet, outlet.store.expire(self.clock()))
+            excess = outlet.store.excess(amount, octets)
             if excess:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
 
-    def _next(self, subscription: OutletSubscription) -> Handover | None:
+    def _next(self, subscription: OutletSubscription, *, accepts: bool) -> Handover | None:
         if subscription.is_full:
-            return None  # `_settle` and `_give_back` wake the subscription
+            return None  # `_settle`, `_give_back` and `allow` wake the subscription
         outlet = subscription.outlet
         entry = self._browsed(subscription) if subscription.is_browsing else self._taken(subscription)
         if entry is None:
@@ -537,7 +586,10 @@ class EmbeddedCore:
             return None
         message = entry.message if entry.deliveries == 1 else redelivered(entry.message)
         holding = Handover(entry, subscription, message, entry.deliveries)
-        subscription.held.add(holding)
+        if accepts:
+            outlet.store.settle(entry)
+        else:
+            subscription.held.add(holding)
         return holding
 
     def _taken(self, subscription: OutletSubscription) -> QueueEntry | None:
@@ -578,7 +630,7 @@ class EmbeddedCore:
         was_full = subscription.is_full
         subscription.held.discard(holding)
         if was_full:
-            subscription.changed.notify()
+            subscription.rouse()
 
     def _bury_all(self, outlet: Outlet, expired: Iterable[QueueEntry]) -> None:
         for entry in expired:
@@ -592,7 +644,7 @@ class EmbeddedCore:
         letter = dead_letter(entry.message, source, reason)
         try:
             route = self._nodes.route(letter, self._maker_of(source))
-            self._require_places([route])  # the total does not grow, so only the queue's limits count
+            self._require_places((route,))  # the total does not grow, so only the queue's limits count
         except SendFailedError as error:
             log.error("dropped message %s: %s", letter.message_id, error)
             return

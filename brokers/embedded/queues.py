@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from threading import Condition
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.embedded.lock import WakeUp, WakingLock
 from brokers.message import (
     DEFAULT_PRIORITY,
     Body,
@@ -23,6 +23,7 @@ from brokers.message import (
     DestinationKind,
     Message,
     body_problem,
+    changed,
     typed,
 )
 
@@ -181,6 +182,8 @@ class EntryStore:
 
     def excess(self, count: int, octets: int) -> str | None:
         """Return which limit `count` more entries of `octets` together would exceed, or None."""
+        if len(self) + count <= self._max_messages and self._octets + octets <= self._max_octets:
+            return None
         for name, limit, held, more in (
             ("max_messages", self._max_messages, len(self), count),
             ("max_octets", self._max_octets, self._octets, octets),
@@ -194,7 +197,7 @@ class EntryStore:
         self._octets += entry.octets
         entry.share.enter()
         self._push(entry)
-        return [line for line in self._others if line.offer(entry)]
+        return [line for line in self._others if line.offer(entry)] if self._others else []
 
     def _push(self, entry: QueueEntry) -> None:
         expiration = entry.message.expiration
@@ -215,6 +218,8 @@ class EntryStore:
         """
         expired: list[QueueEntry] = []
         found: QueueEntry | None = None
+        if not self._waiting:
+            return found, expired
         while found is None and (entry := (line or self._line).next()) is not None:
             entry.is_waiting = False
             self._waiting -= 1
@@ -225,7 +230,8 @@ class EntryStore:
                 self._taken += 1
                 entry.deliveries += 1
                 found = entry
-        self._prune()
+        if self._others:  # otherwise no line has entries that were taken from another
+            self._prune()
         return found, expired
 
     @staticmethod
@@ -406,7 +412,7 @@ class Outlet:
         """Wake the first idle subscription that can take from these lines, and all browsers."""
         if not (self.idle and self.store.waiting):
             return
-        is_woken, is_browsed = False, any(line.is_for_looking for line in lines)
+        is_woken, is_browsed = False, bool(lines) and any(line.is_for_looking for line in lines)
         woken: list[OutletSubscription] = []
         for each in self.idle:
             if (each.line is None or each.line in lines) and (each.is_browsing or not is_woken):
@@ -416,7 +422,7 @@ class Outlet:
                 break
         for each in woken:  # a full one will check again when it has room
             del self.idle[each]
-            each.changed.notify()
+            each.rouse()
 
 
 @dataclass(slots=True, eq=False)
@@ -440,21 +446,33 @@ class DestinationNode:
 class OutletSubscription:
     """The subscription of one consumer to an outlet.
 
-    `owner` is its connection, `changed` the condition that its thread waits on, `held` its unsettled hand-overs, and
-    `enlisted` the number of these in transactions. On credit, enlisted ones do not count, because the client took them.
-    `line` has the entries that it wants of a queue; None for all entries of the outlet.
+    `owner` is its connection, `held` its unsettled hand-overs, and `enlisted` the number of these in transactions. On
+    credit, enlisted ones do not count, because the client took them. `line` has the entries that it wants of a queue;
+    None for all entries of the outlet.
+
+    `wake_up` makes a thread take messages, until there is none or it holds as many as it may: until then it
+    `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun.
     """
 
     node: DestinationNode
     outlet: Outlet
     owner: ConnectionPlace
     prefetch: int
-    changed: Condition
+    lock: WakingLock
+    wake_up: WakeUp
     held: set[Handover] = field(default_factory=set)
     enlisted: int = 0
     is_open: bool = True
     is_on_credit: bool = False
     line: EntryLine | None = None
+    is_at_work: bool = True
+    thread: int | None = None
+
+    def rouse(self) -> None:
+        """Have it woken, unless it is at work."""
+        if not self.is_at_work:
+            self.is_at_work = True
+            self.lock.note(self.wake_up)
 
     @property
     def is_browsing(self) -> bool:
@@ -542,7 +560,7 @@ def received(message: Message, message_id: str, now: int) -> Message:
     Raises:
         ValueError: the body does not fit the message type.
     """
-    return replace(
+    return _changed(
         message,
         body=_checked_body(message),
         message_id=message_id,
@@ -556,7 +574,12 @@ def received(message: Message, message_id: str, now: int) -> Message:
 
 def redelivered(message: Message) -> Message:
     """Return the message marked as redelivered."""
-    return replace(message, redelivered=True)
+    return _changed(message, redelivered=True)
+
+
+def _changed(message: Message, **changes: Any) -> Message:
+    """Return a message with some values changed; one of a subclass, as listeners have, keeps its own fields."""
+    return changed(message, **changes) if type(message) is Message else replace(message, **changes)
 
 
 def is_dead_letter_queue(destination: Destination) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from concurrent.futures._base import CANCELLED, FINISHED, PENDING, RUNNING
 from functools import partial
-from threading import Lock, current_thread
+from threading import Condition, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
@@ -178,6 +178,24 @@ class Completion(Future[T]):
             self._executor().submit(_call_back, fn, future)
         except RuntimeError:  # the executor was shut down: the owner is closing, on this thread
             fn(future)
+
+
+class DoneCompletion(Completion[T]):
+    """A completion that is done from the beginning. It costs little, because nobody will ever wait for it."""
+
+    def __init__(self, executor: Callable[[], Executor], result: T | None, error: BaseException | None = None) -> None:
+        # As in `concurrent.futures`, but with one condition for all: it guards a state that does not change any more.
+        self._condition, self._mutex = NEVER_NOTIFIED, NEVER_NOTIFIED
+        self._state = FINISHED
+        self._result = result
+        self._exception = error
+        self._waiters: list[Any] = []
+        self._done_callbacks = []
+        self._executor = executor
+        self.revoke = self.on_result = self.on_cancel = None
+
+
+NEVER_NOTIFIED: Final = Condition()
 
 
 class NearCompletion(Completion[T]):

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Condition, Lock, get_ident
+from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
 
@@ -53,12 +53,13 @@ class _Member:
         looks: number of checks of the watcher during its current task; None while it has no task.
     """
 
-    __slots__ = ("awake", "has_left", "looks")
+    __slots__ = ("awake", "has_left", "looks", "thread")
 
     def __init__(self) -> None:
         self.awake = Lock()
         self.awake.acquire()
         self.has_left = False
+        self.thread: Thread | None = None
         self.looks: int | None = None
 
 
@@ -189,14 +190,22 @@ class Crew:
         """Number of tasks that wait for a thread."""
         return len(self._tasks)
 
-    def close(self) -> None:
-        """Accept no more tasks; the threads end when the submitted tasks are done. Idempotent."""
+    def close(self, until: float | None = None) -> None:
+        """Accept no more tasks; the threads end when the submitted tasks are done. Idempotent.
+
+        Args:
+            until: wait for that until the monotonic clock shows this; None not to wait.
+        """
         with self._lock:
             self._is_closed = True
+            threads = [self._watcher, *(member.thread for member in (*self._asleep, *self._working))]
             for member in self._asleep:
                 member.awake.release()
             self._asleep.clear()
             self._watch.notify()
+        for thread in threads if until is not None else ():
+            if thread is not None and thread is not current_thread():
+                thread.join(max(0.0, (until or 0.0) - monotonic()))
 
     # Called with the lock held
 
@@ -213,7 +222,8 @@ class Crew:
                 return
             member = _Member()
             self._working.add(member)
-            if self._begin("crew", self._work, member) is None:
+            member.thread = self._begin("crew", self._work, member)
+            if member.thread is None:
                 self._working.discard(member)
 
     def _begin(self, what: str, target: Callable[..., None], *args: Any) -> Thread | None:
@@ -314,7 +324,7 @@ class Crew:
                 self._watch.wait(TICK_SECONDS)
                 self._count_stuck()
                 self._relieve_guests()
-                if self._tasks and self._taken == taken:
+                if self._tasks and self._taken == taken and all(each.looks for each in self._working):
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
                         self._call_up()
                 elif self._at_work > 1:

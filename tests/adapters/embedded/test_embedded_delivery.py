@@ -354,7 +354,8 @@ class TestThreads(EmbeddedFixtures):
         assert called.wait(PATIENCE)
         mine = set(threading.enumerate()) - before
         assert {thread.name for thread in mine} == {
-            "embedded-threads-1-queue:orders",
+            "embedded-threads-1 crew",
+            "embedded-threads-1 watcher",
             "embedded-threads-1-callback_0",
         }
         connection.close()
