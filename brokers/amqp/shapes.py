@@ -136,9 +136,16 @@ class SectionShape:
 
 
 class SectionShapes:
-    """The shapes of the heads that arrive at one link. Not thread-safe."""
+    """The shapes of the heads that arrive at one link. Not thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        max_shapes: maximum number of layouts that are remembered.
+        max_head: maximum size of a head that can have a shape, in octets.
+    """
+
+    def __init__(self, max_shapes: int = MAX_SHAPES, max_head: int = MAX_HEAD_OCTETS) -> None:
+        self._max_shapes = max_shapes
+        self._max_head = max_head
         self._shapes: dict[tuple[Leaf, ...], SectionShape] = {}
         self._at_hand: list[tuple[re.Pattern[bytes], SectionShape]] = []
         self._patterns = 0
@@ -156,12 +163,12 @@ class SectionShapes:
         if self._patterns >= MAX_PATTERNS:
             return
         try:
-            size, leaves = leaves_of(octets[:MAX_HEAD_OCTETS])
+            size, leaves = leaves_of(octets[: self._max_head])
         except WRONG:
             return
         head, shape = octets[:size], self._shapes.get(leaves)
         if shape is None:
-            if len(self._shapes) < MAX_SHAPES:
+            if len(self._shapes) < self._max_shapes:
                 self._shapes[leaves] = SectionShape(head)
             return
         self._patterns += 1

@@ -136,7 +136,7 @@ class EmbeddedConsumer(Consumer):
             self._on_end(self)
 
     def allow(self, prefetch: int) -> None:
-        """Set the number of deliveries that may be held from now on; 0 to pause."""
+        """Set how many deliveries a consumer on credit may get from now on."""
         self._core.allow(self._subscription, prefetch)
 
     @property
@@ -344,6 +344,7 @@ class EmbeddedConnection(AdapterConnection):
         on_delivery: OnDelivery,
         terms: SubscribeTerms,
         submit: Submit | None = None,
+        begin: Submit | None = None,
         *,
         accepts: bool = False,
     ) -> EmbeddedConsumer:
@@ -354,6 +355,7 @@ class EmbeddedConnection(AdapterConnection):
             on_delivery: called for each delivery.
             terms: the terms.
             submit: runs the consumer when there are messages; None for the threads of this connection.
+            begin: does so at the beginning, and whenever the consumer lets others go first; likewise.
             accepts: whether deliveries are accepted before `on_delivery` is called.
 
         Raises:
@@ -363,9 +365,9 @@ class EmbeddedConnection(AdapterConnection):
         with self._lock:
             self._require_not_closing()
             subscribe = partial(self._core.subscribe, destination, self.place, terms)
-            submit = submit or self._crew.submit
+            crew, forget = self._crew.submit, self._forget_consumer
             consumer = EmbeddedConsumer(
-                self._core, subscribe, on_delivery, submit, self._crew.submit, self._forget_consumer, accepts=accepts
+                self._core, subscribe, on_delivery, submit or crew, begin or crew, forget, accepts=accepts
             )
             self._consumers.add(consumer)
             return consumer

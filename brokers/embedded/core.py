@@ -396,7 +396,7 @@ class EmbeddedCore:
                 self._lock.rested.wait_for(lambda: subscription.thread is None, max(0.0, until - monotonic()))
 
     def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
-        """Set the number of deliveries that a subscription may hold; it keeps those beyond that number."""
+        """Set the number of deliveries that a subscription may hold, or on credit how many more it gets."""
         with self._lock:
             was_full, subscription.prefetch = subscription.is_full, prefetch
             if was_full and not subscription.is_full:
@@ -487,7 +487,7 @@ class EmbeddedCore:
                 deed(holding)
             else:
                 batch.decided[holding] = deed
-                holding.enlist(batch)
+                holding.batch = batch
 
     # --- transactions
 
@@ -514,7 +514,7 @@ class EmbeddedCore:
                 raise
             batch.is_open = False
             for holding, deed in batch.decided.items():
-                holding.enlist(None)
+                holding.batch = None
                 deed(holding)
             for route in routes:
                 self._nodes.put(route, self._numbers)
@@ -528,7 +528,7 @@ class EmbeddedCore:
                 return
             batch.is_open = False
             for holding in batch.decided:
-                holding.enlist(None)
+                holding.batch = None
                 if holding.subscription not in holding.subscription.outlet.subscriptions:
                     self._give_back(holding)
             self._forget_unused(batch)
@@ -590,6 +590,8 @@ class EmbeddedCore:
             outlet.store.settle(entry)
         else:
             subscription.held.add(holding)
+        if subscription.is_on_credit:
+            subscription.prefetch -= 1
         return holding
 
     def _taken(self, subscription: OutletSubscription) -> QueueEntry | None:
@@ -629,7 +631,7 @@ class EmbeddedCore:
         subscription = holding.subscription
         was_full = subscription.is_full
         subscription.held.discard(holding)
-        if was_full:
+        if was_full and not subscription.is_full:
             subscription.rouse()
 
     def _bury_all(self, outlet: Outlet, expired: Iterable[QueueEntry]) -> None:

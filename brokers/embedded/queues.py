@@ -10,7 +10,7 @@ other headers pass unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -337,7 +337,7 @@ class SubscribeTerms:
     """The terms of a subscription.
 
     Attributes:
-        prefetch: number of deliveries that may be held; with 0 it is on credit, and gets none until `allow`.
+        prefetch: number of deliveries that may be held; with 0 it is on credit, and `allow` sets how many it gets.
         name: of a shared or durable subscription to a topic; None for an anonymous one.
         is_durable: whether a named subscription outlives its consumers.
         wants: selects the messages; None for all.
@@ -446,9 +446,8 @@ class DestinationNode:
 class OutletSubscription:
     """The subscription of one consumer to an outlet.
 
-    `owner` is its connection, `held` its unsettled hand-overs, and `enlisted` the number of these in transactions. On
-    credit, enlisted ones do not count, because the client took them. `line` has the entries that it wants of a queue;
-    None for all entries of the outlet.
+    `owner` is its connection, `held` its unsettled hand-overs, and `prefetch` their maximum number or, on credit, the
+    number of further hand-overs. `line` has the entries that it wants of a queue; None for all entries of the outlet.
 
     `wake_up` makes a thread take messages, until there is none or it holds as many as it may: until then it
     `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun.
@@ -461,7 +460,6 @@ class OutletSubscription:
     lock: WakingLock
     wake_up: WakeUp
     held: set[Handover] = field(default_factory=set)
-    enlisted: int = 0
     is_open: bool = True
     is_on_credit: bool = False
     line: EntryLine | None = None
@@ -482,7 +480,7 @@ class OutletSubscription:
     @property
     def is_full(self) -> bool:
         """Whether no further message may be handed to it."""
-        return len(self.held) - self.enlisted * self.is_on_credit >= self.prefetch
+        return self.prefetch <= 0 if self.is_on_credit else len(self.held) >= self.prefetch
 
 
 @dataclass(slots=True, eq=False)
@@ -502,11 +500,6 @@ class Handover:
     def is_free(self) -> bool:
         """Whether it is neither settled, nor given back, nor in a transaction."""
         return self.batch is None and self in self.subscription.held
-
-    def enlist(self, batch: Batch | None) -> None:
-        """Make its settlement part of a transaction, or of none."""
-        self.batch = batch
-        self.subscription.enlisted += -1 if batch is None else 1
 
 
 Deed: TypeAlias = Callable[[Handover], None]
@@ -579,7 +572,12 @@ def redelivered(message: Message) -> Message:
 
 def _changed(message: Message, **changes: Any) -> Message:
     """Return a message with some values changed; one of a subclass, as listeners have, keeps its own fields."""
-    return changed(message, **changes) if type(message) is Message else replace(message, **changes)
+    if type(message) is Message:
+        return changed(message, **changes)
+    made = object.__new__(type(message))
+    for name in message.__dataclass_fields__:
+        object.__setattr__(made, name, changes[name] if name in changes else getattr(message, name))
+    return made
 
 
 def is_dead_letter_queue(destination: Destination) -> bool:
@@ -593,7 +591,7 @@ def dead_letter(message: Message, source: Destination, reason: str) -> Message:
     It keeps its message id, so that it can be matched with the message that was sent.
     """
     why = (typed(REASON_PROPERTY, reason), typed(DESTINATION_PROPERTY, str(source)))
-    return replace(
+    return _changed(
         message,
         destination=_dead_letter_queue(source),
         properties=message.properties.merged(why),

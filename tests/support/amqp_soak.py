@@ -26,6 +26,7 @@ from proton import Message
 import brokers
 from brokers import MessageType, queue
 from brokers.amqp.listener import Listener, Options
+from brokers.amqp.listener.send import OutgoingLink
 from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 
@@ -61,6 +62,12 @@ def threads_in(*functions: str) -> int:
         }.issuperset(functions)
         for top in sys._current_frames().values()
     )
+
+
+def paused(listener: Listener) -> int:
+    """Count the links of a listener that send nothing until their client reads."""
+    links = [link for guest in list(listener._guests) for link in list(guest._links.values())]
+    return sum(link._is_paused for link in links if isinstance(link, OutgoingLink))
 
 
 @contextmanager

@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -36,8 +38,10 @@ from proton import (
 from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME, PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.engine import discard
+from brokers.amqp.events import key_of
 from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, FrameViolation, LinkHandle, close_of, flow_of
 from brokers.amqp.listener.login import SaslServer
+from brokers.amqp.listener.messages import Carrier
 from brokers.amqp.listener.options import (
     INVALID,
     NOT_FOUND,
@@ -49,7 +53,7 @@ from brokers.amqp.listener.options import (
     refusal_of,
 )
 from brokers.amqp.listener.receive import CREDIT_MESSAGES, IncomingLink, OpenTransfers, Posts, Sink
-from brokers.amqp.listener.send import Desk, OutgoingLink
+from brokers.amqp.listener.send import Desk, OutgoingLink, OutputBurst
 from brokers.amqp.listener.sources import (
     SHARED_SUBSCRIPTIONS,
     Filters,
@@ -66,7 +70,9 @@ from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.stack import start
 from brokers.amqp.stream import PlainStream, Stream
+from brokers.connection import OnDelivery
 from brokers.embedded import Broker
+from brokers.embedded.connection import EmbeddedConsumer, Submit
 from brokers.embedded.queues import SubscribeTerms
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.listeners.guesses import Guesses
@@ -249,7 +255,10 @@ class LinkFactory:
         """
         key, size = _weighed(link, named), len(filters.text or "")
         self._weigh(key, size)
-        subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
+
+        def subscribe(on_delivery: OnDelivery, submit: Submit) -> EmbeddedConsumer:
+            return self._client.connection.subscribe(destination, on_delivery, terms, submit, submit)
+
         forget = partial(self._forget, key=key, destination=destination, named=named)
 
         def make() -> OutgoingLink:
@@ -431,6 +440,9 @@ taken from queues for it."""
 MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
 """The same for all sessions of a client together, whose windows the client controls."""
 
+BURST_OCTETS: Final = 65_536
+"""Number of octets of sent messages after which it is checked how much the client has to read."""
+
 MIN_IDLE_SECONDS: Final = 0.1
 """Shortest idle time-out that a client may set, in seconds; otherwise keep-alive frames would be all that we send."""
 
@@ -488,7 +500,14 @@ class AmqpClient(Driver):
         self._is_open = False
         self._widen: Callable[[], None] = lambda: None
         self._open_by = monotonic() + house.options.patience
+        self.carrier = Carrier()
         self._links: dict[Any, IncomingLink | OutgoingLink] = {}
+        self._by_key: dict[Any, IncomingLink | OutgoingLink] = {}  # the same, as `key_of` names the links
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._paused: list[OutgoingLink] = []
+        self._burst = OutputBurst()
+        self._payload: dict[int, int] = {}  # octets of the messages sent, by the hash of the session
+        self._unmarked = 0
         self._refused: set[Any] = set()
         self._sessions: set[Any] = set()
         self._attaching = LinkFactory(self, house)
@@ -530,6 +549,53 @@ class AmqpClient(Driver):
         of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
         return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
 
+    @property
+    def burst(self) -> OutputBurst:
+        """The present burst."""
+        return self._burst
+
+    @property
+    def passed(self) -> int:
+        """Octets of the output that were written."""
+        return self._passed
+
+    def note_sent(self, session: int, octets: int) -> int:
+        """Record that a message was sent, and return the octets of its session; a burst ends after `BURST_OCTETS`."""
+        self._payload[session] = end = self._payload.get(session, 0) + octets
+        self._unmarked += octets
+        if self._unmarked >= BURST_OCTETS:
+            self._end_burst()
+        return end
+
+    def _end_burst(self) -> None:
+        """Record to which position of the output the present burst reaches, and begin another one."""
+        burst, end, last = self._burst, self.mark(), 0
+        for session in self._sessions:
+            held_back = session.outgoing_bytes
+            burst.encoded[hash(session)] = self._payload.get(hash(session), 0) - held_back
+            last += held_back
+        burst.end, burst.last = end, end + last
+        self._burst, self._unmarked = OutputBurst(), 0
+
+    def soon(self, task: Callable[[], None]) -> None:
+        """Run a task on the thread of the connection, with the lock held; raise RuntimeError after its end."""
+        if not self.is_up:
+            raise RuntimeError(f"{self} has ended")
+        self._tasks.append(task)
+        if get_ident() != self._leader:
+            self._waker.wake()
+
+    def pause(self, link: OutgoingLink) -> None:
+        """Let a link go on once the client has read more."""
+        self._paused.append(link)
+
+    def _do_tasks(self) -> None:
+        """Do the tasks that wait now; those that they add wait for the next time, after the socket was read."""
+        for _ in range(len(self._tasks)):
+            self._tasks.popleft()()
+        if self._unmarked:
+            self._end_burst()
+
     def lose(self, outgoing: OutgoingLink) -> None:
         """End a link that another one of the same name replaces. Spec: AMQP 1.0 part 2, 2.6.1.
 
@@ -547,7 +613,7 @@ class AmqpClient(Driver):
     def _detach(self, link: Any, refusal: RefusalError) -> None:
         """End a link, if it is still attached."""
         with suppress(ConnectionLostError), self.held():
-            attached = self._links.pop(link, None)
+            attached = self._forget(link)
             if attached is not None:
                 end_of(attached)(for_good=False)
                 link.condition = refusal.told()
@@ -627,13 +693,18 @@ class AmqpClient(Driver):
         log.debug("%s has left: %s", self, error)
         with self.lock:
             links, self._links = list(self._links.values()), {}
+            self._by_key.clear()
             for link in links:
                 end_of(link)(for_good=False)
         self.connection.close(LEAVE_SECONDS)
         self._house.gone(self)
 
     def _tick(self, machine: AmqpMachine) -> float | None:
+        self._do_tasks()
         wait = super()._tick(machine)
+        paused, self._paused = self._paused, []
+        for outgoing in paused:
+            outgoing.go_on()
         if not self._is_open:
             left = self._open_by - monotonic()
             if left <= 0:
@@ -647,7 +718,7 @@ class AmqpClient(Driver):
             wait = DRAIN_POLL_SECONDS if wait is None else min(wait, DRAIN_POLL_SECONDS)
         if draining:
             self._flush()
-        return wait
+        return 0.0 if self._tasks else wait
 
     # Called by the inspection
 
@@ -733,6 +804,7 @@ class AmqpClient(Driver):
         self._leave_session(event.session)
         self._refused = {each for each in self._refused if each.session != event.session}
         self._sessions.discard(event.session)
+        self._payload.pop(hash(event.session), None)
         event.session.close()
         event.session.free()
         if self._machine is not None:  # this frees the channel; without a free one proton answers no further begin
@@ -740,8 +812,14 @@ class AmqpClient(Driver):
 
     def _leave_session(self, session: Any) -> None:
         for link in [each for each in self._links if each.session == session]:
-            end_of(self._links.pop(link))(for_good=False)
+            attached = self._forget(link)
+            if attached is not None:
+                end_of(attached)(for_good=False)
         self._attaching.ended(session)
+
+    def _forget(self, link: Any) -> IncomingLink | OutgoingLink | None:
+        self._by_key.pop(key_of(link), None)
+        return self._links.pop(link, None)
 
     def _on_link_open(self, event: Any) -> None:
         link = event.link
@@ -750,7 +828,7 @@ class AmqpClient(Driver):
                 self._detach(other, STOLEN)
             if len(self._links) >= self._house.options.max_links:
                 raise RefusalError(LIMIT, f"{len(self._links)} links are attached already")
-            self._links[link] = self._attaching.attach(link)
+            self._links[link] = self._by_key[key_of(link)] = self._attaching.attach(link)
         except RefusalError as refusal:
             self._refuse(link, refusal)
 
@@ -767,12 +845,12 @@ class AmqpClient(Driver):
             self.break_off(LIMIT, why)
 
     def _on_flow(self, event: Any) -> None:
-        link = self._links.get(event.link)
+        link = self._by_key.get(event.link_key)
         if isinstance(link, OutgoingLink):
             link.flowed()
 
     def _on_link_close(self, event: Any, *, for_good: bool) -> None:
-        link = self._links.pop(event.link, None)
+        link = self._forget(event.link)
         self._refused.discard(event.link)
         if for_good:
             event.link.close()
@@ -784,13 +862,13 @@ class AmqpClient(Driver):
         event.link.free()
 
     def _on_delivery(self, event: Any) -> None:
-        link = self._links.get(event.link)
+        link = self._by_key.get(event.link_key)
         if link is None:
             if event.link.is_receiver:
                 discard(event.delivery)
             return
         try:
-            link.delivered(event.delivery)
+            link.delivered(event.transfer)
         except RefusalError as refusal:
             if event.link.state & Endpoint.LOCAL_ACTIVE:  # otherwise the first refusal has closed it already
                 event.link.condition = refusal.told()

@@ -15,11 +15,12 @@ import cproton
 from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.listener.messages import CarriedMessage, Carrier
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpNodes, RefusalError, refusal_of
-from brokers.amqp.listener.send import CarriedMessage, bound_for, carry
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
+from brokers.amqp.transfers import Transfer, read, settle, was_settled
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import BrokerError
 from brokers.message import Destination
@@ -34,16 +35,16 @@ NOT_TAKEN: Final = "amqp:link:detach-forced"
 
 ACCEPTED, REJECTED = 0x24, 0x25
 
-Take = Callable[[Any, bytes], None]
+Take = Callable[[Transfer, bytes], None]
 
 
 def _nothing(*_: Any) -> None:
     """Do nothing."""
 
 
-def tag_of(delivery: Any) -> bytes:
+def tag_of(transfer: Transfer) -> bytes:
     """Return the tag of a delivery as octets. proton's binding decodes it as text, which many tags are not."""
-    found = cproton.lib.pn_delivery_tag(delivery._impl)
+    found = cproton.lib.pn_delivery_tag(transfer)
     return bytes(cproton.ffi.unpack(found.start, found.size)) if found.size else b""
 
 
@@ -92,29 +93,28 @@ class IncomingLink:
         self._left = 0
         self._has_detached = False
 
-    def delivered(self, delivery: Any) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Collect octets, and take a message once it is complete; drop data after a detach. With the lock held."""
-        link = self._link
-        if delivery.aborted:
+        arrived = read(transfer)
+        if arrived is None:
+            if cproton.lib.pn_delivery_aborted(transfer):
+                self._clear()
+                settle(transfer)
+                self._renew()
+            return
+        octets = arrived.octets
+        if arrived.is_partial or self._buffer or len(octets) > self._max_message:
+            self._collect(transfer, octets)
+            if arrived.is_partial:
+                return
+            octets = bytes(self._buffer)
             self._clear()
-            delivery.settle()
-            self._renew()
-            return
-        if not delivery.readable:
-            return
-        if delivery.pending:
-            self._collect(delivery, link.recv(delivery.pending) or b"")
-        if delivery.partial:
-            return
-        octets = bytes(self._buffer)
-        self._clear()
-        link.advance()
         if self._has_detached:
-            self._poison(delivery, RefusalError(NOT_TAKEN, "a message of it came after its link had been detached"))
-            self._leave_open(delivery)
+            self._poison(transfer, RefusalError(NOT_TAKEN, "a message of it came after its link had been detached"))
+            self._leave_open(transfer)
             return
         self._renew()
-        self.take(delivery, octets)
+        self.take(transfer, octets)
 
     def ended(self) -> None:
         """Drop a partial message, and end the handler of this link. With the lock held.
@@ -126,7 +126,7 @@ class IncomingLink:
         self.end()
         self.take, self.end = _nothing, _nothing
 
-    def _collect(self, delivery: Any, octets: bytes) -> None:
+    def _collect(self, transfer: Transfer, octets: bytes) -> None:
         if self._has_detached:
             return
         self._buffer += octets
@@ -138,25 +138,25 @@ class IncomingLink:
         else:
             return
         self._clear()
-        self._poison(delivery, refusal)
-        self.detach(refusal, tag_of(delivery))
+        self._poison(transfer, refusal)
+        self.detach(refusal, tag_of(transfer))
 
     def _clear(self) -> None:
         self._unfinished.octets -= len(self._buffer)
         self._buffer.clear()
 
-    def _leave_open(self, delivery: Any) -> None:
+    def _leave_open(self, transfer: Transfer) -> None:
         """Leave a message unsettled that was not accepted: the client would believe that a settled one was accepted.
 
         Messages beyond the credit are settled anyway; they would only use memory.
         """
         self._left += 1
-        if delivery.settled or self._left > CREDIT_MESSAGES:
-            delivery.settle()
+        if was_settled(transfer) or self._left > CREDIT_MESSAGES:
+            settle(transfer)
 
-    def _poison(self, delivery: Any, refusal: RefusalError) -> None:
+    def _poison(self, transfer: Transfer, refusal: RefusalError) -> None:
         """Prevent the commit of a transaction with a message that was not accepted, because the client may not know."""
-        transaction = transaction_of(delivery)
+        transaction = transaction_of(transfer)
         if transaction is not None:
             self._works.poison(transaction, refusal)
 
@@ -178,24 +178,24 @@ class IncomingLink:
         self._link.condition = refusal.told(tag)
         self._link.close()
 
-    def reject(self, delivery: Any, refusal: RefusalError) -> None:
+    def reject(self, transfer: Transfer, refusal: RefusalError) -> None:
         """Report the error of one delivery outside a transaction: rows 1 to 4."""
-        tag = tag_of(delivery)
-        if delivery.settled or not self._understands_rejected:
+        tag = tag_of(transfer)
+        if was_settled(transfer) or not self._understands_rejected:
             self.detach(refusal, tag)
             return
-        delivery.local.condition = refusal.told(tag)
-        delivery.update(Delivery.REJECTED)
-        delivery.settle()
+        settle(transfer, Delivery.REJECTED, refusal.told(tag))
 
-    def reject_in(self, delivery: Any, refusal: RefusalError, transaction: bytes, works: ClientTransactions) -> None:
+    def reject_in(
+        self, transfer: Transfer, refusal: RefusalError, transaction: bytes, works: ClientTransactions
+    ) -> None:
         """Report the error of one delivery within a transaction: rows 5 to 8."""
-        if not delivery.settled and self._understands_rejected:
-            provisional(delivery, transaction, REJECTED, refusal.told(tag_of(delivery)))
+        if not was_settled(transfer) and self._understands_rejected:
+            provisional(transfer, transaction, REJECTED, refusal.told(tag_of(transfer)))
             return
         works.poison(transaction, refusal)
-        if not delivery.settled:
-            self.detach(refusal, tag_of(delivery))
+        if not was_settled(transfer):
+            self.detach(refusal, tag_of(transfer))
 
 
 class Sink(Protocol):
@@ -216,6 +216,10 @@ class Sink(Protocol):
     @property
     def works(self) -> ClientTransactions:
         """The client's transactions."""
+
+    @property
+    def carrier(self) -> Carrier:
+        """Parses the client's messages."""
 
     def now(self) -> int:
         """Return the time in milliseconds since 1970."""
@@ -239,37 +243,36 @@ class Posts:
         self._destination = destination
         self._capabilities = capabilities
 
-    def take(self, delivery: Any, octets: bytes) -> None:
+    def take(self, transfer: Transfer, octets: bytes) -> None:
         """Send one message, and report the outcome to the client. With the lock held."""
-        transaction = transaction_of(delivery)
+        transaction = transaction_of(transfer)
         if transaction is None:
-            self._take_alone(delivery, octets)
+            self._take_alone(transfer, octets)
             return
         try:
             work = self._sink.works.find(transaction)
         except RefusalError as refusal:
-            self._incoming.detach(refusal, tag_of(delivery))
+            self._incoming.detach(refusal, tag_of(transfer))
             return
         try:
             self._sink.works.send(work, self._addressed(octets), len(octets))
         except RefusalError as refusal:
-            self._incoming.reject_in(delivery, refusal, transaction, self._sink.works)
+            self._incoming.reject_in(transfer, refusal, transaction, self._sink.works)
             return
-        if not delivery.settled:
-            provisional(delivery, transaction, ACCEPTED)
+        if not was_settled(transfer):
+            provisional(transfer, transaction, ACCEPTED)
         else:
-            delivery.settle()
+            settle(transfer)
 
-    def _take_alone(self, delivery: Any, octets: bytes) -> None:
+    def _take_alone(self, transfer: Transfer, octets: bytes) -> None:
         try:
             error = self._sink.connection.send(self._addressed(octets)).exception()
             if isinstance(error, BrokerError):
                 raise refusal_of(error)
         except RefusalError as refusal:
-            self._incoming.reject(delivery, refusal)
+            self._incoming.reject(transfer, refusal)
             return
-        delivery.update(Delivery.ACCEPTED)
-        delivery.settle()
+        settle(transfer, ACCEPTED)
 
     def _addressed(self, octets: bytes) -> CarriedMessage:
         """Parse a message and find its destination.
@@ -278,15 +281,16 @@ class Posts:
             RefusalError: the message is malformed, or its destination does not exist.
         """
         try:
-            message = carry(octets, self._destination, self._sink.now(), self._sink.user)
+            return self._sink.carrier.carry(octets, self._resolve, self._sink.now(), self._sink.user)
         except MalformedError as error:
             raise RefusalError(DECODE, str(error)) from error
+
+    def _resolve(self, named: Destination | None) -> Destination:
         if self._destination is not None:
-            return bound_for(message, self._destination)
-        named = message.destination
+            return self._destination
         address = None if named is None else self._sink.nodes.address_of(named)
         kind = None if named is None else named.kind
         found = self._sink.nodes.resolve(address, kind, self._sink.user, Action.SEND)
         if self._capabilities and CAPABILITIES[found.kind] not in self._capabilities:
             raise RefusalError(NOT_IMPLEMENTED, f"{found} has none of {', '.join(sorted(self._capabilities))}")
-        return bound_for(message, found)
+        return found

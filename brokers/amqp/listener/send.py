@@ -1,159 +1,80 @@
-"""AMQP messages in the embedded broker, and the links that clients receive them on.
+"""Links that clients receive messages on.
 
-The broker handles JMS messages. A message that came over AMQP keeps its octets beside its JMS form, and is sent over
-AMQP unchanged: the parts that an intermediary must not change stay intact, and parts that JMS lacks are not lost. A
-client gets as many messages as it gave credit for.
+A client gets as many messages as it gave credit for. They are taken from the broker and sent by the thread of its
+connection, many in one go.
 
-Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02); AMQP 1.0 part 2, section 2.6.7;
-part 3, section 3.4.
+Spec: AMQP 1.0 part 2, section 2.6.7; part 3, section 3.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, fields, replace
-from threading import Condition as Signal
+from functools import partial
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol
 
-from proton import Delivery, Link, Sender, ubyte, uint
+from cproton_ffi import lib
+from proton import Delivery, Link, Sender, uint
 
-from brokers.amqp.dialect import EMBEDDED
-from brokers.amqp.listener.options import UNAUTHORIZED, RefusalError
+from brokers.amqp import transfers
+from brokers.amqp.listener.messages import uncarried
 from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
-from brokers.amqp.message import PRIORITIES, UINT, from_amqp_message, to_amqp_message
 from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
-from brokers.amqp.sections import AmqpSection, MalformedError, SectionValue, decode, encode
+from brokers.amqp.transfers import ACCEPTED, Transfer, settle, wrapped
 from brokers.connection import Delivery as BrokerDelivery
-from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery
+from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery, Submit
 from brokers.errors import ConnectionLostError
-from brokers.message import DEFAULT_PRIORITY, DeliveryMode, Destination, Message, MessageType
-from brokers.selector import HEADERS, Headers
-
-SEEN_HEADERS: Final[Headers] = {
-    **HEADERS,
-    "JMSMessageID": lambda message: message.told_id if _is_as_it_came(message) else message.message_id,
-    "JMSTimestamp": lambda message: message.told_timestamp if _is_as_it_came(message) else message.timestamp,
-}
-"""The headers for a client's selector: as the client will see them."""
-
-HOP_BY_HOP = frozenset({AmqpSection.HEADER, AmqpSection.DELIVERY_ANNOTATIONS})
-"""Sections that each hop rewrites."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedMessage(Message):
-    """A message that came over AMQP.
+class OutputBurst:
+    """What is sent before the thread reads again: to which position of the output it reaches, once that is known."""
 
-    Attributes:
-        kept: its octets, except the sections that each hop rewrites.
-        taken_for: its destination; at another one, as a dead letter, it is encoded again.
-        told_id, told_timestamp: id and timestamp of the sender, which the receivers will read.
-    """
+    __slots__ = ("encoded", "end", "last")
 
-    kept: bytes = b""
-    taken_for: Destination | None = None
-    told_id: str | None = None
-    told_timestamp: int | None = None
+    def __init__(self) -> None:
+        self.end: int | None = None  # of what proton has encoded
+        self.last = 0  # of the rest, which the windows of sessions hold back
+        self.encoded: dict[int, int] = {}  # octets of messages by the hash of the session
 
-    @property
-    def octets(self) -> int:
-        """The larger of its sizes in AMQP and in JMS; it may use twice as much memory."""
-        return max(len(self.kept), super(CarriedMessage, self).octets)  # named, because slots create a new class
+    def is_written(self, session: int, octets: int, passed: int) -> bool:
+        """Return whether a message of this burst was written.
 
-
-def carry(octets: bytes, destination: Destination | None, now: int, user: str | None) -> CarriedMessage:
-    """Parse a message of a client. A reply address without a name is dropped from the JMS form, not from the octets.
-
-    Args:
-        octets: the AMQP message.
-        destination: destination of the link; None to use `to` of the message, which is then in `destination`.
-        now: milliseconds since 1970, from which a time to live counts.
-        user: the user who sends; None for anonymous.
-
-    Raises:
-        MalformedError: the message is malformed.
-        RefusalError: its user-id is not `user`. Spec: AMQP 1.0 part 3, 3.2.4.
-    """
-    sections = list(decode(octets))  # raises errors that the conversion to JMS would ignore
-    _check_user(sections, user)
-    message = from_amqp_message(octets, EMBEDDED, destination).message
-    header: object = next((each.value for each in sections if each.section is AmqpSection.HEADER), [])
-    if not isinstance(header, list):
-        raise MalformedError("the header is no list")
-    time_to_live = header[2] if len(header) > 2 else None
-    expiration = message.expiration
-    if expiration is None or (expiration == 0 and time_to_live):
-        expiration = now + int(time_to_live) if isinstance(time_to_live, int) else 0
-    priority = message.priority if message.priority in PRIORITIES else DEFAULT_PRIORITY
-    reply_to = message.reply_to if message.reply_to is not None and message.reply_to.name else None  # leads somewhere
-    changed = replace(message, expiration=expiration, priority=priority, redelivered=False, reply_to=reply_to)
-    values = {each.name: getattr(changed, each.name) for each in fields(Message)}
-    kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
-    return CarriedMessage(**values, kept=kept, told_id=message.message_id, told_timestamp=message.timestamp)
-
-
-def _check_user(sections: Iterable[SectionValue], user: str | None) -> None:
-    for stated in [each.value for each in sections if each.section is AmqpSection.PROPERTIES]:
-        claimed = stated[1] if isinstance(stated, list) and len(stated) > 1 else None
-        octets = bytes(claimed) if isinstance(claimed, bytes | memoryview) else claimed
-        if octets not in (None, b"", (user or "").encode()):
-            own = "an anonymous client has none" if user is None else f"that of {user!r}"
-            raise RefusalError(UNAUTHORIZED, f"the user-id of a message is its sender's or left out: {own}")
-
-
-def bound_for(message: CarriedMessage, destination: Destination) -> CarriedMessage:
-    """Return the message addressed to a destination."""
-    return replace(message, destination=destination, taken_for=destination)
-
-
-def _is_as_it_came(message: Message) -> TypeGuard[CarriedMessage]:
-    return isinstance(message, CarriedMessage) and message.destination == message.taken_for
-
-
-def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
-    """Return the octets of a message for a client.
-
-    Args:
-        message: the message of the broker.
-        delivery_count: number of this delivery, from 1.
-        now: milliseconds since 1970.
-    """
-    left = None
-    if message.expiration:
-        left = uint(min(max(1, message.expiration - now), UINT))
-    header = [
-        message.delivery_mode != DeliveryMode.NON_PERSISTENT,
-        ubyte(DEFAULT_PRIORITY if message.priority is None else message.priority),
-        left,
-        delivery_count == 1,
-        uint(delivery_count - 1),
-    ]
-    if _is_as_it_came(message):
-        return encode(AmqpSection.HEADER, header) + message.kept
-    if message.message_type is MessageType.UNKNOWN:  # a body of unknown type is sent as octets
-        body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
-        message = replace(message, message_type=MessageType.BYTES, body=body)
-    return encode(AmqpSection.HEADER, header) + to_amqp_message(message, EMBEDDED, with_header=False)
+        Args:
+            session: hash of its session.
+            octets: octets of the messages of the session, from its beginning to the end of this one.
+            passed: octets of the output that were written.
+        """
+        if self.end is None or passed < self.end:
+            return False
+        return octets <= self.encoded[session] or passed >= self.last
 
 
 class Desk(Protocol):
     """The part of a client's connection that its sending links use."""
 
-    written: Signal
+    @property
+    def burst(self) -> OutputBurst:
+        """The present burst."""
+
+    def note_sent(self, session: int, octets: int) -> int:
+        """Record that a message of so many octets was sent, and return the octets of its session including these."""
 
     def is_behind(self, link: Sender) -> bool:
         """Return whether so much waits for the client to read that nothing more is sent on a link."""
 
+    def pause(self, link: OutgoingLink) -> None:
+        """Let a link go on once the client has read more."""
+
     def held(self) -> AbstractContextManager[None]:
         """Hold the lock, and write pending output afterwards."""
 
-    def mark(self) -> int:
-        """Return a mark for the end of all pending output."""
+    def soon(self, task: Callable[[], None]) -> None:
+        """Run a task on the thread of the connection, with the lock held; raise RuntimeError after its end."""
 
-    def has_passed(self, mark: int) -> bool:
-        """Return whether all output before a mark was written."""
+    @property
+    def passed(self) -> int:
+        """Octets of the output that were written."""
 
     @property
     def is_up(self) -> bool:
@@ -168,10 +89,11 @@ class Desk(Protocol):
 
 
 class SentDelivery(NamedTuple):
-    """A delivery held by the client, and the mark that is passed once it was written."""
+    """A delivery held by the client, its burst, and the octets of the messages of its session up to its end."""
 
     delivery: EmbeddedDelivery
-    mark: int
+    burst: OutputBurst
+    octets: int
 
 
 class OutgoingLink:
@@ -180,7 +102,7 @@ class OutgoingLink:
     Args:
         link: proton's link.
         desk: the client's connection.
-        subscribe: creates the consumer.
+        subscribe: creates the consumer, given its `on_delivery` and what runs it.
         forget: called with this object when it has ended, and with whether its link was closed for good.
     """
 
@@ -188,66 +110,81 @@ class OutgoingLink:
         self,
         link: Sender,
         desk: Desk,
-        subscribe: Callable[[Callable[[BrokerDelivery], None]], EmbeddedConsumer],
+        subscribe: Callable[[Callable[[BrokerDelivery], None], Submit], EmbeddedConsumer],
         forget: Callable[..., None],
     ) -> None:
         self._link: Sender | None = link
         self._desk = desk
         self._forget = forget
         self._sent = 0
-        self._held: dict[str, SentDelivery] = {}
+        self._held: dict[Transfer, SentDelivery] = {}
+        self._is_paused = False  # until the client has read more
+        self._session = hash(link.session)
         self._handing = Lock()  # while it is held, only the broker's lock may be acquired
         self._is_given_up = False
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
-        self._consumer = subscribe(self._on_delivery)
+        self._consumer = subscribe(self._on_delivery, self._soon)
 
-    # On the consumer's thread
+    def _soon(self, task: Callable[[], None]) -> None:
+        self._desk.soon(partial(self._run, task))
+
+    # On the connection's thread
+
+    def _run(self, task: Callable[[], None]) -> None:
+        """Let the consumer take messages, unless too much waits for the client."""
+        self._pause_if_behind()
+        task()
+
+    def _pause_if_behind(self) -> None:
+        if not self._is_paused and self._link is not None and self._desk.is_behind(self._link):
+            self._is_paused = True
+            self._allow()
+            self._desk.pause(self)
 
     def _on_delivery(self, delivery: BrokerDelivery) -> None:
         """Send one message to the client."""
         assert isinstance(delivery, EmbeddedDelivery)
-        with suppress(ConnectionLostError), self._desk.held():
-            while (
-                self._link is not None
-                and not self._is_given_up
-                and self._desk.is_up
-                and self._desk.is_behind(self._link)
-            ):
-                self._desk.written.wait()
-            with self._handing:
-                if self._link is not None and not self._is_given_up and self._desk.is_up:
-                    self._hand_on(self._link, delivery)
-                # otherwise the consumer is ending, and gives back the unsent delivery
+        with suppress(ConnectionLostError), self._desk.held(), self._handing:
+            if self._link is not None and not self._is_given_up:
+                self._hand_on(self._link, delivery)
+            # otherwise the consumer is ending, and gives back the unsent delivery
 
     def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        if link.credit <= 0:  # the client took the credit back meanwhile
+        if lib.pn_link_credit(link._impl) <= 0:  # the client took the credit back
             delivery.give_back()
             return
         try:
             octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
         except ValueError as error:  # if it were given back, it would come again at once
             delivery.reject(f"it could not be sent to an AMQP client: {error}")
+            self._allow()
         else:
             self._send(link, delivery, octets)
 
     def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
         self._sent += 1
-        tag = str(self._sent)
-        transfer = link.delivery(tag)
-        link.stream(octets)
-        link.advance()
+        transfer, burst = transfers.send(link, b"%d" % self._sent, octets), self._desk.burst
+        end = self._desk.note_sent(self._session, len(octets))
         if self._is_settled:
-            transfer.settle()
-            self._allow()
+            settle(transfer)
             delivery.accept()
         else:
-            self._held[tag] = SentDelivery(delivery, self._desk.mark() + link.session.outgoing_bytes)
+            self._held[transfer] = SentDelivery(delivery, burst, end)
+        if burst is not self._desk.burst:
+            self._pause_if_behind()
 
     # Called with the lock held
 
     def flowed(self) -> None:
         """Let the broker hand over as many messages as there is credit for."""
         self._allow()
+
+    def go_on(self) -> None:
+        """Send again, if the client has read enough."""
+        self._is_paused = False
+        self._pause_if_behind()
+        if not self._is_paused:
+            self._allow()
 
     def drain(self) -> bool:
         """Return unused credit of a draining link; False while it is not known whether there are more messages."""
@@ -271,26 +208,34 @@ class OutgoingLink:
         assert self._link is not None
         return [uint(self._sent), uint(max(0, self._link.credit)), None, bool(self._link.drain_mode)]
 
-    def delivered(self, delivery: Any) -> None:
+    def delivered(self, transfer: Transfer) -> None:
         """Settle a message with the client's outcome; within a transaction, at its commit.
 
         Raises:
             RefusalError: there is no such transaction; the client still holds the message.
         """
-        sent = self._held.get(delivery.tag)
-        if sent is None or not is_final(delivery):
+        sent = self._held.get(transfer)
+        if sent is None:
             return
-        transaction, held = transaction_of(delivery), sent.delivery
+        if lib.pn_delivery_remote_state(transfer) == ACCEPTED:
+            sent.delivery.accept()
+        elif not self._conclude(wrapped(transfer), transaction_of(transfer), sent.delivery):
+            return
+        del self._held[transfer]
+        settle(transfer)
+
+    def _conclude(self, delivery: Delivery, transaction: bytes | None, held: EmbeddedDelivery) -> bool:
+        """Settle a message with any outcome; return False if it has none yet."""
+        if not is_final(delivery):
+            return False
         if transaction is not None:
             held = self._desk.works.find(transaction).taking(held)
         conclude(held, outcome_of(delivery))
-        del self._held[delivery.tag]
-        self._allow()
-        delivery.settle()
+        return True
 
     def _allow(self) -> None:
         if self._link is not None:
-            self._consumer.allow(len(self._held) + max(0, self._link.credit))
+            self._consumer.allow(0 if self._is_paused else max(0, self._link.credit))
 
     def give_up(self) -> None:
         """Give back held messages, and take no more. Any thread may call this, without a lock of this connection.
@@ -311,14 +256,16 @@ class OutgoingLink:
         self._link = None
         seen = self._seen()
         self._held.clear()
-        self._desk.written.notify_all()
         self._consumer.stop()
         self._consumer.leave(seen)
         self._forget(self, for_good=for_good)
 
     def _seen(self) -> list[EmbeddedDelivery]:
         """Return the held deliveries that were written to the client."""
-        return [each.delivery for each in list(self._held.values()) if self._desk.has_passed(each.mark)]
+        passed, session = self._desk.passed, self._session
+        return [
+            each.delivery for each in list(self._held.values()) if each.burst.is_written(session, each.octets, passed)
+        ]
 
 
 def conclude(held: EmbeddedDelivery, outcome: AmqpOutcome) -> None:

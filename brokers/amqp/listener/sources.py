@@ -16,8 +16,8 @@ from typing import Any, Final
 from proton import Data, Described, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.listener.messages import SEEN_HEADERS
 from brokers.amqp.listener.options import INVALID, MAX_NAME_CHARACTERS, RefusalError
-from brokers.amqp.listener.send import SEEN_HEADERS
 from brokers.amqp.receive import SELECTOR, SELECTOR_CODE
 from brokers.amqp.send import put_symbols
 from brokers.embedded.queues import SubscribeTerms

@@ -12,13 +12,14 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from cproton_ffi import lib
 from proton import Condition, Delivery, Described, symbol, ulong
 
 from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.outcomes import LIMIT
 from brokers.amqp.sections import AmqpSection, MalformedError, decode
-from brokers.amqp.transfers import TRANSACTIONAL
+from brokers.amqp.transfers import TRANSACTIONAL, Transfer, wrapped
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
 from brokers.embedded.queues import MESSAGE_OVERHEAD_OCTETS
 from brokers.errors import SendFailedError
@@ -190,7 +191,7 @@ class ClientTransactions:
 class Outcomes(Protocol):
     """The part of a link that reports outcomes."""
 
-    def reject(self, delivery: Any, refusal: RefusalError) -> None:
+    def reject(self, transfer: Transfer, refusal: RefusalError) -> None:
         """Reject a delivery, or detach the link if the client does not understand that."""
 
 
@@ -202,14 +203,15 @@ class CoordinatorLink:
         self._outcomes = outcomes
         self._begun: set[bytes] = set()
 
-    def take(self, delivery: Any, octets: bytes) -> None:
+    def take(self, transfer: Transfer, octets: bytes) -> None:
         """Carry out one command. With the lock held."""
         try:
             command, fields = read_command(octets)
             transaction = COMMANDS[command](self._works, fields, self._begun)
         except RefusalError as refusal:
-            self._outcomes.reject(delivery, refusal)
+            self._outcomes.reject(transfer, refusal)
             return
+        delivery: Any = wrapped(transfer)
         if transaction is not None:
             delivery.local.data = [transaction]
             delivery.update(DECLARED)
@@ -263,15 +265,16 @@ COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], set[bytes]], 
 }
 
 
-def transaction_of(delivery: Any) -> bytes | None:
+def transaction_of(transfer: Transfer) -> bytes | None:
     """Return the id of the transaction in a delivery's state, or None."""
-    if delivery.remote_state != TRANSACTIONAL:
+    if lib.pn_delivery_remote_state(transfer) != TRANSACTIONAL:
         return None
-    return outcomes.transaction_of(delivery) or b""
+    return outcomes.transaction_of(wrapped(transfer)) or b""
 
 
-def provisional(delivery: Any, transaction: bytes, state: int, error: Condition | None = None) -> None:
+def provisional(transfer: Transfer, transaction: bytes, state: int, error: Condition | None = None) -> None:
     """Report the outcome that a delivery will have once its transaction is committed. Spec: AT-21."""
+    delivery: Any = wrapped(transfer)
     fields: list[Any] = []
     if error is not None:
         fields = [Described(ulong(ERROR), [symbol(error.name), error.description, error.info])]

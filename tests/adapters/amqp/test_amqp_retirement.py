@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw
-from amqp_soak import eventually, threads_in
+from amqp_soak import eventually, paused
 from proton import Condition, Described, Message, symbol, ulong
 
 from brokers import queue
@@ -201,7 +201,7 @@ def test_only_what_was_written_counts(broker: Broker, leave: Callable[[Raw, Any]
             assert sender.outcome(sender.send(link, Message(body=f"{number:04}" + "x" * SIZE))).state == ACCEPTED
         with Raw(listener.port, receive_buffer=1 << 16) as slow:
             taking = slow.receive("q", credit=MANY)
-            eventually("it is behind", lambda: threads_in("_on_delivery", "wait") > 0)
+            eventually("it is behind", lambda: paused(listener) > 0)
             leave(slow, taking)
             seen = {octets.partition(b"xxxx")[0][-4:].decode() for _, octets in slow.received}
         eventually("it is gone", lambda: listener.guests == 1)

@@ -1,0 +1,245 @@
+"""AMQP messages in the embedded broker, and back.
+
+The broker handles JMS messages. A message that came over AMQP keeps its octets beside its JMS form, and is sent over
+AMQP unchanged: the parts that an intermediary must not change stay intact, and parts that JMS lacks are not lost.
+
+Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
+
+from proton import ubyte, uint
+
+from brokers.amqp.dialect import EMBEDDED
+from brokers.amqp.listener.options import UNAUTHORIZED, RefusalError
+from brokers.amqp.message import PRIORITIES, UINT, ArrivalPlan, from_amqp_message, to_amqp_message
+from brokers.amqp.sections import (
+    BODIES,
+    SMALL_MESSAGE_OCTETS,
+    AmqpSection,
+    MalformedError,
+    SectionValue,
+    decode,
+    encode,
+)
+from brokers.amqp.shapes import SectionShape, SectionShapes
+from brokers.message import DEFAULT_PRIORITY, FIELDS, DeliveryMode, Destination, Message, MessageType
+from brokers.selector import HEADERS, Headers
+
+MAX_SHAPES: Final = 16
+"""Maximum number of layouts of heads that are remembered for one client."""
+
+MAX_HEAD_OCTETS: Final = 1024
+"""Maximum size of a head of a client's messages that can have a shape, in octets."""
+
+SEEN_HEADERS: Final[Headers] = {
+    **HEADERS,
+    "JMSMessageID": lambda message: message.told_id if _is_as_it_came(message) else message.message_id,
+    "JMSTimestamp": lambda message: message.told_timestamp if _is_as_it_came(message) else message.timestamp,
+}
+"""The headers for a client's selector: as the client will see them."""
+
+HOP_BY_HOP = frozenset({AmqpSection.HEADER, AmqpSection.DELIVERY_ANNOTATIONS})
+"""Sections that each hop rewrites."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedMessage(Message):
+    """A message that came over AMQP.
+
+    Attributes:
+        kept: its octets, except the sections that each hop rewrites.
+        taken_for: its destination; at another one, as a dead letter, it is encoded again.
+        told_id, told_timestamp: id and timestamp of the sender, which the receivers will read.
+    """
+
+    kept: bytes = b""
+    taken_for: Destination | None = None
+    told_id: str | None = None
+    told_timestamp: int | None = None
+
+    @property
+    def octets(self) -> int:
+        """The larger of its sizes in AMQP and in JMS; it may use twice as much memory."""
+        return max(len(self.kept), super(CarriedMessage, self).octets)  # named, because slots create a new class
+
+
+class CarriedDraft(Message):
+    """A `CarriedMessage` whose fields can still be set."""
+
+    __slots__ = ("kept", "taken_for", "told_id", "told_timestamp")
+    __setattr__ = object.__setattr__
+
+    def __init__(self, message: Message, kept: bytes) -> None:
+        for name, value in zip(FIELDS, _values_of(message), strict=True):
+            setattr(self, name, value)
+        self.kept = kept
+        self.told_id = message.message_id
+        self.told_timestamp = message.timestamp
+
+    def frozen(self, destination: Destination) -> CarriedMessage:
+        """Make this object a message for a destination, for ever: both classes have the same slots."""
+        made: Any = self
+        made.destination = made.taken_for = destination
+        made.__class__ = CarriedMessage
+        return cast("CarriedMessage", made)
+
+
+_values_of: Final = attrgetter(*FIELDS)
+
+
+Resolve: TypeAlias = Callable[[Destination | None], Destination]
+"""Returns the destination of a message, given the one that it names; raises RefusalError if it has none."""
+
+
+class Carrier:
+    """Parses the messages of one client. Not thread-safe.
+
+    Most messages of a client differ in few values before the body; the others are decoded once (see `shapes`).
+    """
+
+    def __init__(self) -> None:
+        self._shapes = SectionShapes(MAX_SHAPES, MAX_HEAD_OCTETS)
+
+    def carry(self, octets: bytes, resolve: Resolve, now: int, user: str | None) -> CarriedMessage:
+        """Parse a message. A reply address without a name is dropped from the JMS form, not from the octets.
+
+        Args:
+            octets: the AMQP message.
+            resolve: returns the destination, given what `to` of the message names.
+            now: milliseconds since 1970, from which a time to live counts.
+            user: the user who sends; None for anonymous. Always the same.
+
+        Raises:
+            MalformedError: the message is malformed.
+            RefusalError: its user-id is not `user`, or it has no destination. Spec: AMQP 1.0 part 3, 3.2.4.
+        """
+        known = self._shapes.match(octets) if len(octets) <= SMALL_MESSAGE_OCTETS else None
+        draft = None if known is None else _shaped(octets, *known, now, user)
+        if draft is None:
+            draft = _decoded(octets, now, user)
+            if known is None:
+                self._shapes.learn(octets)
+        return draft.frozen(resolve(draft.destination))
+
+
+class CarriagePlan(NamedTuple):
+    """How messages are carried whose heads have one shape.
+
+    Attributes:
+        arrival: makes the JMS message.
+        begin: index of the first octet that is kept.
+        time_to_live: the time to live in the header.
+    """
+
+    arrival: ArrivalPlan
+    begin: int
+    time_to_live: object
+
+
+def _plan(shape: SectionShape, user: str | None) -> CarriagePlan | None:
+    """Return the plan of a shape; None if its messages are decoded by section: a wrong user, an unusual order."""
+    arrival = ArrivalPlan(shape, EMBEDDED, None)
+    sections = list(decode(shape.octets))
+    hops = [each for each in sections if each.section in HOP_BY_HOP]
+    if not arrival.works or hops != sections[: len(hops)]:
+        return None
+    try:
+        _check_user(sections, user)
+        return CarriagePlan(arrival, sum(len(each.octets) for each in hops), _time_to_live(sections))
+    except (RefusalError, MalformedError):
+        return None
+
+
+def _shaped(
+    octets: bytes, shape: SectionShape, found: re.Match[bytes], now: int, user: str | None
+) -> CarriedDraft | None:
+    """Return the message whose head matched the pattern of a shape; None if it must be decoded by section."""
+    if shape.plan is None:
+        shape.plan = _plan(shape, user) or False
+    plan: CarriagePlan | None = shape.plan or None
+    if plan is None:
+        return None
+    try:
+        bodies = list(decode(octets, begin=found.end()))
+        if not all(each.section in BODIES for each in bodies):
+            return None
+        message = plan.arrival.read(found, bodies).message
+    except ValueError:  # for example malformed octets
+        return None
+    return _draft(message, octets[plan.begin :], plan.time_to_live, now)
+
+
+def _decoded(octets: bytes, now: int, user: str | None) -> CarriedDraft:
+    sections = list(decode(octets))  # raises errors that the conversion to JMS would ignore
+    _check_user(sections, user)
+    time_to_live = _time_to_live(sections)
+    kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
+    return _draft(from_amqp_message(octets, EMBEDDED).message, kept, time_to_live, now)
+
+
+def _draft(message: Message, kept: bytes, time_to_live: object, now: int) -> CarriedDraft:
+    draft: Any = CarriedDraft(message, kept)
+    expiration = message.expiration
+    if expiration is None or (expiration == 0 and time_to_live):
+        draft.expiration = now + int(time_to_live) if isinstance(time_to_live, int) else 0
+    if message.priority not in PRIORITIES:
+        draft.priority = DEFAULT_PRIORITY
+    if message.reply_to is not None and not message.reply_to.name:  # it leads nowhere
+        draft.reply_to = None
+    draft.redelivered = False
+    return cast("CarriedDraft", draft)
+
+
+def _time_to_live(sections: Sequence[SectionValue]) -> object:
+    header: object = next((each.value for each in sections if each.section is AmqpSection.HEADER), [])
+    if not isinstance(header, list):
+        raise MalformedError("the header is no list")
+    return header[2] if len(header) > 2 else None
+
+
+def _check_user(sections: Sequence[SectionValue], user: str | None) -> None:
+    for stated in [each.value for each in sections if each.section is AmqpSection.PROPERTIES]:
+        claimed = stated[1] if isinstance(stated, list) and len(stated) > 1 else None
+        octets = bytes(claimed) if isinstance(claimed, bytes | memoryview) else claimed
+        if octets not in (None, b"", (user or "").encode()):
+            own = "an anonymous client has none" if user is None else f"that of {user!r}"
+            raise RefusalError(UNAUTHORIZED, f"the user-id of a message is its sender's or left out: {own}")
+
+
+def _is_as_it_came(message: Message) -> TypeGuard[CarriedMessage]:
+    return isinstance(message, CarriedMessage) and message.destination == message.taken_for
+
+
+def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
+    """Return the octets of a message for a client.
+
+    Args:
+        message: the message of the broker.
+        delivery_count: number of this delivery, from 1.
+        now: milliseconds since 1970.
+    """
+    left = None
+    if message.expiration:
+        left = uint(min(max(1, message.expiration - now), UINT))
+    priority = DEFAULT_PRIORITY if message.priority is None else message.priority
+    header = _encoded_header(message.delivery_mode != DeliveryMode.NON_PERSISTENT, priority, left, delivery_count)
+    if _is_as_it_came(message):
+        return header + message.kept
+    if message.message_type is MessageType.UNKNOWN:  # a body of unknown type is sent as octets
+        body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
+        message = replace(message, message_type=MessageType.BYTES, body=body)
+    return header + to_amqp_message(message, EMBEDDED, with_header=False)
+
+
+@lru_cache(maxsize=256)
+def _encoded_header(is_durable: bool, priority: int, left: uint | None, delivery_count: int) -> bytes:
+    header = [is_durable, ubyte(priority), left, delivery_count == 1, uint(delivery_count - 1)]
+    return encode(AmqpSection.HEADER, header)
