@@ -732,6 +732,8 @@ def _from_data(
     is_object = declared is MessageType.OBJECT or content_type == JAVA_OBJECT
     if declared not in (None, MessageType.OBJECT, MessageType.BYTES):
         return None
+    if not all(isinstance(each, bytes | memoryview) for each in values):  # a data section that holds another value
+        return None
     return MessageType.OBJECT if is_object else MessageType.BYTES, b"".join(values)
 
 

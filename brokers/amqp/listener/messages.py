@@ -169,7 +169,8 @@ def _shaped(
         return None
     try:
         bodies = list(decode(octets, begin=found.end()))
-        if not all(each.section in BODIES for each in bodies):
+        size = sum([len(each.octets) for each in bodies if each.section in BODIES])
+        if size != len(octets) - found.end():  # a footer, or a section that AMQP does not know
             return None
         message = plan.arrival.read(found, bodies).message
     except ValueError:  # for example malformed octets

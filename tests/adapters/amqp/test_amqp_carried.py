@@ -1,0 +1,128 @@
+"""Messages of the listener's clients are read alike, whether their head has a known shape or is decoded by section."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proton import Message, symbol
+
+from brokers import Destination, MessageType, queue
+from brokers.amqp.listener.messages import CarriedMessage, Carrier, uncarried
+from brokers.amqp.listener.options import RefusalError
+from brokers.amqp.sections import DATA_8, AmqpSection, MalformedError, encode
+
+NOW = 1_700_000_000_000
+
+
+def octets_of(number: int, body: bytes = b"body", **more: Any) -> bytes:
+    """Encode a message as a client does; only values that differ between messages depend on the number."""
+    message = Message(
+        body=body,
+        id=f"ID:{number:04}",
+        correlation_id=f"c-{number:04}",
+        address="queue://here",
+        reply_to="queue://there",
+        properties={"name": f"{number:04}", "same": 5},
+        creation_time=NOW / 1000 + number,
+        inferred=True,
+        durable=True,
+        **more,
+    )
+    return bytes(message.encode())
+
+
+def resolved(named: Destination | None) -> Destination:
+    return named or queue("nowhere")
+
+
+def outcome(carrier: Carrier, octets: bytes, user: str | None = None) -> dict[str, Any] | str:
+    """Return the message, or how it is refused."""
+    try:
+        carried = carrier.carry(octets, resolved, NOW, user)
+    except (MalformedError, RefusalError) as error:
+        return f"{type(error).__name__}: {error}"
+    assert type(carried) is CarriedMessage
+    return asdict(carried)
+
+
+def knowing(user: str | None = None, **more: Any) -> Carrier:
+    """Return a carrier that knows the shape of these messages."""
+    carrier = Carrier()
+    for number in range(1, 5):
+        outcome(carrier, octets_of(number, **more), user)
+    assert carrier._shapes.match(octets_of(9, **more)) is not None
+    return carrier
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"ttl": 60},
+        {"priority": 9},
+        {"first_acquirer": True, "delivery_count": 3},
+        {"instructions": {"x-opt-hop": 1}},
+        {"annotations": {symbol("x-opt-jms-msg-type"): 3}},
+        {"expiry_time": NOW / 1000 + 100},
+        {"user_id": b"me"},
+        {"group_id": "g", "group_sequence": 7},
+        {"subject": "s", "content_type": "text/plain"},
+    ],
+    ids=lambda more: "-".join(more) or "plain",
+)
+def test_both_ways_are_one(more: dict[str, Any]) -> None:
+    """All fields, the octets that are kept, and refusals are the same."""
+    carrier = knowing("me", **more)
+    for number in range(5, 9):
+        octets = octets_of(number, b"x" * number, **more)
+        assert outcome(carrier, octets, "me") == outcome(Carrier(), octets, "me")
+
+
+def test_a_users_id_that_differs() -> None:
+    """A user-id of another one is found even if all else is known."""
+    carrier = knowing("me", user_id=b"me")
+    assert "RefusalError" in outcome(carrier, octets_of(5, user_id=b"xx"), "me")
+    assert "RefusalError" not in outcome(carrier, octets_of(5, user_id=b"me"), "me")
+
+
+@pytest.mark.parametrize("after", [b"\x00", b"\x00\x53", encode(AmqpSection.FOOTER, {}), b"\x00\x53\x77\xc0", b"\xff"])
+def test_what_follows_the_body(after: bytes) -> None:
+    """A footer is kept, and anything else that does not belong there is refused."""
+    octets = octets_of(5) + after
+    assert outcome(knowing(), octets) == outcome(Carrier(), octets)
+
+
+@pytest.mark.parametrize("value", [b"\x40", b"\x45", b"\xa1\x01a", b"\x53\x05"])
+def test_a_data_section_without_octets(value: bytes) -> None:
+    """Its message is taken like others without a JMS message type: its octets are the body."""
+    body = b"\x00\x53\x75" + value
+    found = outcome(Carrier(), body)
+    assert isinstance(found, dict)
+    assert (found["message_type"], found["body"]) == (MessageType.UNKNOWN, body)
+
+
+CARRIER = knowing()
+
+
+@given(st.data())
+def test_broken_octets(data: st.DataObject) -> None:
+    """Whatever an octet of a known message is changed to, and wherever it is cut, both ways agree."""
+    octets = bytearray(octets_of(data.draw(st.integers(0, 9999))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(octets[: data.draw(st.integers(len(octets) // 2, len(octets)))])
+    assert outcome(CARRIER, cut) == outcome(Carrier(), cut)
+
+
+def test_it_goes_out_as_it_came() -> None:
+    """Only the sections of a hop differ: the header is new, what comes after it is kept."""
+    carried = knowing().carry(octets_of(5), resolved, NOW, None)
+    kept = encode(AmqpSection.HEADER, [True])
+    assert uncarried(carried, 1, NOW).endswith(carried.kept)
+    assert carried.kept.endswith(DATA_8 + b"\x04body")
+    assert octets_of(5).endswith(carried.kept)
+    assert kept not in carried.kept
