@@ -440,8 +440,8 @@ taken from queues for it."""
 MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
 """The same for all sessions of a client together, whose windows the client controls."""
 
-BURST_OCTETS: Final = 65_536
-"""Number of octets of sent messages after which it is checked how much the client has to read."""
+BURST_OCTETS: Final = 16_384
+"""Number of octets of sent messages after which a burst ends, and it is checked how much the client has to read."""
 
 MIN_IDLE_SECONDS: Final = 0.1
 """Shortest idle time-out that a client may set, in seconds; otherwise keep-alive frames would be all that we send."""

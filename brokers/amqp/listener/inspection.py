@@ -52,6 +52,9 @@ class PerformativeCode(IntEnum):
     CLOSE = 0x18
 
 
+TRANSFER: Final = bytes((0x00, 0x53, PerformativeCode.TRANSFER))
+"""The usual first octets of a transfer: its descriptor."""
+
 CODES: Final[Mapping[int, PerformativeCode]] = {int(each): each for each in PerformativeCode}
 
 UINTS: Final = frozenset({0x43, 0x52, 0x70})
@@ -229,6 +232,7 @@ class FrameInspection:
                 return
             self._has_header, at = True, HEADER_OCTETS
             yield rest[:at]
+        begin = at  # of the plain transfers that were not yielded yet
         while (have := len(rest) - at) >= SIZE_OCTETS:
             size = int.from_bytes(rest[at : at + SIZE_OCTETS], "big")
             if not MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS or (
@@ -242,9 +246,34 @@ class FrameInspection:
             if have < size:
                 break
             frame = rest[at : at + size]
-            at += size
+            if frame[4:6] == b"\x02\x00" and frame[8:11] == TRANSFER and self._is_plain_transfer(frame):
+                at += size
+                continue
+            if begin < at:
+                yield rest[begin:at]
+            begin = at = at + size
             yield from self._frame(frame)
+        if begin < at:
+            yield rest[begin:at]
         self._rest = rest[at:]
+
+    def _is_plain_transfer(self, frame: bytes) -> bool:
+        """Record a transfer and return True, unless something is wrong or unusual about it, which `_frame` finds."""
+        channel = self._channels.get(int.from_bytes(frame[6:8], "big"))
+        if channel is None or channel.is_over:
+            return False
+        try:
+            fields = Fields(frame, MIN_FRAME_OCTETS + len(TRANSFER))
+            attached = channel.attached[fields.number(0)] if fields.code(0) in UINTS else None
+            if attached is None or has_many_values(frame, MIN_FRAME_OCTETS, fields.end):
+                return False
+            if not attached.is_partial and fields.code(2) == NULL:
+                return False
+            attached.is_partial = fields.flag(5) and not fields.flag(9)
+        except (IndexError, KeyError):
+            return False
+        channel.received += 1
+        return True
 
     def wrote(self, octets: bytes) -> None:
         """Observe octets that proton writes; a large frame comes in several pieces."""

@@ -38,16 +38,17 @@ class OutputBurst:
         self.encoded: dict[int, int] = {}  # octets of messages by the hash of the session
 
     def is_written(self, session: int, octets: int, passed: int) -> bool:
-        """Return whether a message of this burst was written.
+        """Return whether a message of this burst was written; False for the last few of a part if that is not known.
 
         Args:
             session: hash of its session.
             octets: octets of the messages of the session, from its beginning to the end of this one.
             passed: octets of the output that were written.
         """
-        if self.end is None or passed < self.end:
+        if self.end is None:
             return False
-        return octets <= self.encoded[session] or passed >= self.last
+        after = self.encoded.get(session, 0) - octets  # at least so many octets follow it
+        return passed >= (self.end - after if after >= 0 else self.last)
 
 
 class Desk(Protocol):
