@@ -258,7 +258,10 @@ class FrameInspection:
         self._rest = rest[at:]
 
     def _is_plain_transfer(self, frame: bytes) -> bool:
-        """Record a transfer and return True, unless something is wrong or unusual about it, which `_frame` finds."""
+        """Record a transfer of a whole message and return True, unless something is wrong or unusual about it.
+
+        `_frame` then finds what it is.
+        """
         channel = self._channels.get(int.from_bytes(frame[6:8], "big"))
         if channel is None or channel.is_over:
             return False
@@ -267,9 +270,8 @@ class FrameInspection:
             attached = channel.attached[fields.number(0)] if fields.code(0) in UINTS else None
             if attached is None or has_many_values(frame, MIN_FRAME_OCTETS, fields.end):
                 return False
-            if not attached.is_partial and fields.code(2) == NULL:
+            if attached.is_partial or fields.code(2) == NULL or fields.flag(5) or fields.flag(9):
                 return False
-            attached.is_partial = fields.flag(5) and not fields.flag(9)
         except (IndexError, KeyError):
             return False
         channel.received += 1
