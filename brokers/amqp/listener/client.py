@@ -41,7 +41,7 @@ from brokers.amqp.engine import discard
 from brokers.amqp.events import key_of
 from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, FrameViolation, LinkHandle, close_of, flow_of
 from brokers.amqp.listener.login import SaslServer
-from brokers.amqp.listener.messages import Carrier
+from brokers.amqp.listener.messages import MessageCarrier
 from brokers.amqp.listener.options import (
     INVALID,
     NOT_FOUND,
@@ -500,7 +500,7 @@ class AmqpClient(Driver):
         self._is_open = False
         self._widen: Callable[[], None] = lambda: None
         self._open_by = monotonic() + house.options.patience
-        self.carrier = Carrier()
+        self.carrier = MessageCarrier()
         self._links: dict[Any, IncomingLink | OutgoingLink] = {}
         self._by_key: dict[Any, IncomingLink | OutgoingLink] = {}  # the same, as `key_of` names the links
         self._tasks: deque[Callable[[], None]] = deque()

@@ -99,7 +99,7 @@ Resolve: TypeAlias = Callable[[Destination | None], Destination]
 """Returns the destination of a message, given the one that it names; raises RefusalError if it has none."""
 
 
-class Carrier:
+class MessageCarrier:
     """Parses the messages of one client. Not thread-safe.
 
     Most messages of a client differ in few values before the body; the others are decoded once (see `shapes`).

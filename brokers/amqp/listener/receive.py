@@ -15,7 +15,7 @@ import cproton
 from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
-from brokers.amqp.listener.messages import CarriedMessage, Carrier
+from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpNodes, RefusalError, refusal_of
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
@@ -218,7 +218,7 @@ class Sink(Protocol):
         """The client's transactions."""
 
     @property
-    def carrier(self) -> Carrier:
+    def carrier(self) -> MessageCarrier:
         """Parses the client's messages."""
 
     def now(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proton import Message, symbol
 
 from brokers import Destination, MessageType, queue
-from brokers.amqp.listener.messages import CarriedMessage, Carrier, uncarried
+from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier, uncarried
 from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.sections import DATA_8, AmqpSection, MalformedError, encode
 
@@ -39,7 +39,7 @@ def resolved(named: Destination | None) -> Destination:
     return named or queue("nowhere")
 
 
-def outcome(carrier: Carrier, octets: bytes, user: str | None = None) -> dict[str, Any] | str:
+def outcome(carrier: MessageCarrier, octets: bytes, user: str | None = None) -> dict[str, Any] | str:
     """Return the message, or how it is refused."""
     try:
         carried = carrier.carry(octets, resolved, NOW, user)
@@ -49,9 +49,9 @@ def outcome(carrier: Carrier, octets: bytes, user: str | None = None) -> dict[st
     return asdict(carried)
 
 
-def knowing(user: str | None = None, **more: Any) -> Carrier:
+def knowing(user: str | None = None, **more: Any) -> MessageCarrier:
     """Return a carrier that knows the shape of these messages."""
-    carrier = Carrier()
+    carrier = MessageCarrier()
     for number in range(1, 5):
         outcome(carrier, octets_of(number, **more), user)
     assert carrier._shapes.match(octets_of(9, **more)) is not None
@@ -79,7 +79,7 @@ def test_both_ways_are_one(more: dict[str, Any]) -> None:
     carrier = knowing("me", **more)
     for number in range(5, 9):
         octets = octets_of(number, b"x" * number, **more)
-        assert outcome(carrier, octets, "me") == outcome(Carrier(), octets, "me")
+        assert outcome(carrier, octets, "me") == outcome(MessageCarrier(), octets, "me")
 
 
 def test_a_users_id_that_differs() -> None:
@@ -93,14 +93,14 @@ def test_a_users_id_that_differs() -> None:
 def test_what_follows_the_body(after: bytes) -> None:
     """A footer is kept, and anything else that does not belong there is refused."""
     octets = octets_of(5) + after
-    assert outcome(knowing(), octets) == outcome(Carrier(), octets)
+    assert outcome(knowing(), octets) == outcome(MessageCarrier(), octets)
 
 
 @pytest.mark.parametrize("value", [b"\x40", b"\x45", b"\xa1\x01a", b"\x53\x05"])
 def test_a_data_section_without_octets(value: bytes) -> None:
     """Its message is taken like others without a JMS message type: its octets are the body."""
     body = b"\x00\x53\x75" + value
-    found = outcome(Carrier(), body)
+    found = outcome(MessageCarrier(), body)
     assert isinstance(found, dict)
     assert (found["message_type"], found["body"]) == (MessageType.UNKNOWN, body)
 
@@ -115,7 +115,7 @@ def test_broken_octets(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(octets[: data.draw(st.integers(len(octets) // 2, len(octets)))])
-    assert outcome(CARRIER, cut) == outcome(Carrier(), cut)
+    assert outcome(CARRIER, cut) == outcome(MessageCarrier(), cut)
 
 
 def test_it_goes_out_as_it_came() -> None:
