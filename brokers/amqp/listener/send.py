@@ -21,7 +21,7 @@ from brokers.amqp import transfers
 from brokers.amqp.listener.messages import uncarried
 from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
 from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
-from brokers.amqp.transfers import ACCEPTED, Transfer, settle, wrapped
+from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, settle, wrapped
 from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery, Submit
 from brokers.errors import ConnectionLostError
@@ -218,7 +218,7 @@ class OutgoingLink:
         sent = self._held.get(transfer)
         if sent is None:
             return
-        if lib.pn_delivery_remote_state(transfer) == ACCEPTED:
+        if lib.pn_delivery_remote_state(transfer) == STATE_ACCEPTED:
             sent.delivery.accept()
         elif not self._conclude(wrapped(transfer), transaction_of(transfer), sent.delivery):
             return
@@ -275,7 +275,7 @@ def conclude(held: EmbeddedDelivery, outcome: AmqpOutcome) -> None:
     A returned message counts as delivered only if the client marked it as failed. Spec: AMQP 1.0 part 3, 3.4.4, 3.4.5.
     """
     match outcome.state:
-        case Delivery.ACCEPTED:
+        case Delivery.STATE_ACCEPTED:
             held.accept()
         case Delivery.REJECTED:
             condition = outcome.condition
