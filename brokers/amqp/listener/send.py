@@ -275,7 +275,7 @@ def conclude(held: EmbeddedDelivery, outcome: AmqpOutcome) -> None:
     A returned message counts as delivered only if the client marked it as failed. Spec: AMQP 1.0 part 3, 3.4.4, 3.4.5.
     """
     match outcome.state:
-        case Delivery.STATE_ACCEPTED:
+        case Delivery.ACCEPTED:
             held.accept()
         case Delivery.REJECTED:
             condition = outcome.condition
