@@ -22,9 +22,10 @@ from sides import ENVELOPE
 from stomp.utils import parse_frame
 
 import soapjms
-from brokers.stomp.codec import Cutter, WholeFrame, pack, read
+from brokers.stomp.codec import Cutter, WholeFrame, pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.frames import acknowledgement, from_frame, to_frame
+from brokers.stomp.heads import HeadReader
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
@@ -53,9 +54,15 @@ JUDGED, ANSWERED, STOMP_PY = "message judged, XML parsed", "answer made", "frame
 def stages() -> dict[str, Callable[[], Any]]:
     """Return what is done for a request, in its order, each with what the one before made."""
     octets = pack("MESSAGE", HEADERS, ENVELOPE)
-    [cut] = Cutter().cut(octets)
+    cutter, reader = Cutter(), HeadReader()
+    for number in range(3):  # heads of this shape come all the time
+        another = HEADERS | {"message-id": f"ID:{number}", "ack": f"ID:{number}", "correlation-id": f"c-{number}"}
+        [cut] = cutter.cut(pack("MESSAGE", another, ENVELOPE))
+        assert isinstance(cut, WholeFrame)
+        reader.read(cut)
+    [cut] = cutter.cut(octets)
     assert isinstance(cut, WholeFrame)
-    frame = read(cut)
+    frame = reader.read(cut)
     assert frame is not None
     message, setting, service = (
         from_frame(frame.headers, frame.body),
@@ -79,8 +86,8 @@ def stages() -> dict[str, Callable[[], Any]]:
         pack("SEND", headers, body)
 
     return {
-        "frame cut out of octets": lambda: list(Cutter().cut(octets)),
-        "frame read": lambda: read(cut),
+        "frame cut out of octets": lambda: list(cutter.cut(octets)),
+        "frame read": lambda: reader.read(cut),
         "message made of it": lambda: from_frame(frame.headers, frame.body),
         JUDGED: judged,
         ANSWERED: lambda: judged()[0].respond(answer),

@@ -347,16 +347,6 @@ class Connection(ABC):
             ValueError: the message has no destination, or a body that the adapter cannot carry.
         """
 
-    def post(self, message: Message, *, timeout: float | None = None) -> Completion[SendResult]:
-        """Send like `send`, but the message may be written together with others: at `flush`, or milliseconds later.
-
-        For messages of which a program sends several before it waits for the answer to one.
-        """
-        return self.send(message, timeout=timeout)
-
-    def flush(self) -> None:  # noqa: B027  # nothing waits, unless an adapter says so
-        """Write the messages of `post` that were not written yet. Never blocks, never raises."""
-
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send the answer to a delivery; the caller accepts the delivery once the future is done.
 

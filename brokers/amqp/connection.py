@@ -106,14 +106,6 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             return self._done
         return self._send(message, _until(timeout), self.completion())
 
-    def post(self, message: Message, *, timeout: float | None = None) -> Completion[SendResult]:
-        """Send; the message waits up to `driver.POST_SECONDS` for others, see the base class."""
-        return self._send(message, _until(timeout), self.completion(), may_wait=True)
-
-    def flush(self) -> None:
-        """Write the messages of `post` now."""
-        self._current().flush()
-
     def after_arrivals(self, function: Callable[[], None]) -> None:
         """Call `function` after the last message that was read together with the current one; see the base class."""
         self._current().after_arrivals(function)
@@ -122,15 +114,13 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Send; the message waits for credit, however many others wait."""
         return self._send(message, None, self.near_completion())
 
-    def _send(
-        self, message: Message, until: float | None, future: Completion[SendResult], *, may_wait: bool = False
-    ) -> Completion[SendResult]:
+    def _send(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
         session = self._usable()
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
         posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
         assert stamped.destination is not None
-        with session.posting() if may_wait else session.held():
+        with session.held():
             outbox = session.outboxes.to(stamped.destination)
             outbox.post(posting, until=until)
             waits = until is not None and until < inf and outbox.has_waiting(posting)

@@ -94,12 +94,6 @@ JOIN_SECONDS: Final = 0.5
 KEEP_SECONDS: Final = 0.005
 """Time after which output is written although functions wait that may add to it, in seconds."""
 
-POST_SECONDS: Final = 0.002
-"""Maximum time for which output of `write_soon` waits for more, in seconds."""
-
-LINGER_SECONDS: Final = 0.1
-"""Time after such output for which the leading thread looks for more, in seconds."""
-
 STAND_IN_SECONDS: Final = 0.5
 """Minimum time for which another thread reads after a task of the reading thread took long, in seconds."""
 
@@ -166,9 +160,6 @@ class Driver(ABC):
         self._thread: Thread | None = None
         self._leader: int | None = None  # the id of the thread that reads
         self._is_awake = False  # whether the leading thread will write before it next waits for the socket
-        self._is_brief = False  # whether it waits for at most `POST_SECONDS`
-        self._has_posts = False
-        self._posted = -inf
         self._after: list[Callable[[], None]] = []
         self._over = Event()
         self._crew: Crew | None = None
@@ -177,7 +168,6 @@ class Driver(ABC):
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reading thread waits for the lead
         self._holding = HeldLock(self, self._write)
-        self._posting = HeldLock(self, self._write_soon)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
@@ -237,26 +227,9 @@ class Driver(ABC):
         """
         return self._holding
 
-    def posting(self) -> HeldLock:
-        """Return what `held` does; but the output may be written together with more: at `flush`, or some ms later."""
-        return self._posting
-
-    def flush(self) -> None:
-        """Write the output of `posting`."""
-        if self._has_posts:
-            with suppress(ConnectionLostError), self._holding:
-                pass
-
     def _write(self) -> None:
         if not self._is_awake or (self._is_at_task and get_ident() != self._leader):  # otherwise the leader soon will
             self._flush()
-
-    def _write_soon(self) -> None:
-        self._has_posts, self._posted = True, monotonic()
-        if self._is_at_task:
-            self._write()
-        elif not self._is_awake and not self._is_brief:
-            self._waker.wake()
 
     def after_arrivals(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread after the functions that wait there; at once on any other thread."""
@@ -345,7 +318,7 @@ class Driver(ABC):
             if is_all:
                 self._out = memoryview(self._machine.take())
             if not self._out:
-                self._debt, self._has_posts = 0, False
+                self._debt = 0
                 return
             try:
                 written = self._socket.send(self._out)
@@ -357,7 +330,7 @@ class Driver(ABC):
             self._passed += written
             self.written.notify_all()
             if is_all and not self._out:
-                self._debt, self._has_posts = 0, False
+                self._debt = 0
                 return
             self._debt = max(0, self._debt - written)
 
@@ -477,10 +450,8 @@ class Driver(ABC):
             if self._has_ended:
                 return False
             wait = self._tick(machine)
-            self._is_brief = self._posted + LINGER_SECONDS > monotonic() and not self.is_lazy
-            most = POST_SECONDS if self._is_brief else STAND_IN_SECONDS if self._is_relieved else inf
-            if most < inf and (wait is None or wait > most):
-                wait = most
+            if self._is_relieved and (wait is None or wait > STAND_IN_SECONDS):
+                wait = STAND_IN_SECONDS
             listens = self._listens
             events = EVENT_READ * listens | EVENT_WRITE * bool(self._out)
             if events != self._events:

@@ -135,28 +135,16 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             ValueError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
             StaleDestinationError: the temporary destination was not made by this generation of the connection.
         """
+        link = self._usable()
         if transaction is not None:
-            self._usable()
             own_transaction(transaction, self, StompTransaction).send(message)
             return self._written
-        return self._send(message, timeout, may_wait=False)
-
-    def post(self, message: Message, *, timeout: float | None = None) -> Completion[SendResult]:
-        """Send; a message with a receipt waits up to `socket.POST_SECONDS` for others, see the base class."""
-        return self._send(message, timeout, may_wait=True)
-
-    def _send(self, message: Message, timeout: float | None, *, may_wait: bool) -> Completion[SendResult]:
-        link = self._usable()
         headers, body = self.frame(message)
         with link.writing:
             link.await_room(timeout)
             if is_confirmed(message, body):
-                return self._ask(link, headers, body, self.completion(), may_wait=may_wait)
+                return self._ask(link, headers, body, self.completion())
             return self._write(link, link.write, pack("SEND", headers, body, link.dialect.version))
-
-    def flush(self) -> None:
-        """Write the messages of `post` now."""
-        self._current().flush()
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; a message without receipt is written together with the ACK of the delivery, in one system call.
@@ -174,19 +162,13 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         return self._write(link, link.write, frame)
 
     def _ask(
-        self,
-        link: StompSession,
-        headers: Headers,
-        body: bytes,
-        future: Completion[SendResult],
-        *,
-        may_wait: bool = False,
+        self, link: StompSession, headers: Headers, body: bytes, future: Completion[SendResult]
     ) -> Completion[SendResult]:
         """Send with a receipt, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
         future.on_cancel = partial(link.forget, receipt)
         frames = pack_apart("SEND", headers, body, link.dialect.version)
-        link.request(frames, {receipt: partial(future.settle, SENT)}, may_wait=may_wait)
+        link.request(frames, {receipt: partial(future.settle, SENT)})
         if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnsentError):
             raise error
         return future

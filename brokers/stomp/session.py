@@ -203,10 +203,8 @@ class StompSession:
             if self._has_ended:
                 raise self.lost()
 
-    def write(self, data: Frames, *, may_wait: bool = False) -> None:
+    def write(self, data: Frames) -> None:
         """Write encoded frames one after the other, now or when the broker has read the pending data. Never waits.
-
-        With `may_wait` they are written together with others: at `flush`, or some milliseconds later.
 
         Raises:
             UnsentError: the session has ended; nothing was written.
@@ -216,7 +214,7 @@ class StompSession:
             if self._has_ended:
                 raise self.lost(UnsentError)
             try:
-                self._wire.post(data) if may_wait and isinstance(data, bytes) else self._wire.send(data)
+                self._wire.send(data)
             except OSError as error:
                 self._wire.join(
                     monotonic() + BROKER_CLOSE_SECONDS
@@ -239,11 +237,7 @@ class StompSession:
         if not is_to_come:
             settle(error)
 
-    def flush(self) -> None:
-        """Write the frames that wait for others."""
-        self._wire.flush()
-
-    def request(self, data: Frames, receipts: Mapping[str, Settle], *, may_wait: bool = False) -> None:
+    def request(self, data: Frames, receipts: Mapping[str, Settle]) -> None:
         """Write encoded frames that ask for receipts; each callback is called once, at the latest at the session's end.
 
         If the session had ended before, the callbacks get UnsentError, so they wait only once their frames are written.
@@ -255,7 +249,7 @@ class StompSession:
                     self._waiting.update(receipts)
             if not is_too_late and data:
                 with suppress(ConnectionLostError):  # the callbacks were called when the session ended
-                    self.write(data, may_wait=may_wait)
+                    self.write(data)
             if not is_too_late:
                 return
         for settle in receipts.values():

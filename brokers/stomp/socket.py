@@ -152,12 +152,6 @@ following data is in doubt, so the session ends."""
 KEEP_SECONDS: Final = 0.005
 """Time after which kept data is written although more frames wait, and heart-beats are checked, in seconds."""
 
-POST_SECONDS: Final = 0.002
-"""Maximum time for which a posted frame waits for others, in seconds."""
-
-IDLE_POSTS: Final = 3
-"""Number of such times without a waiting frame after which the flusher sleeps."""
-
 MIN_WAIT_SECONDS: Final = 0.0003
 """Minimum duration of a read that had to wait for data, in seconds."""
 
@@ -212,8 +206,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # data to be written soon; used with `writing` held
         self._after: list[Callable[[], None]] = []  # tasks for the end of this arrival; see `after_arrivals`
-        self._has_posts = Event()  # set while kept data may wait for `flush`
-        self._flusher: Thread | None = None
         self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
         self._written = Condition(self.writing)  # signalled when waiting data was written
         self._writer: Thread | None = None
@@ -264,46 +256,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     self._write(piece)
             elif not self._keeps(frames):
                 self._write(frames)
-
-    def post(self, encoded_frame: bytes) -> None:
-        """Write a frame together with others: at `flush`, with the next frame of `send`, or after `POST_SECONDS`.
-
-        Raises:
-            OSError: the socket is closed, or no thread can be started.
-        """
-        with self.writing:
-            if self._is_down or self._waiting or len(self._kept) + len(encoded_frame) > READ_OCTETS:
-                self._write(encoded_frame)
-                return
-            self._kept += encoded_frame
-            if self._flusher is None:
-                self._flusher = Thread(target=self._flush_late, name=f"{self._login} flusher", daemon=True)
-                try:
-                    self._flusher.start()
-                except RuntimeError:  # no thread could be started
-                    self._flusher = None
-                    self._write(b"")
-                    return
-            if not self._has_posts.is_set():
-                self._has_posts.set()
-
-    def flush(self) -> None:
-        """Write the frames that wait for others. Never waits, never fails."""
-        if self._kept:
-            self._write_kept()
-
-    def _flush_late(self) -> None:
-        """Write frames that nobody has flushed for a while; sleep once there are none."""
-        while not self._is_down:
-            self._has_posts.wait()
-            idle = 0
-            while idle < IDLE_POSTS:
-                if self._over.wait(POST_SECONDS):
-                    return
-                idle = 0 if self._kept else idle + 1
-                self.flush()
-            self._has_posts.clear()
-            self.flush()  # what came just before
 
     @property
     def is_behind(self) -> bool:
@@ -378,7 +330,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """End at once: reading, writing and connecting fail. Any thread may call this, and it never waits."""
         self._is_down = True
         self.running = False
-        self._has_posts.set()  # so that the flusher ends
         with self._closing:
             if self._socket is not None:
                 with suppress(OSError):  # not connected yet, or no longer
@@ -618,9 +569,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _end_arrival(self) -> None:
         """Run the tasks that wait for the end of the arrival, and write the data that was kept."""
         self._run_after()
-        self._write_kept()
-
-    def _write_kept(self) -> None:
         with self.writing:
             try:
                 if self._kept:

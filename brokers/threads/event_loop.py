@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
-
-OnResult: TypeAlias = Callable[[bool], object] | None
-"""See `Completion.on_result`."""
 
 
 class LoopInbox:
@@ -23,12 +19,12 @@ class LoopInbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._done: deque[tuple[asyncio.Future[None], OnResult]] = deque()
+        self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
 
-    def put(self, waiter: asyncio.Future[None], on_result: OnResult, _: Future[Any]) -> None:
+    def put(self, waiter: asyncio.Future[None], _: Future[Any]) -> None:
         """Have a task woken: the one that waits for a future that is done."""
-        self._done.append((waiter, on_result))
+        self._done.append(waiter)
         if not self._is_called:
             self._is_called = True
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
@@ -36,15 +32,10 @@ class LoopInbox:
 
     def _wake_all(self) -> None:
         self._is_called = False
-        number, on_result = 0, None
         while self._done:
-            waiter, on_result = self._done.popleft()
-            number += 1
+            waiter = self._done.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-        if on_result is not None and number > 1:
-            on_result(False)  # the tasks run next, and may send more
-            self._loop.call_soon(on_result, True)
 
 
 INBOXES: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopInbox] = WeakKeyDictionary()

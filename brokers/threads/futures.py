@@ -82,8 +82,6 @@ class Completion(Future[T]):
 
     Attributes:
         revoke: cancels the operation if it has not begun, and returns whether it did; None if it cannot be revoked.
-        on_result: called when a thread asks for the result, with whether it has to wait: what it waits for may have to
-            be written first.
         on_cancel: called when the future is cancelled, on the thread that cancels it; None if there is nothing to do.
     """
 
@@ -94,7 +92,6 @@ class Completion(Future[T]):
         self._mutex = self._condition._lock  # type: ignore[attr-defined]  # entered faster than the condition
         self._executor = executor
         self.revoke: Callable[[], bool] | None = None
-        self.on_result: Callable[[bool], object] | None = None
         self.on_cancel: Callable[[], object] | None = None
 
     def withdraw(self) -> bool:
@@ -114,8 +111,6 @@ class Completion(Future[T]):
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(future)` on the executor once this future is done."""
-        if self.on_result is not None:
-            self.on_result(True)
         self.on_settled(partial(self._elsewhere, fn))
 
     def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
@@ -141,10 +136,9 @@ class Completion(Future[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""
-        is_done = self._state == FINISHED
-        if self.on_result is not None:
-            self.on_result(not is_done)
-        return cast("T", self._result) if is_done and self._exception is None else super().result(timeout)
+        if self._state == FINISHED and self._exception is None:
+            return cast("T", self._result)
+        return super().result(timeout)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
@@ -152,7 +146,7 @@ class Completion(Future[T]):
             from brokers.threads.event_loop import inbox_of_loop
 
             inbox, waiter = inbox_of_loop()
-            self.on_settled(partial(inbox.put, waiter, self.on_result))
+            self.on_settled(partial(inbox.put, waiter))
             try:
                 yield from waiter
             except BaseException:
@@ -192,7 +186,7 @@ class DoneCompletion(Completion[T]):
         self._waiters: list[Any] = []
         self._done_callbacks = []
         self._executor = executor
-        self.revoke = self.on_result = self.on_cancel = None
+        self.revoke = self.on_cancel = None
 
 
 NEVER_NOTIFIED: Final = Condition()

@@ -65,9 +65,6 @@ NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds that `Client.close` may take."""
 
-Send: TypeAlias = Callable[..., Completion[SendResult]]
-"""`Connection.send` or `Connection.post`."""
-
 ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
 
 FAILED: Final[Mapping[SendOutcome, str]] = {
@@ -213,8 +210,6 @@ class Client:
         InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not valid.
         NameNotFoundError: `names` does not know a JNDI name.
     """
-
-    _is_ahead = False  # whether several responses came at once, so that several requests may go out together
 
     def __init__(
         self,
@@ -462,7 +457,7 @@ class Client:
 
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
-        call = self._start(content, self._connection.post if self._is_ahead else None)
+        call = self._start(content)
         self._overdue.watch(call)
         return call.future
 
@@ -504,13 +499,8 @@ class Client:
 
     # One call
 
-    def _start(self, content: CallContent, send: Send | None = None) -> PendingCall:
-        """Send a request once there is a connection, and return its pending call.
-
-        Args:
-            content: the content of the request.
-            send: sends the message: `Connection.post` if the caller may send others before it waits.
-        """
+    def _start(self, content: CallContent) -> PendingCall:
+        """Send a request once there is a connection, and return its pending call."""
         self._check_open()
         due = time.monotonic() + content.seconds
         message_id = ""
@@ -518,7 +508,6 @@ class Client:
             content, message_id = addressed(content, self.endpoint, one_way=False)
         identity, future = Identity(content.retry_of), Completion[Response](self._callbacks.executor)
         call = PendingCall(self._calls.new_key(), future, RequestingNode(self.endpoint), due, identity)
-        future.on_result = self._note_result
         call.message_id = message_id if identity.first is None else identity.first.message_id
 
         if self._observers is not None:
@@ -529,7 +518,7 @@ class Client:
         for each in (content.others, call.others):
             others = others.merged(each) if each else others
 
-        attempt = partial(self._attempt, call, content, others, send or self._connection.send)
+        attempt = partial(self._attempt, call, content, others)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
@@ -539,7 +528,7 @@ class Client:
             raise
         return call
 
-    def _attempt(self, call: PendingCall, content: CallContent, others: Properties, send: Send) -> None:
+    def _attempt(self, call: PendingCall, content: CallContent, others: Properties) -> None:
         """Make and send the request of a call. If this raises, it was not sent."""
         call.generation = self._connection.generation
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
@@ -559,7 +548,7 @@ class Client:
         except BaseException:
             self._replies.end(call.key, reusable=True)
             raise
-        self._send_request(call, message, send)
+        self._send_request(call, message)
 
     def _send(self, content: CallContent) -> None:
         """Send a one-way message, and return when the broker has it."""
@@ -578,12 +567,12 @@ class Client:
         finally:
             call.future.cancel()  # drops the call after an interrupt too
 
-    def _send_request(self, call: PendingCall, message: Message, send: Send) -> None:
+    def _send_request(self, call: PendingCall, message: Message) -> None:
         """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
         call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
         try:
-            sent = send(message, timeout=left(call.due))
+            sent = self._connection.send(message, timeout=left(call.due))
         except BaseException as error:
             outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
@@ -607,12 +596,6 @@ class Client:
             self._give_up(call, f"{error}")
         else:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
-
-    def _note_result(self, waits: bool) -> None:
-        """Note that a caller asks for a response: if it is there, the caller will send more before it has to wait."""
-        self._is_ahead = not waits
-        if waits:
-            self._connection.flush()
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""

@@ -316,50 +316,6 @@ def test_without_a_further_thread(
         assert [names.get(timeout=PATIENCE).split()[-1] for _ in range(2)] == ["reader", "reader"]
 
 
-def passed(session: AmqpSession) -> int:
-    """Return the number of octets that were written so far."""
-    with session.lock:
-        return session._passed
-
-
-@pytest.mark.parametrize("flushes", [True, False])
-def test_posts_leave_together(
-    connection: AmqpConnection, other: Connection, monkeypatch: pytest.MonkeyPatch, flushes: bool
-) -> None:
-    """Messages that are posted wait for `flush`; without it, they leave some milliseconds later."""
-    monkeypatch.setattr(driver, "POST_SECONDS", PATIENCE if flushes else 0.05)
-    session, came = connection._current(), SimpleQueue[Delivery]()
-    put(connection, "other", "the link to send on")
-    other.consume(queue("q"), came.put, auto_accept=True, prefetch=10)
-    first = connection.post(text(queue("q"), "0"))  # it may wake the reading thread, which then writes it
-    if flushes:
-        connection.flush()
-    first.result(PATIENCE)
-    wait_until(lambda: session._is_brief and not session._is_awake)
-    before = passed(session)
-    posts = [connection.post(text(queue("q"), str(number))) for number in range(1, 10)]
-    if flushes:
-        assert passed(session) == before
-        connection.flush()
-        assert passed(session) > before
-    assert [post.result(PATIENCE).message_id is not None for post in posts] == [True] * 9
-    assert [came.get(timeout=PATIENCE).message.body for _ in range(10)] == [str(number) for number in range(10)]
-
-
-def test_flush_of_a_lost_connection(listener: Listener) -> None:
-    """It does nothing, and the message that was posted fails."""
-    with (
-        Proxy("127.0.0.1", listener.port) as proxy,
-        brokers.connect(f"amqp://127.0.0.1:{proxy.port}", reconnect=False) as connection,
-    ):
-        proxy.silence()
-        posted = connection.post(text(queue("q")))
-        proxy.cut()
-        with pytest.raises(ConnectionLostError):
-            posted.result(PATIENCE)
-        connection.flush()
-
-
 @pytest.mark.usefixtures("never_relieved")
 def test_after_arrivals(connection: AmqpConnection, other: Connection) -> None:
     """A function runs once the messages that came together were handled; at once on any other thread."""

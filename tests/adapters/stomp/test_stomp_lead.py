@@ -50,41 +50,6 @@ def arrived(connection: StompConnection) -> int:
 class TestLead(OnBoth):
     """The reader works; where that takes long, another thread reads."""
 
-    def test_posts(
-        self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Posted messages go out in one write with the next frame, at `flush`, and by themselves after a moment."""
-        inbox = Inbox(lambda delivery: delivery.accept())
-        assert connection._link is not None
-        sent, socket_of = list[int](), connection._link._wire._use
-        assert socket_of is not None
-        send_octets = socket_of.send
-
-        def counted(data: memoryview | bytes) -> int:
-            sent.append(bytes(data).count(b"SEND\n"))
-            return send_octets(data)
-
-        monkeypatch.setattr(socket_of, "send", counted)
-        with other.consume(queue(name), inbox):
-            monkeypatch.setattr(wire, "POST_SECONDS", 60.0)
-            done = [connection.post(message_to(queue(name), b"%d" % number)) for number in range(3)]
-            assert sum(sent) == 0
-            done.append(connection.send(message_to(queue(name), b"3")))
-            assert sent == [4]
-            done += [connection.post(message_to(queue(name), b"%d" % number)) for number in (4, 5)]
-            connection.flush()
-            assert sent == [4, 2]
-            for each in done:
-                each.result(PATIENCE)
-            assert [inbox.next().message.body for _ in done] == [b"0", b"1", b"2", b"3", b"4", b"5"]
-
-    def test_post_alone(self, connection: StompConnection, name: str) -> None:
-        """A posted message that nobody flushes is written soon."""
-        for _ in range(3):
-            connection.post(message_to(queue(name))).result(PATIENCE)
-        connection.post(message_to(queue(name)))
-        connection.close()  # writes it
-
     def test_no_change_of_threads(
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
