@@ -294,7 +294,7 @@ class Operations:
         version = request.envelope.version
         try:
             try:
-                made = self.process(request, match)
+                made = (self.process if self._middleware else self._process)(request, match)
             except SoapFaultError as error:
                 return FunctionOutcome(Prepared.of(_told(request, fault_of(version, error))))
             except InvalidAttachmentError as error:
