@@ -104,9 +104,9 @@ class Completion(Future[T]):
         """Cancel the future, unless it is done; return whether it is cancelled."""
         if self._state == FINISHED:
             return False
-        is_cancelled = super().cancel()
-        if is_cancelled and self.on_cancel is not None:
-            self.on_cancel()
+        told, is_cancelled = self.on_cancel, super().cancel()
+        if is_cancelled and told is not None:
+            told()
         return is_cancelled
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
@@ -157,7 +157,7 @@ class Completion(Future[T]):
     def _invoke_callbacks(self) -> None:
         """Call the callbacks and drop them, unlike the library: most refer to this future, and the cycle would keep its
         result, which may be large, until the garbage collector runs."""
-        told, self._done_callbacks = self._done_callbacks, []
+        told, self._done_callbacks, self.on_cancel = self._done_callbacks, [], None
         for fn in told:
             self._tell(fn)
 

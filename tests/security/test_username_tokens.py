@@ -53,7 +53,7 @@ def sent(made: Service, password: str, user: str = "ann", sender: str | None = N
     """Send a token, under a JMSXUserID; say whether it is taken."""
     found = accepted(body=secured(token(user, password)))
     if sender is not None:
-        found = replace(found, message=replace(found.message, properties=properties({"JMSXUserID": sender})))
+        found = found._replace(message=replace(found.message, properties=properties({"JMSXUserID": sender})))
     return read_fault(as_envelope(made.answer(found)[0])) is None
 
 
