@@ -1,6 +1,6 @@
 """A bank that is killed at its work: `python fatal_bank.py URL URI STORE WHERE`. Says when it is up.
 
-WHERE is `before`: when the tenth commit of the broker is about to begin, so that requests are finished in the store and
+WHERE is `before`: when the sixth commit of the broker is about to begin, so that requests are finished in the store and
 not answered; `after`: when that commit was carried out; `never`.
 """
 
@@ -19,7 +19,7 @@ from calling_kit import Wrapped
 import soapjms
 from brokers import Transaction
 
-COMMITS = 10
+COMMITS = 6
 
 
 class Fatal(Wrapped):
