@@ -6,8 +6,11 @@ import gc
 import os
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from brokers.amqp.stack import STACK_OCTETS
 
 
 @contextmanager
@@ -30,7 +33,9 @@ def files_for(more: int) -> Iterator[None]:
 
 @contextmanager
 def no_more_threads() -> Iterator[None]:
-    """Ask for stacks that there is no memory for."""
+    """Ask for stacks that there is no memory for, once no thread is being started that restores the size after that."""
+    while threading.stack_size() >= STACK_OCTETS:
+        time.sleep(0.001)
     before = threading.stack_size(1 << 46)
     try:
         yield
