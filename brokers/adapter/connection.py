@@ -21,7 +21,7 @@ from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
-from brokers.threads.futures import Callbacks, Completion
+from brokers.threads.futures import Callbacks, Completion, NearCompletion
 from brokers.threads.pool import Crew, Turns
 from brokers.threads.timer import Deadlines
 
@@ -320,6 +320,10 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         if self.state is not ConnectionState.CONNECTED:
             return self._life.failure()
         return ConnectionLostError(f"the connection to {link} was lost, and has been restored since")
+
+    def near_completion(self) -> NearCompletion[T]:
+        """Return a new future whose callbacks may run on the threads of `on_delivery`."""
+        return NearCompletion(self._crew.run)
 
     # Implemented for each protocol
 

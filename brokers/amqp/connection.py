@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TypeGuard, TypeVar
+from typing import TypeGuard
 from uuid import uuid4
 
 from brokers.adapter.connection import LastingConnection
@@ -39,11 +39,9 @@ from brokers.connection import (
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message, changed
-from brokers.threads.futures import Completion, NearCompletion
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
@@ -208,10 +206,6 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         link.close(until)
 
     # Used by transactions.
-
-    def near_completion(self) -> NearCompletion[T]:
-        """Return a new future whose callbacks may run on the threads of `on_delivery`."""
-        return NearCompletion(self._crew.run)
 
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message, with a new id."""

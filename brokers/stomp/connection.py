@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from time import monotonic
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
@@ -31,11 +31,9 @@ from brokers.stomp.strays import Strays
 from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import StompTransaction, TransactionNames
 from brokers.stomp.url import StompLogin
-from brokers.threads.futures import Completion, NearCompletion
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FIRST_LOGIN_SHARE: Final = 1 / 3
 """Share of the time for a login after which the login is tried again."""
@@ -283,10 +281,6 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             if destination.address in self._temporaries or self._is_own_form(destination, dialect):
                 self._require_own(destination)
         return to_frame(message, dialect)
-
-    def near_completion(self) -> NearCompletion[T]:
-        """Return a new future whose callbacks may run on the threads of `on_delivery`."""
-        return NearCompletion(self._crew.run)
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""
