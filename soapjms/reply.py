@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from lxml import etree
 
 from brokers.message import PropertyValue
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, header_of, read_fault, wrap
+from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import SoapVersion
+from soapjms.protocol.xml import parse_own
 
 log = logging.getLogger("soapjms.service")
 
@@ -40,23 +41,55 @@ class Reply:
     properties: Mapping[str, PropertyValue] = field(default_factory=dict)
 
 
-class Prepared(NamedTuple):
+class Prepared:
     """An answer that is ready to be sent. Middleware sees it in this form, and may change or replace it.
 
-    Attributes:
+    Args:
         envelope: the SOAP envelope.
         attachments: the attachments sent with it.
         properties: properties of the JMS message, beside those of the binding; not shared with other answers.
     """
 
-    envelope: etree._Element
-    attachments: Sequence[Attachment]
-    properties: dict[str, PropertyValue]
+    __slots__ = ("_content", "_envelope", "_version", "attachments", "properties")
+
+    _content: etree._Element | None
+    _envelope: etree._Element | None
+    _version: SoapVersion
+
+    def __init__(
+        self,
+        envelope: etree._Element | None,
+        attachments: Sequence[Attachment] = (),
+        properties: dict[str, PropertyValue] | None = None,
+    ) -> None:
+        self._envelope = envelope
+        self._content = None
+        self.attachments = attachments
+        self.properties = {} if properties is None else properties
 
     @classmethod
-    def of(cls, envelope: etree._Element) -> Self:
-        """Make an answer from an envelope alone."""
-        return cls(envelope, (), {})
+    def around(cls, content: etree._Element, version: SoapVersion) -> Self:
+        """Make an answer whose body holds an element, which is copied when the envelope is asked for."""
+        made = cls(None)
+        made._content, made._version = content, version
+        return made
+
+    @property
+    def content(self) -> etree._Element | None:
+        """The element to send in an envelope that nobody has asked for, without attachments and properties.
+
+        None for any other answer.
+        """
+        return None if self.attachments or self.properties else self._content
+
+    @property
+    def envelope(self) -> etree._Element:
+        """The SOAP envelope. It may be changed."""
+        if self._envelope is None:
+            assert self._content is not None
+            self._envelope = parse_own(enclosed(self._content, self._version))
+            self._content = None
+        return self._envelope
 
     @property
     def element(self) -> etree._Element | None:
@@ -77,6 +110,7 @@ Answer: TypeAlias = Content | Reply | Prepared
 """What a function may return."""
 
 ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
+SOAP_TAGS: Final = ENVELOPE_TAGS | {f"{{{version.namespace}}}Fault" for version in SoapVersion}
 DETAIL_TAGS: Final = frozenset({"detail", *(f"{{{version.namespace}}}Detail" for version in SoapVersion)})
 SOAP_11_BLAMES: Final[Mapping[str, Blame]] = {"Client": Blame.SENDER, "Server": Blame.RECEIVER}
 
@@ -87,10 +121,12 @@ def prepared(version: SoapVersion, answer: Answer) -> Prepared:
     Raises:
         TypeError, ValueError: the function returned something that is not an answer.
     """
+    if type(answer) is etree._Element and answer.tag not in SOAP_TAGS:
+        return Prepared.around(answer, version)
     if isinstance(answer, Prepared):
         return answer
     if not isinstance(answer, Reply):
-        return Prepared.of(as_envelope_of(version, answer))
+        return Prepared(as_envelope_of(version, answer))
     if isinstance(answer.content, SoapFaultError):  # sent without attachments and headers
         return Prepared(fault_of(version, answer.content), (), dict(answer.properties))
     root = as_envelope_of(version, answer.content)
@@ -127,7 +163,7 @@ def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
         seen = type(answer).__name__
         raise TypeError(f"an operation must return an element, a SoapFaultError, None or a Reply, got {seen}")
     if answer.tag not in ENVELOPE_TAGS:
-        return wrap(copy(answer), version)  # the copy of an element is deep, and faster than `deepcopy`
+        return parse_own(enclosed(answer, version))
     if as_envelope(answer).version is not version:
         raise ValueError(f"the operation must return an envelope of the request's version, SOAP {version}, got another")
     return answer

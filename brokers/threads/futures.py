@@ -121,6 +121,10 @@ class Completion(Future[T]):
                 return
         self._tell(fn)
 
+    def call_back(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` where callbacks run, for a function of `on_settled` that goes on there."""
+        self._elsewhere(fn, self)
+
     def settle(self, result: T, error: BaseException | None = None) -> None:
         """Complete this future with `result`, or with `error` if there is one; do nothing if it was cancelled."""
         with self._mutex:

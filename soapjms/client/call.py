@@ -214,7 +214,7 @@ class OutgoingCall:
         if self.one_way:
             raise UsageError("a one-way message has no response; return None to send nothing")
         version = as_envelope(self.envelope).version
-        root, attachments, properties = prepared(version, answer)
+        made = prepared(version, answer)
         content = self.content()
         asking = RequestingNode(self.endpoint, others=content.others)
         request = asking.start(
@@ -230,7 +230,8 @@ class OutgoingCall:
             Setting(profile=self.endpoint.profile, variants=frozenset(VARIANTS), limits=self.endpoint.limits), version
         )
         answering.receive(replace(request, message_id=NUMBER))
-        event = asking.receive(answering.respond(root, attachments, properties_of(properties)), NUMBER)
+        answered = answering.respond(made.envelope, made.attachments, properties_of(made.properties))
+        event = asking.receive(answered, NUMBER)
         assert isinstance(event, ResponseReceived), "we wrote it"
         return Response.of(event, request, self.endpoint)
 

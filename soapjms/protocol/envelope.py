@@ -8,11 +8,12 @@ Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.2.2, 4.2.3, 4.4, 4.4.1; SOAP 1.2 Part 1 2.2 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -35,6 +36,10 @@ class Envelope(NamedTuple):
     def content(self) -> etree._Element | None:
         """The first child element of the body: the request, the response or the fault."""
         return next(self.body.iterchildren(etree.Element), None)
+
+
+_new_envelope: Final[Callable[[tuple[Any, ...]], Envelope]] = partial(tuple.__new__, Envelope)
+"""Make an envelope of its parts, in half the time of `Envelope`."""
 
 
 class UnknownVersionError(ValueError):
@@ -72,7 +77,7 @@ def as_envelope(root: etree._Element) -> Envelope:
         raise ValueError(
             f"the SOAP envelope has {shown(misplaced.tag)} where it stands; it has one Header at most, then one Body"
         )
-    return Envelope(version, root, header, body)
+    return _new_envelope((version, root, header, body))
 
 
 _TAGS: Final[Mapping[object, tuple[SoapVersion, str, str]]] = {
@@ -109,6 +114,16 @@ def serialize(root: etree._Element) -> bytes:
     return etree.tostring(root, encoding="unicode", with_tail=False).encode()  # a third of the time of encoding="utf-8"
 
 
+def enclosed(content: etree._Element, version: SoapVersion) -> bytes:
+    """Write an envelope with an element in its body, without copying the element.
+
+    It is without the text that follows it in its document; prefixes that are declared above it there are declared
+    again, as its text may refer to them.
+    """
+    opening, closing = _AROUND[version]
+    return b"%b%b%b" % (opening, serialize(content), closing)
+
+
 def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:
     """Return a new envelope with an element in its body; None makes an empty body."""
     root = copy(_EMPTY[version])
@@ -126,6 +141,17 @@ def _empty(version: SoapVersion) -> etree._Element:
 
 _EMPTY: Final[Mapping[SoapVersion, etree._Element]] = {version: _empty(version) for version in SoapVersion}
 """Envelopes to copy, in half of the time of making them."""
+
+
+def _around(version: SoapVersion) -> tuple[bytes, bytes]:
+    root = wrap(None, version)
+    root[0].text = "|"
+    opening, _, closing = serialize(root).partition(b"|")
+    return opening, closing
+
+
+_AROUND: Final[Mapping[SoapVersion, tuple[bytes, bytes]]] = {version: _around(version) for version in SoapVersion}
+"""The octets of an envelope before and after the element in its body."""
 
 
 # Faults

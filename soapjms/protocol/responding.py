@@ -8,9 +8,10 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -26,15 +27,15 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Blame, Envelope, build_fault, read_envelope, read_fault
+from soapjms.protocol.envelope import Blame, Envelope, build_fault, enclosed, read_envelope, read_fault
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import Excess
 from soapjms.protocol.mep import Input, State, StateMachine
-from soapjms.protocol.message_parts import message_properties, written_body
+from soapjms.protocol.message_parts import content_type, message_properties, written_body
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received_message import Reading
+from soapjms.protocol.received_message import NO_ATTACHMENTS, Reading
 from soapjms.protocol.record import Direction
 
 NO_OTHERS: Final = Properties()
@@ -70,6 +71,10 @@ class RequestAccepted(NamedTuple):
     def notes(self) -> tuple[tuple[str, str], ...]:
         """The code and text of each habit of real stacks that the message shows."""
         return tuple(habits_of(self.reading, Carrier.ONE_WAY if self.one_way else Carrier.REQUEST))
+
+
+_accepted: Final[Callable[[tuple[Any, ...]], RequestAccepted]] = partial(tuple.__new__, RequestAccepted)
+"""Make the event of its parts, in half the time of `RequestAccepted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +152,9 @@ class RespondingNode:
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
         self._encoding = described.content_encoding
-        return RequestAccepted(
-            message,
-            one_way,
-            tuple(tolerated),
-            envelope,
-            described.soap_action,
-            described.target_service,
-            reading.attachments,
-            reading,
-        )
+        attachments = reading.attachments if described.is_multipart else NO_ATTACHMENTS
+        action, target = described.soap_action, described.target_service
+        return _accepted((message, one_way, tuple(tolerated), envelope, action, target, attachments, reading))
 
     def _refuse(
         self, reading: Reading, subcode: Subcode | None, reason: str, verdict: Verdict | None
@@ -191,17 +189,42 @@ class RespondingNode:
         Spec: SOAP/JMS 2.6.2.3; Protocol-2036 to 2039.
         """
         parsed, octets = read_envelope(envelope, self.setting.limits)
-        reading, profile = self._unanswered(), self.setting.profile
-        request = reading.message
-        make_properties = message_properties if reading.described.is_short else message_properties.__wrapped__
-        message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
+        profile = self.setting.profile
+        reading = self._unanswered()
+        message_type = MessageType.TEXT if reading.message.message_type is MessageType.TEXT else MessageType.BYTES
         body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
+        self.is_fault = read_fault(parsed) is not None
+        return self._response(reading, message_type, body, kind, encoding, others)
+
+    def respond_with(self, content: etree._Element, version: SoapVersion) -> Message:
+        """Make the response from the element for its body, which is neither an envelope nor a fault; see `respond`.
+
+        Raises:
+            LocalProtocolError: there is no request to respond to, or it was one-way.
+        """
+        reading, octets = self._unanswered(), enclosed(content, version)
+        if self._encoding is not None or reading.message.message_type is not MessageType.BYTES:
+            return self.respond(octets)
+        self.is_fault = False
+        kind = content_type(self.setting.profile.media_types[version], "utf-8")
+        return self._response(reading, MessageType.BYTES, octets, kind)
+
+    def _response(
+        self,
+        reading: Reading,
+        message_type: MessageType,
+        body: bytes | str,
+        kind: str,
+        encoding: str | None = None,
+        others: Properties = NO_OTHERS,
+    ) -> Message:
+        request, described, profile = reading.message, reading.described, self.setting.profile
+        make_properties = message_properties if described.is_short else message_properties.__wrapped__
+        of_binding = make_properties(
+            Carrier.RESPONSE, profile.name, described.text(names.REQUEST_URI), kind, encoding, self.is_fault
+        )
         self.machine.step(Input.RESPONSE_READY)
         self._reading = None
-        self.is_fault = read_fault(parsed) is not None
-        of_binding = make_properties(
-            Carrier.RESPONSE, profile.name, reading.text(names.REQUEST_URI), kind, encoding, self.is_fault
-        )
         return MessageDraft(
             message_type=message_type,
             body=body,
@@ -228,7 +251,7 @@ class RespondingNode:
         return changed(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
 
     def _unanswered(self) -> Reading:
-        if not self.machine.allows(Input.RESPONSE_READY) or self._reading is None:
+        if self._reading is None or not self.machine.allows(Input.RESPONSE_READY):
             raise LocalProtocolError(f"there is no request to respond to in state {self.machine.state}")
         return self._reading
 

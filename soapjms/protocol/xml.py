@@ -91,6 +91,11 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         label = document_encoding(document, charset)
         # libxml2 itself finds octets that are not valid UTF-8.
         octets = document if label in ("utf-8", "UTF-8") else decode(document, label).removeprefix("\ufeff").encode()
+    return parse_utf8(octets, limits)
+
+
+def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
+    """Parse a hostile document in UTF-8, without looking for its encoding; see `parse`."""
     if b"!" in octets and _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
     if len(octets) > limits.harmless:
@@ -112,6 +117,11 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     if len(octets) > 7 * limits.depth + 3 and _is_deeper_than(limits.depth, root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root
+
+
+def parse_own(octets: bytes) -> etree._Element:
+    """Parse a document in UTF-8 that this program wrote, without limits."""
+    return etree.fromstring(octets, _SMALL_DOCUMENTS if len(octets) < LARGE_DOCUMENT_OCTETS else _parser())
 
 
 def _is_deeper_than(depth: int, root: etree._Element) -> bool:

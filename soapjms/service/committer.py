@@ -62,17 +62,6 @@ class Losses:
         self._lock = Lock()
         self._times: OrderedDict[bytes, int] = OrderedDict()
 
-    def watch(self, settling: Completion[Any], requests: Sequence[Message]) -> None:
-        """Count one more loss for each request if the connection is lost before `settling` is done.
-
-        The loss is counted before the connection can be restored, so before the broker delivers a request again.
-        """
-        settling.on_settled(partial(self._heard_of, requests))
-
-    def _heard_of(self, requests: Sequence[Message], settling: Future[Any]) -> None:
-        if not settling.cancelled() and isinstance(settling.exception(), ConnectionLostError):
-            self.note(requests)
-
     def note(self, requests: Sequence[Message]) -> None:
         """Count one more loss for each request."""
         keys = [key for each in requests if (key := self.key(each)) is not None]
@@ -81,6 +70,10 @@ class Losses:
                 self._times[key] = self._times.pop(key, 0) + 1
                 if len(self._times) > MAX_KNOWN_REQUESTS:
                     self._times.popitem(last=False)
+
+    def __bool__(self) -> bool:
+        """True if there are any."""
+        return bool(self._times)
 
     def times(self, request: Message) -> int:
         """Return how often the commit of a request was lost."""
@@ -264,13 +257,21 @@ class Committer:
             self._ended(group)
 
     def _begin(self, group: list[Work]) -> None:
-        """Begin the commit of a group, or send the answer of one request."""
+        """Begin the commit of a group, or send the answer of one request; go on once its outcome is known."""
+        settling: Completion[Any]
         if self.transactional:
-            self._await(group, self._transaction(group).commit(), COMMIT_TIMEOUT)
-        elif group[0].response is None:
-            self._confirmed(group, {})
+            settling, seconds = self._transaction(group).commit(), COMMIT_TIMEOUT
+        elif (response := group[0].response) is not None:
+            settling, seconds = self._connection.answer(group[0].delivery, response), CONFIRM_TIMEOUT
         else:
-            self._await(group, self._connection.answer(group[0].delivery, group[0].response), CONFIRM_TIMEOUT)
+            self._confirmed(group, {})
+            return
+        if settling.done():
+            self._note_loss(group, settling)
+            self._heard(group, settling)
+        else:
+            self._unconfirmed[settling] = monotonic() + seconds
+            settling.on_settled(partial(self._outcome_came, group))
 
     def _transaction(self, group: list[Work]) -> Transaction:
         transaction = self._connection.begin()
@@ -284,22 +285,22 @@ class Committer:
             raise
         return transaction
 
-    def _await(self, group: list[Work], settling: Completion[Any], seconds: float) -> None:
-        """Continue once the broker has confirmed or refused a commit or an answer."""
-        self.losses.watch(settling, [work.delivery.message for work in group])
-        if settling.done():
-            self._heard(group, settling)
-            return
-        self._unconfirmed[settling] = monotonic() + seconds
-        settling.add_done_callback(partial(self._heard, group))
+    def _outcome_came(self, group: list[Work], settling: Completion[Any]) -> None:
+        """Hear of an outcome on the thread that settles it, before the connection can be restored."""
+        self._unconfirmed.pop(settling, None)
+        self._note_loss(group, settling)
+        settling.call_back(partial(self._heard, group))
+
+    def _note_loss(self, group: list[Work], settling: Completion[Any]) -> None:
+        """Count a commit that was lost with its connection; the broker delivers its requests again."""
+        if not settling.cancelled() and isinstance(settling.exception(), ConnectionLostError):
+            self.losses.note([work.delivery.message for work in group])
 
     def _heard(self, group: list[Work], settling: Future[Any]) -> None:
-        self._unconfirmed.pop(settling, None)  # type: ignore[call-overload]
         error = FutureTimeoutError(UNCONFIRMED) if settling.cancelled() else settling.exception()
-        if error is None and self.transactional:
-            self._confirmed(group, {each.position: each.error for each in settling.result()})
-        elif error is None:
-            self._confirmed(group, {})
+        if error is None:
+            refused = {each.position: each.error for each in settling.result()} if self.transactional else {}
+            self._confirmed(group, refused)
         elif isinstance(error, DestinationGoneError) and not self.transactional:
             self._confirmed(group, {0: error})
         else:
@@ -320,17 +321,25 @@ class Committer:
 
     def _committed(self, group: list[Work], refused: dict[int, SendFailedError]) -> None:
         self.tally.add("commits")
-        position = 0
+        position = answered = 0
         for work in group:
-            if work.response is not None:
-                self._answered(work, refused.get(position))
-                position += 1
+            if work.response is None:
+                continue
+            if position in refused:
+                self._refused(work, refused[position])
+            else:
+                self._answered(work, work.response)
+                answered += 1
+            position += 1
+        if answered:
+            self.tally.add("answered", times=answered)
         if self.tally.observers is not None:
             for work in group:
                 if not work.awaited:
                     work.tell()
         for work in group:
-            self._is_settled(work)
+            if self.losses or work.on_settled is not None:
+                self._is_settled(work)
 
     def _is_settled(self, work: Work) -> None:
         self.losses.forget(work.delivery.message)
@@ -340,12 +349,12 @@ class Committer:
     def _ended(self, group: list[Work]) -> None:
         """Count the requests of a group as done, and begin the next commit."""
         self._on_done(len(group))
-        self._go_on()
+        if self.transactional:
+            self._go_on()
 
     def _go_on(self) -> None:
-        if self.transactional:
-            self._is_busy = False
-            self._commit_next()
+        self._is_busy = False
+        self._commit_next()
 
     # Failures
 
@@ -391,8 +400,13 @@ class Committer:
 
     # Answers
 
-    def _answered(self, work: Work, error: SendFailedError | None) -> None:
-        """Handle the outcome of an answer; if its client may come back, the answer is taken for a retry."""
+    def _answered(self, work: Work, response: Message) -> None:
+        work.node.sent()
+        if self.recorder is not None:
+            record(self.recorder, response, Direction.RESPONSE, Node.RESPONDING)
+
+    def _refused(self, work: Work, error: SendFailedError) -> None:
+        """Handle an answer that the broker refused; if its client may come back, it is taken for a retry."""
         if isinstance(error, DestinationGoneError) and work.dead is None:
             work.awaited = True  # before `take`, as the retry may end at once
             if self.comebacks.take(work):
@@ -400,20 +414,19 @@ class Committer:
                 self.tally.add("client awaited")
                 return
             work.awaited = False
-        self._answer_ended(work, error)
+        self._undelivered(work, error)
 
     def _concluded(self, work: Work, error: SendFailedError | None) -> None:
         """Handle the outcome of an answer that was sent again."""
-        self._answer_ended(work, error)
-        work.tell()
-
-    def _answer_ended(self, work: Work, error: SendFailedError | None) -> None:
         assert work.response is not None
         if error is None:
-            work.node.sent()
+            self._answered(work, work.response)
             self.tally.add("answered")
-            record(self.recorder, work.response, Direction.RESPONSE, Node.RESPONDING)
-            return
+        else:
+            self._undelivered(work, error)
+        work.tell()
+
+    def _undelivered(self, work: Work, error: SendFailedError) -> None:
         if work.dead is None:
             work.tell(Outcome.UNDELIVERED)
         work.node.send_failed()
@@ -455,9 +468,10 @@ class Committer:
     def _answer_first(self, work: Work, response: Message) -> None:
         try:
             self._connection.send(response, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
-            self._answered(work, None)
+            self._answered(work, response)
+            self.tally.add("answered")
         except DestinationGoneError as error:
-            self._answered(work, error)
+            self._refused(work, error)
         except (BrokerError, ValueError, FutureTimeoutError) as error:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 

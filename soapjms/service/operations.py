@@ -139,6 +139,9 @@ log = logging.getLogger("soapjms.service")
 
 REQUIRED: Final = "required"
 
+MAX_MATCHES: Final = 1024
+"""Most pairs of element and action whose operations are remembered; a client may state any action."""
+
 
 class RoutableRequest(Protocol):
     """The parts of a request that decide its operation: a `Request`, or the event of a node that accepted one."""
@@ -175,6 +178,10 @@ class FunctionOutcome(NamedTuple):
     keeps_effects: bool = False
 
 
+_new_outcome: Final[Callable[[tuple[Any, ...]], FunctionOutcome]] = partial(tuple.__new__, FunctionOutcome)
+"""Make an outcome of its parts, in half the time of `FunctionOutcome`."""
+
+
 class Match(NamedTuple):
     """The operation of a request, or why there is none.
 
@@ -206,11 +213,11 @@ class Match(NamedTuple):
     def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
         """Return the addressing headers of the request, or a fault for them; None if absent or not read here."""
         service = self.service
-        if not service._addressing:
+        if not service.addressing:
             return None
         found = read_addressing(accepted.envelope, service._roles)
         if found is None:
-            return missing(WSA_2005, "Action") if service._addressing == REQUIRED else None
+            return missing(WSA_2005, "Action") if service.addressing == REQUIRED else None
         return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
 
 
@@ -219,6 +226,7 @@ class Operations:
 
     Attributes:
         port: the port of the WSDL that the service was made from, or None.
+        addressing: whether WS-Addressing headers are read; "required" if a request must have them.
     """
 
     port: Port | None = None
@@ -234,9 +242,10 @@ class Operations:
         addressing: bool | str = False,
     ) -> None:
         self._routes = Routes()
+        self._matches: dict[tuple[str, str | None], Match] = {}
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
-        self._addressing = _addressing(addressing)
+        self.addressing = _addressing(addressing)
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         if verify is not None:
             self._middleware = (VerifyMiddleware(verify, self._roles), *self._middleware)
@@ -250,6 +259,7 @@ class Operations:
             if not callable(function):
                 raise UsageError(f"@service.operation(NAME) must decorate a function, got {function!r}")
             self._routes.add(route(function))
+            self._matches.clear()
             return function
 
         return register
@@ -269,8 +279,19 @@ class Operations:
 
     def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for; see the module docstring for the rules."""
-        found = self._routes.find(element_name(asked.envelope.content), action_of(asked))
-        return Match(self, found) if isinstance(found, OperationRoute) else Match(self, None, found)
+        envelope, action = asked.envelope, asked.soap_action
+        if action is None and envelope.header is not None:
+            action = stated_action(envelope)
+        asked_for = (element_name(envelope.content), action)
+        match = self._matches.get(asked_for)
+        if match is None:
+            found = self._routes.find(*asked_for)
+            if not isinstance(found, OperationRoute):
+                return Match(self, None, found)
+            if len(self._matches) >= MAX_MATCHES:
+                self._matches.clear()
+            match = self._matches[asked_for] = Match(self, found)
+        return match
 
     def knows_action(self, action: str | None) -> bool:
         """Say whether an operation is registered with this SOAP action."""
@@ -296,15 +317,16 @@ class Operations:
             try:
                 made = (self.process if self._middleware else self._process)(request, match)
             except SoapFaultError as error:
-                return FunctionOutcome(Prepared.of(_told(request, fault_of(version, error))))
+                return FunctionOutcome(Prepared(_told(request, fault_of(version, error))))
             except InvalidAttachmentError as error:
-                return FunctionOutcome(Prepared.of(build_fault(version, str(error))))
-            _told(request, made.envelope)
-            return FunctionOutcome(made, keeps_effects=True)
+                return FunctionOutcome(Prepared(build_fault(version, str(error))))
+            if request.one_way:
+                _told(request, made.envelope)
+            return _new_outcome((made, None, True))
         except BaseException as error:
             if not isinstance(error, StoreError):  # the dispatcher logs this one and runs the function again
                 log.exception("the function for %s failed", named(element_name(request.envelope.content)))
-            return FunctionOutcome(Prepared.of(service_failed(version)), failure=error)
+            return FunctionOutcome(Prepared(service_failed(version)), failure=error)
 
     def process(self, request: Request, match: Match | None = None) -> Prepared:
         """Answer a request through the middleware; see `perform`.
@@ -329,24 +351,24 @@ class Operations:
         service, route, problem = match
         if service is not self:
             return service.process(request, match)
-        version, understands = request.envelope.version, self._understands | request.understood
-        if route is not None:
-            understands |= route.understands
-        blocks = not_understood(request.envelope, understands, self._roles)
-        if blocks:
-            return Prepared.of(must_understand_fault(version, blocks))
+        envelope = request.envelope
+        if envelope.header is not None:
+            understands = self._understands | request.understood | (frozenset() if route is None else route.understands)
+            if blocks := not_understood(envelope, understands, self._roles):
+                return Prepared(must_understand_fault(envelope.version, blocks))
         if route is None:
             told = [] if request.addressing is None else [request.addressing.edition.tag("ActionNotSupported")]
             raise SoapFaultError(problem, blame=Blame.SENDER, subcodes=told)
         if request.stored is not None:
             request.stored.is_reached = True
             return request.stored.answer
-        return prepared(version, self._awaited(route.run(request), request))
+        result = route.run(request)
+        if type(result) is not etree._Element and isawaitable(result):
+            result = self._awaited(result, request)
+        return prepared(envelope.version, result)
 
-    def _awaited(self, result: Any, request: Request) -> Any:
-        """Return a function's result; the result of an `async` function is awaited until the request expires."""
-        if type(result) is etree._Element or not isawaitable(result):
-            return result
+    def _awaited(self, result: Awaitable[Any], request: Request) -> Any:
+        """Await the result of an `async` function until the request expires."""
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
         with self._loop_lock:
             if self._loop is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from brokers.connection import Delivery
@@ -27,7 +27,6 @@ NOT_NAMED: Final = b""
 """The key of a request whose key was not computed yet."""
 
 
-@dataclass(slots=True, eq=False)
 class Work:
     """A request, its state and its outcome. The worker fills it in; the committer settles it.
 
@@ -42,6 +41,7 @@ class Work:
         conversation: what WS-Addressing says about the answer; None without addressing headers, or if the service
             does not read them.
         known: values that middleware keeps for this delivery over all its tries; see `Request.delivery`.
+        came_before: True if the broker reports that it was delivered before, to any consumer.
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
         is_finished: True if only accepting it is left, together with sending its answer if there is one.
@@ -54,14 +54,11 @@ class Work:
         on_settled: called once the request is settled, or None.
     """
 
-    delivery: Delivery
-    node: RespondingNode
-    observed: Observed | None = None
+    accepted: RequestAccepted
+    match: Match
+    observed: Observed | None = None  # these are attributes of an object only once they are set, as most never are
     key: bytes | None = NOT_NAMED
-    accepted: RequestAccepted = field(init=False)
-    match: Match = field(init=False)
     conversation: Conversation | None = None
-    known: dict[object, Any] = field(default_factory=dict)
     tries: int = 0
     pause: float = 0.0
     is_finished: bool = False
@@ -73,6 +70,12 @@ class Work:
     awaited: bool = False
     on_settled: Callable[[], None] | None = None
 
+    def __init__(self, delivery: Delivery, node: RespondingNode) -> None:
+        self.delivery = delivery
+        self.node = node
+        self.known: dict[object, Any] = {}
+        self.came_before = bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
+
     # Answers
 
     def fault(self, reason: str | None) -> Message | None:
@@ -81,7 +84,7 @@ class Work:
             return None
         version = self.accepted.envelope.version
         root = service_failed(version) if reason is None else build_fault(version, reason, blame=Blame.RECEIVER)
-        return self.respond(Prepared.of(root))
+        return self.respond(Prepared(root))
 
     def respond(self, answer: Prepared) -> Message | None:
         """Make the response; None if it is not sent.
@@ -89,7 +92,10 @@ class Work:
         Raises:
             UsageError, OSError: an attachment or property of the answer is not valid or cannot be read.
         """
-        root = answer.envelope if self.conversation is None else self.conversation.related(answer.envelope)
+        conversation, content = self.conversation, answer.content
+        if conversation is None and content is not None:
+            return self.node.respond_with(content, self.accepted.envelope.version)
+        root = answer.envelope if conversation is None else conversation.related(answer.envelope)
         others = properties_of(answer.properties) if answer.properties else NO_OTHERS
         return self.sent(self.node.respond(root, answer.attachments, others))
 
@@ -117,8 +123,7 @@ class Work:
     ) -> None:
         """Set the outcome of the request; see the attributes."""
         self.is_finished = True
-        if hasattr(self, "accepted"):  # the parsed request may take much memory, and the commit may take long
-            del self.accepted
+        self.__dict__.pop("accepted", None)  # the parsed request may take much memory, and the commit may take long
         self.response, self.dead, self.skipped, self.uncopied = response, dead, skipped, uncopied
         if self.observed is not None:
             self._observe(self.observed)

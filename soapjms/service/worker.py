@@ -118,7 +118,7 @@ class Worker:
         """
         work = Work(delivery, RespondingNode(self._setting))
         if self._observers is not None:
-            work.observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
+            work.observed = self._observers.received(delivery.message, redelivered=work.came_before)
         is_over = False
         try:
             is_over = self._read_counted(work) and (work.is_finished or self._serve(work))
@@ -145,12 +145,12 @@ class Worker:
         them it becomes a dead letter.
         """
         delivery, message = work.delivery, work.delivery.message
-        if is_expired(message):
+        if message.expiration and is_expired(message):
             log.info("a request was skipped, as it expired at %s", message.expiration)
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
-        if message.size >= LARGE_BODY_OCTETS or was_delivered_before(delivery):
+        if work.came_before or message.size >= LARGE_BODY_OCTETS:
             told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
             work.key = NOT_NAMED if self._store is None else self._losses.key(message)
             if self._store is not None and work.key is not None:
@@ -168,7 +168,7 @@ class Worker:
         only one earlier delivery is believed, as it includes deliveries that a dead process had not begun to read.
         """
         told = min(told, 2)
-        with self._alone(self._redelivered) if was_delivered_before(work.delivery) else FREE as has_turn:
+        with self._alone(self._redelivered) if work.came_before else FREE as has_turn:
             before = self._when_stored(partial(store.arrive, key, told)) if has_turn else None
             if before is None:
                 return False
@@ -213,12 +213,14 @@ class Worker:
         """Read a request: set what is to be run, or settle it."""
         message, node = work.delivery.message, work.node
         event = node.receive(message)
-        direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
-        record(self._recorder, message, direction, role)
+        if self._recorder is not None:
+            direction = Direction.ONE_WAY if event.one_way else Direction.REQUEST
+            record(self._recorder, message, direction, Node.RECEIVING if event.one_way else Node.RESPONDING)
         said: Conversation | AddressingFault | None = None
         if isinstance(event, RequestAccepted):
-            work.match = self._service.find(event)
-            event, said = self._addressed(work, event)
+            work.match = match = self._service.find(event)
+            if match.service.addressing:
+                event, said = self._addressed(work, event)
         refusal = None if event.one_way else self._replies.refusal(event.message)
         if refusal is not None:
             self._tally.add("reply refused")
@@ -286,7 +288,7 @@ class Worker:
             reason = UNANSWERABLE.format(lost)
             work.finish(work.fault(reason), dead=reason)
             return True
-        found = self._begin(work)
+        found = NoStoreClaim(NO_STORE) if self._store is None else self._begin(work)
         if not isinstance(found, Claim) or not found.deaths:
             return self._repeat(work, found)
         found.abandon()
@@ -398,7 +400,8 @@ class Worker:
         """Run a request, unless the store or the policy settles it without running."""
         work.tries += 1
         try:
-            if self._is_settled_unrun(work, claim):
+            is_first = not (claim.copied or claim.deaths or work.delivery.delivery_count)
+            if not is_first and self._is_settled_unrun(work, claim):
                 return True
             claim.name = work.delivery.message.message_id or work.delivery.message.correlation_id or ""
             request, observed = self._request(work, claim), work.observed
@@ -416,7 +419,9 @@ class Worker:
                 return self._fail(work, claim, failure)
             if not outcome.keeps_effects:
                 claim.roll_back()
-            return _finish(work, claim, response)
+            claim.finish(response)
+            work.finish(response)
+            return True
         except StoreError as error:
             self._note_store_error(error)
             _leave_unfinished(work, claim)
@@ -465,7 +470,7 @@ class Worker:
         return Request.of(
             work.accepted,
             delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
-            redelivered=was_delivered_before(work.delivery) or claim.deaths > 0 or stored is not None,
+            redelivered=work.came_before or claim.deaths > 0 or stored is not None,
             claim=claim,
             addressing=None if work.conversation is None else work.conversation.addressing,
             delivery=work.known,
@@ -499,16 +504,11 @@ def is_expired(message: Message) -> bool:
     return 0 < (message.expiration or 0) <= time.time_ns() // 1_000_000
 
 
-def was_delivered_before(delivery: Delivery) -> bool:
-    """Say whether the broker reports that the request was delivered before, to any consumer."""
-    return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
-
-
 def _stored(work: Work, response: Message | None) -> StoredAnswer:
     """Return the stored answer in the form that middleware gets."""
     setting = work.node.setting
     found = None if response is None else Reading(response, setting.profile, setting.limits).envelope
-    return StoredAnswer(Prepared.of(wrap(None, work.accepted.envelope.version) if found is None else found.root))
+    return StoredAnswer(Prepared(wrap(None, work.accepted.envelope.version) if found is None else found.root))
 
 
 def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, BaseException | None]:

@@ -54,7 +54,7 @@ def sent(made: Service, password: str, user: str = "ann", sender: str | None = N
     found = accepted(body=secured(token(user, password)))
     if sender is not None:
         found = found._replace(message=replace(found.message, properties=properties({"JMSXUserID": sender})))
-    return read_fault(as_envelope(made.answer(found)[0])) is None
+    return read_fault(as_envelope(made.answer(found).envelope)) is None
 
 
 def test_guesses_are_paced_and_logged(caplog: pytest.LogCaptureFixture) -> None:

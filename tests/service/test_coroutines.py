@@ -21,7 +21,7 @@ from soapjms.service.event_loop import Loop
 
 def said(service: Service, **changes: Any) -> str | None:
     """Return what a service answers, or the reason of its fault."""
-    made = as_envelope(service.answer(accepted(**changes))[0])
+    made = as_envelope(service.answer(accepted(**changes)).envelope)
     fault = read_fault(made)
     return fault.reason if fault is not None else made.content.text if made.content is not None else None
 

@@ -66,9 +66,11 @@ class Unheard(Commit):
         super().__init__(no_executor)
         self.asked, self.heard = Event(), Event()
 
-    def add_done_callback(self, fn: Callable[[Future[tuple[RefusedSend, ...]]], object]) -> None:
+    def on_settled(self, fn: Callable[[Future[tuple[RefusedSend, ...]]], object]) -> None:
+        super().on_settled(fn)
         self.asked.set()
 
+    def call_back(self, fn: Callable[[Future[tuple[RefusedSend, ...]]], object]) -> None:
         def tell() -> None:
             assert self.heard.wait(PATIENCE)
             fn(self)

@@ -239,8 +239,8 @@ class TestDispatcher(Peers):
 
     def test_parsing(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """A request for which there is no memory goes back, and is answered once there is."""
-        marked = failing(xml.parse, lambda document, charset, limits: MARK in document, 2)
-        monkeypatch.setattr("soapjms.protocol.received_message.parse", marked)
+        marked = failing(xml.parse_utf8, lambda octets, limits: MARK in octets, 2)
+        monkeypatch.setattr("soapjms.protocol.received_message.parse_utf8", marked)
         with Dispatcher(other, URI, greeter(), workers=1) as dispatcher:
             future = client.submit(envelope(MARK.decode()))
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"

@@ -44,7 +44,7 @@ def request(operation: str = "greetMe", action: str | None = None, target: str |
 
 def said(service: Service, **of: Any) -> str:
     """Return what a service answers to a request, or the reason of its fault."""
-    made = as_envelope(service.answer(request(**of))[0])
+    made = as_envelope(service.answer(request(**of)).envelope)
     fault = read_fault(made)
     if fault is not None:
         assert fault.code.endswith("}Client")

@@ -442,7 +442,7 @@ def test_raised_again() -> None:
     """A fault with such a code that a service got itself, and passes on, keeps it."""
     for version in SoapVersion:
         body = secured(token(password="x"), version)
-        found = as_envelope(service(tokens()).answer(accepted(version, body=body))[0])
+        found = as_envelope(service(tokens()).answer(accepted(version, body=body)).envelope)
         fault = read_fault(found)
         assert fault is not None
         passing = Service()

@@ -6,15 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from calling_kit import NS, SOAP_11, SOAP_12, element, envelope
+from calling_kit import NS, SOAP_11, SOAP_12, element, envelope, request_message
 from lxml import etree
 from service_kit import GREET, accepted
 
-from brokers import MessageType
+from brokers import MessageType, queue
 from soapjms import Reply, Request, Service, SoapFaultError, SoapVersion, UsageError
-from soapjms.protocol import names
+from soapjms.protocol import names, xml
+from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, build_fault, read_fault, wrap
-from soapjms.protocol.responding import RequestAccepted
+from soapjms.protocol.responding import RequestAccepted, RespondingNode
 
 
 def answering(answer: Any) -> Service:
@@ -32,7 +33,7 @@ def answering(answer: Any) -> Service:
 
 def answer_of(answer: Any, version: SoapVersion = SOAP_11) -> Envelope:
     """Return the envelope that a service answers with."""
-    return as_envelope(answering(answer).answer(accepted(version))[0])
+    return as_envelope(answering(answer).answer(accepted(version)).envelope)
 
 
 def fault_of(answer: Any, version: SoapVersion = SOAP_11) -> Fault:
@@ -158,7 +159,7 @@ class TestAnswers:
         root = wrap(element("greetMeResponse"), version)
         header = etree.Element(f"{{{version.namespace}}}Header")
         root.insert(0, header)
-        assert answering(root).answer(accepted(version))[0] is root
+        assert answering(root).answer(accepted(version)).envelope is root
 
     def test_none(self, version: SoapVersion) -> None:
         """None makes an empty body."""
@@ -178,7 +179,7 @@ class TestAnswers:
                 raise error
             return error
 
-        fault = read_fault(as_envelope(service.answer(accepted(version))[0]))
+        fault = read_fault(as_envelope(service.answer(accepted(version)).envelope))
         assert fault is not None
         assert (fault.version, fault.reason, fault.subcode) == (version, "too late", None)
         assert fault.code == f"{{{version.namespace}}}" + ("Client" if version is SOAP_11 else "Sender")
@@ -224,7 +225,7 @@ class TestAnswers:
         def greet(request: Request) -> None:
             raise error
 
-        fault = read_fault(as_envelope(service.answer(accepted(version))[0]))
+        fault = read_fault(as_envelope(service.answer(accepted(version)).envelope))
         assert fault is not None
         assert fault.reason == "the service failed"
         assert type(error).__name__ in caplog.text
@@ -244,7 +245,7 @@ class TestAnswers:
 
     def test_no_operation(self, version: SoapVersion) -> None:
         """A request that no function answers is the sender's mistake; the fault names what there is."""
-        made = answering(None).answer(accepted(version, operation="greetYou"))[0]
+        made = answering(None).answer(accepted(version, operation="greetYou")).envelope
         fault = read_fault(as_envelope(made))
         assert fault is not None
         assert fault.reason == f"no operation for the element {{{NS}}}greetYou; there are: {GREET}"
@@ -254,7 +255,7 @@ class TestAnswers:
 def test_no_operation() -> None:
     """A request with an empty body, to a service without operations, is answered too."""
     body = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body/></e:Envelope>'
-    fault = read_fault(as_envelope(Service().answer(accepted(body=body.encode()))[0]))
+    fault = read_fault(as_envelope(Service().answer(accepted(body=body.encode())).envelope))
     assert fault is not None
     assert fault.reason == "no operation for the element (none); there are: none"
 
@@ -268,7 +269,7 @@ class TestTheFunctionsOwn:
         service = answering(constant)
         with ThreadPoolExecutor(8) as pool:
             answers = [pool.submit(service.answer, accepted()) for _ in range(100)]
-        assert all(len(as_envelope(each.result()[0]).body) == 1 for each in answers)
+        assert all(len(as_envelope(each.result().envelope).body) == 1 for each in answers)
         assert constant.getparent() is None
 
     def test_echo(self) -> None:
@@ -276,10 +277,28 @@ class TestTheFunctionsOwn:
         event = accepted()
         service = Service()
         service.operation(GREET)(lambda request: request.element)
-        made = as_envelope(service.answer(event)[0])
+        made = as_envelope(service.answer(event).envelope)
         assert made.content is not None
         assert made.content.text == "Ann"
         assert event.envelope.content is not None
+
+    @pytest.mark.parametrize("is_seen", [False, True], ids=["sent at once", "seen by middleware"])
+    @pytest.mark.parametrize("body", [envelope("Ann"), envelope("Ann").decode()], ids=["bytes", "text"])
+    def test_part_of_a_document(self, is_seen: bool, body: bytes | str) -> None:
+        """A part of a document keeps its prefixes, as a text may refer to them, but not the text that follows it."""
+        document = etree.fromstring('<all xmlns:kind="urn:kind"><part type="kind:long">é</part>, and so on</all>')
+        made = answering(document[0]).answer(accepted())
+        if is_seen:
+            made.add_header(element("seen"))
+        node = RespondingNode(Setting())
+        assert isinstance(node.receive(request_message("greeter", queue("answers"), body)), RequestAccepted)
+        content = made.content
+        assert (content is None) is is_seen
+        response = node.respond(made.envelope) if content is None else node.respond_with(content, SOAP_11)
+        assert type(response.body) is type(body)
+        part = as_envelope(xml.parse(response.body)).content  # type: ignore[arg-type]
+        assert part is not None
+        assert (part.text, part.tail, part.nsmap["kind"]) == ("é", None, "urn:kind")
 
     def test_detail(self) -> None:
         """One error may be raised many times."""
@@ -370,7 +389,7 @@ class TestHeaders:
         known = (f'<a xmlns="urn:known" {must}/>', f'<known xmlns="urn:other" {must}/>', '<b xmlns="urn:b"/>')
         service.answer(self.event(version, *known))
         assert len(ran) == 1
-        made = as_envelope(service.answer(self.event(version, *known, f'<b xmlns="urn:b" {must}/>'))[0])
+        made = as_envelope(service.answer(self.event(version, *known, f'<b xmlns="urn:b" {must}/>')).envelope)
         fault = read_fault(made)
         assert fault is not None
         assert fault.code == f"{{{version.namespace}}}MustUnderstand"

@@ -67,7 +67,7 @@ def tokens(**options: Any) -> UsernameTokens:
 
 def ask(made: Service, body: bytes, version: SoapVersion = SOAP_11, **delivered: Any) -> str | Fault:
     """Return what a service answers: its text, or a fault."""
-    found = as_envelope(made.perform(Request.of(accepted(version, body=body), **delivered)).prepared[0])
+    found = as_envelope(made.perform(Request.of(accepted(version, body=body), **delivered)).prepared.envelope)
     fault = read_fault(found)
     assert found.content is not None
     return fault or found.content.text or ""

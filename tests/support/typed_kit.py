@@ -117,7 +117,7 @@ def answer_to(
         f"<e:Body>{body}</e:Body></e:Envelope>"
     )
     properties = {} if action is None else {names.SOAP_ACTION: action}
-    return as_envelope(service.answer(accepted(version, body=text.encode(), properties=properties))[0])
+    return as_envelope(service.answer(accepted(version, body=text.encode(), properties=properties)).envelope)
 
 
 def fault_to(service: Service, body: str, version: SoapVersion = SOAP_11, **more: Any) -> Fault:

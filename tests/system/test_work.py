@@ -24,7 +24,7 @@ from soapjms import Client, Dispatcher
 CALLS: Final = 60
 
 NAMES: Final[Mapping[str, str]] = {
-    "parse soapjms/protocol/xml.py": "parses",
+    "parse_utf8 soapjms/protocol/xml.py": "parses",
     "copy copy.py": "copies of elements",
     "deepcopy copy.py": "copies of elements",
     "send _socket.socket": "writes",
@@ -37,16 +37,16 @@ NAMES: Final[Mapping[str, str]] = {
 
 LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
     ("stomp", True): {
-        "parses": 3, "copies of elements": 2, "writes": 2, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 470,
+        "parses": 3, "copies of elements": 0, "writes": 2, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 470,
     },
     ("stomp", False): {
-        "parses": 3, "copies of elements": 2, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
+        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
     },
     ("amqp", True): {
-        "parses": 3, "copies of elements": 2, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 840,
+        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 840,
     },
     ("amqp", False): {
-        "parses": 3, "copies of elements": 2, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 700,
+        "parses": 3, "copies of elements": 0, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 700,
     },
 }  # fmt: skip
 """The most for each call, by protocol and with or without transactions. `calls` are those of our Python functions, but

@@ -96,7 +96,7 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
         if left is not None:
             rows, fitting = left
             if fitting and is_plain(message.body, described.charset):
-                envelope = reading.envelope
+                envelope = reading.read_plain()
                 if envelope is not None and envelope.version in fitting:
                     return ()
     if rows is None:
