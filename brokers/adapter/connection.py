@@ -33,19 +33,18 @@ class ConnectionLife:
 
     Args:
         callbacks: executor that calls the watchers, one change at a time and in order.
+
+    Attributes:
+        cause: why the connection ended.
+        state: the current state.
     """
 
     def __init__(self, callbacks: Callbacks) -> None:
         self.cause = "the connection was not opened"
-        self._state = ConnectionState.LOST
+        self.state: ConnectionState = ConnectionState.LOST
         self._changed = Condition()
         self._watchers: list[OnState] = []
         self._news: Turns[tuple[OnState, ConnectionState]] = Turns(callbacks.call, _tell)
-
-    @property
-    def state(self) -> ConnectionState:
-        """The current state."""
-        return self._state
 
     def become(self, state: ConnectionState, cause: str = "") -> bool:
         """Change the state and notify the watchers; return False if the state was the same already, or CLOSED.
@@ -55,9 +54,9 @@ class ConnectionLife:
             cause: why the connection ended; the text of the error that waiting and later calls raise.
         """
         with self._changed:
-            if self._state in (state, ConnectionState.CLOSED):
+            if self.state in (state, ConnectionState.CLOSED):
                 return False
-            self._state = state
+            self.state = state
             self.cause = cause
             self._changed.notify_all()
             for watcher in self._watchers:
@@ -71,7 +70,7 @@ class ConnectionLife:
             ClosedError: the connection is closed, so its state no longer changes.
         """
         with self._changed:
-            if self._state is ConnectionState.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 raise self.failure()
             self._watchers.append(on_state)
 
@@ -87,16 +86,17 @@ class ConnectionLife:
             ConnectionLostError: it did not become CONNECTED within `timeout` seconds.
             ClosedError: the connection is closed.
         """
-        if self.state is ConnectionState.CONNECTED:
+        found = self.state
+        if found is ConnectionState.CONNECTED:
             return
         with self._changed:
-            self._changed.wait_for(lambda: self._state is not ConnectionState.LOST, timeout)
-            if self._state is not ConnectionState.CONNECTED:
+            self._changed.wait_for(lambda: self.state is not ConnectionState.LOST, timeout)
+            if self.state is not ConnectionState.CONNECTED:
                 raise self.failure()
 
     def failure(self) -> BrokerError:
         """Return the error that says why the connection cannot be used."""
-        return WHY[self._state](self.cause)
+        return WHY[self.state](self.cause)
 
 
 def _tell(news: tuple[OnState, ConnectionState]) -> None:
@@ -313,7 +313,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
 
     def failure(self, link: SessionT) -> BrokerError | None:
         """Return the error that says why a session can no longer be used, or None if it can."""
-        if link.is_up and self.state is not ConnectionState.CLOSED:
+        if link.is_up and self._life.state is not ConnectionState.CLOSED:
             return None
         if link is self._link:
             self._session_ended(link)  # this caller may be the first to notice
@@ -356,7 +356,8 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
 
     def _usable(self, *, to_begin: bool = False) -> SessionT:
         """Return the session. While consumers are being resumed, deliveries can be settled, but nothing new begun."""
-        link = self._current()
+        link = self._link
+        assert link is not None  # from `open` on
         if to_begin and self._is_closing:
             raise ClosedError("the connection is being closed, or was")
         if to_begin and self.state is not ConnectionState.CONNECTED:

@@ -124,6 +124,14 @@ class StompArrival(NamedTuple):
         return self.is_own and (not link.strangers or self._sender not in link.strangers)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the broker expects an ACK for the message and knows it by the id that is in it, without doubt."""
+        subscription = self.subscription
+        if subscription.is_untold or subscription.link.dialect.doubtful in self.headers:
+            return False
+        return self.can_be_named
+
+    @property
     def _sender(self) -> str:
         return self.headers.get("message-id", "").rpartition(":")[0]
 

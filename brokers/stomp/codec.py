@@ -13,8 +13,8 @@ Spec: STOMP 1.2, augmented BNF; content-length; size limits; value encoding; rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from io import BytesIO
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
@@ -87,6 +87,9 @@ class WholeFrame(NamedTuple):
     body: bytes = b""
 
 
+_new_frame: Final[Callable[[tuple[bytes, bytes]], WholeFrame]] = partial(tuple.__new__, WholeFrame)
+"""Make a frame of its parts, in half the time of `WholeFrame`."""
+
 Cut: TypeAlias = WholeFrame | SkippedFrame
 
 
@@ -125,7 +128,9 @@ class Cutter:
             data = data[end:]
         self._hold(data)
         while True:
-            if self._passing is None and (self._is_usual() or self._is_whole()):
+            if self._passing is None and (usual := self._usual()) is not None:
+                yield usual
+            elif self._passing is None and self._is_whole():
                 yield self._whole()
                 self._begin_next(self._end)
             elif self._passing is None or (end := self._passing.pass_over(self._held, self._start)) is None:
@@ -181,28 +186,32 @@ class Cutter:
         self._end = self._body = 0
         self._has_head = self._is_shortened = False
 
-    def _is_usual(self) -> bool:
-        """Return whether the next frame is complete and of the usual form, as nearly all are; `_is_whole` reads others.
+    def _usual(self) -> WholeFrame | None:
+        """Cut the next frame if it is complete and of the usual form, as nearly all are; otherwise return None.
 
         The usual form has lines that end with LF, a head that is not long, and a body within the limit.
         """
         held, start = self._held, self._start
         if self._looked != start:  # the start of the frame was looked at before
-            return False
+            return None
         while held.startswith(b"\n", start):
             start += 1
         self._start = self._looked = start
         end = held.find(b"\n\n", start, start + USUAL_HEAD_OCTETS)
         if end < 0 or held.find(NUL, start, end) >= 0 or held.find(b"\r", start, end) >= 0:
-            return False
+            return None
         body = end + 2
         length = LENGTH.search(held, start, end + 1)
         size = held.find(NUL, body) - body if length is None else int(length[1][: MAX_LENGTH_DIGITS + 1])
         stop = body + size
         if not 0 <= size <= self._limit or stop >= len(held) or held[stop] != NUL:
-            return False
-        self._body, self._end = body, stop + 1
-        return True
+            return None
+        try:
+            found = _new_frame((bytes(held[start:body]), bytes(memoryview(held)[body:stop])))
+        except MemoryError:
+            return None
+        self._start = self._looked = stop + 1
+        return found
 
     def _is_whole(self) -> bool:
         """Return whether the frame that begins at `start` is complete. Begin to skip its body if that is too large."""
@@ -382,6 +391,10 @@ class Frame(NamedTuple):
     refusal: str = ""
 
 
+new_frame: Final[Callable[[tuple[str, dict[str, str], bytes, int, str]], Frame]] = partial(tuple.__new__, Frame)
+"""Make a frame of its five parts, in half the time of `Frame`."""
+
+
 def read(frame: WholeFrame) -> Frame | None:
     """Parse a complete frame; return None if its headers have no end, or contain a carriage return.
 
@@ -435,7 +448,7 @@ def pack_apart(command: str, headers: Mapping[str, str], body: bytes, version: s
         ValueError: see `pack_head`.
     """
     if len(body) < LARGE_OCTETS:
-        return pack(command, headers, body, version)
+        return b"".join((pack_head(command, headers, version), body, b"\0"))
     return pack_head(command, headers, version), body, b"\0"
 
 
@@ -461,7 +474,10 @@ def pack_head(command: str, headers: Mapping[str, str], version: str = "1.2") ->
     values_together = "\0".join(headers.values())
     if values_together.count("\0") != max(0, len(headers) - 1):
         raise ValueError(f"a header of {command} cannot hold NUL")
-    values = _escape(values_together, version).split("\0") if headers else ()  # all at once takes a third of the time
+    for special, escape in ESCAPES[version].items():  # of all values at once takes a third of the time
+        if special in values_together:
+            values_together = values_together.replace(special, escape)
+    values = values_together.split("\0") if headers else ()
     return (_template(command, (*headers,), version) % (*values,)).encode()
 
 

@@ -51,6 +51,9 @@ DELETE_NOTICE_SECONDS: Final = 1.0
 """Time within which all consumers of a deleted queue are informed, in seconds."""
 
 
+NO_RECEIPTS: Final[Mapping[str, Settle]] = {}
+
+
 class StompDelivery(Delivery):
     """A delivery over STOMP. `state` changes only while the link's `writing` is held."""
 
@@ -59,7 +62,8 @@ class StompDelivery(Delivery):
     def __init__(self, consumer: StompConsumer, arrival: StompArrival, *, with_body: bool = True) -> None:
         subscription, headers, body = arrival[:3]
         shown = body if with_body else b""
-        super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
+        self.message = from_frame(headers, shown, subscription.link.dialect)
+        self.delivery_count, self.generation = None, subscription.generation
         self.consumer = consumer
         if consumer.home is not None:
             self.message = changed(self.message, destination=consumer.options.destination)
@@ -86,7 +90,15 @@ class StompDelivery(Delivery):
         link = self.arrival.subscription.link
         if self.state is DeliveryState.HELD:  # otherwise settled, as after `accept_after`, and never held again
             with link.writing:
-                if self._settle(DeliveryState.ACCEPTED):
+                if not self._settle(DeliveryState.ACCEPTED):
+                    return
+                if (
+                    self.arrival.can_be_named
+                    and not self.arrival.is_doubtful
+                    and not self.arrival.subscription.is_untold
+                ):
+                    link.request(pack("ACK", acknowledgement(self.arrival.headers, link.dialect)), NO_RECEIPTS)
+                else:
                     link.request(*self.consumer.acknowledge(self.arrival))
 
     def came_by(self, link: StompSession) -> bool:
@@ -102,7 +114,7 @@ class StompDelivery(Delivery):
         link = self.arrival.subscription.link
         with link.writing:
             is_ours = self._settle(DeliveryState.ACCEPTED)
-            is_plain = self.arrival.can_be_named and not self.arrival.is_doubtful
+            is_plain = self.arrival.is_plain
             if is_ours and is_plain:
                 frames += self.consumer.acknowledge(self.arrival)[0]
             link.write(frames)
@@ -188,7 +200,8 @@ class StompDelivery(Delivery):
         if not self.is_held:
             return False
         self.state = state
-        self.consumer.releases.forget(self.key)
+        if len(self.consumer.releases):
+            self.consumer.releases.forget(self.key)
         return True
 
     def _discard_unknown(self, reason: str, arrival: StompArrival) -> None:

@@ -137,7 +137,7 @@ class MessagePlan:
         dialect: dialect of the broker.
     """
 
-    __slots__ = ("_fields", "_is_bytes", "_own", "_properties", "_shared", "_values", "dialect")
+    __slots__ = ("_fields", "_is_bytes", "_numbers", "_own", "_properties", "_shared", "_texts", "_values", "dialect")
 
     def __init__(self, headers: Mapping[str, str], differing: Sequence[str], dialect: StompDialect) -> None:
         self.dialect = dialect
@@ -146,14 +146,25 @@ class MessagePlan:
         self._properties = _properties(headers, dialect)
         fields = {SOURCES.get(name) for name in differing} - {None}
         fields |= {"message_id"} if set(dialect.id_headers) & set(differing) else set()
-        self._fields = [(each, FIELDS_OF_HEADERS[each]) for each in FIELDS if each in fields]
+        texts = TEXTS if dialect.id_headers or dialect.id_is_pair else {**TEXTS, "message_id": "message-id"}
+        self._texts = [(each, texts[each]) for each in FIELDS if each in fields and each in texts]
+        self._numbers = [(each, NUMBERS[each]) for each in FIELDS if each in fields and each in NUMBERS]
+        plain = texts.keys() | NUMBERS.keys()
+        self._fields = [(each, FIELDS_OF_HEADERS[each]) for each in FIELDS if each in fields - plain]
         names = [name for name in headers if name not in dialect.message_headers]
         self._own = [(names.index(each), each) for each in differing if each in names]
         self._shared = Properties(self._properties)
 
     def message(self, headers: Mapping[str, str], body: bytes) -> Message:
         """Return the message of a frame, like `from_frame`."""
-        draft = MessageDraft(*_content(self._is_bytes, body), self._shared, *self._values)
+        content = (MessageType.BYTES, body) if self._is_bytes else _content(False, body)
+        draft = MessageDraft(*content, self._shared, *self._values)
+        for field, name in self._texts:
+            setattr(draft, field, headers[name])
+        for field, name in self._numbers:
+            value = headers[name]
+            is_usual = len(value) <= USUAL_DIGITS and value.isascii() and value.isdigit()
+            setattr(draft, field, int(value) if is_usual else _number(headers, name))
         for field, read in self._fields:
             setattr(draft, field, read(headers, self.dialect))
         if self._own:
@@ -218,6 +229,12 @@ def _delivery_mode(headers: Mapping[str, str], dialect: StompDialect) -> Deliver
 def _redelivered(headers: Mapping[str, str], dialect: StompDialect) -> bool | None:
     return headers.get("redelivered") == "true" or (False if dialect.tells_redelivery else None)
 
+
+TEXTS: Final[Mapping[str, str]] = {"correlation_id": "correlation-id", "type": "type"}
+NUMBERS: Final[Mapping[str, str]] = {"priority": "priority", "expiration": "expires", "timestamp": "timestamp"}
+"""Fields that are the text of a header, or the number in it; the others depend on the dialect."""
+
+USUAL_DIGITS: Final = 18
 
 FIELDS_OF_HEADERS: Final[Mapping[str, Callable[[Mapping[str, str], StompDialect], Any]]] = {
     "destination": _destination,

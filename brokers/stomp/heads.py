@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-from brokers.stomp.codec import Frame, WholeFrame, read, unescape
+from brokers.stomp.codec import Frame, WholeFrame, new_frame, read, unescape
 
 MAX_HEAD_OCTETS: Final = 4096
 """Maximum size of a head that can have a shape, in octets."""
@@ -81,10 +81,10 @@ class HeadShape:
     def frame(self, found: re.Match[str], body: bytes) -> Frame:
         """Return the frame whose head the pattern of the shape matched."""
         headers = ShapedHeaders(self._headers)
+        headers.shape = self
         for name, value in zip(self.differing, found.groups(), strict=True):
             headers[name] = unescape(value) if "\\" in value else value
-        headers.shape = self
-        return Frame(self._first[0], headers, body)
+        return new_frame((self._first[0], headers, body, 0, ""))
 
 
 class ShapePattern(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
@@ -106,6 +105,7 @@ class StompSession:
         login: address and login of the broker.
         server: name and version of the broker.
         session: the broker's name of this session; empty if it does not tell.
+        is_up: whether the session has not ended.
         dialect: dialect of the broker.
         roll: the `Roll` of its subscriptions, or None; used with `writing` held.
         strangers: prefixes of ids that no ACK can name although they look like the broker's own.
@@ -120,7 +120,7 @@ class StompSession:
         self.login = login
         self._on_end = on_end
         self._state = Lock()
-        self._has_ended = False
+        self.is_up = True
         self._waiting: dict[str, Settle] = {}
         self._routes: dict[str, SubscriptionRoute] = {}
         self._complaint = ""
@@ -183,11 +183,6 @@ class StompSession:
         """Collect arriving data before it is handled, from now on."""
         self._wire.is_lazy = True
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the session has not ended."""
-        return not self._has_ended
-
     def await_room(self, timeout: float | None) -> None:
         """Wait until the broker has read the pending data. `writing` is held, exactly once by this thread.
 
@@ -200,7 +195,7 @@ class StompSession:
                 self._wire.await_room(inf if timeout is None else monotonic() + timeout)
             except TimeoutError as error:
                 raise NotSentError(f"not sent to {self.login} within {timeout:.1f} s: {error}") from None
-            if self._has_ended:
+            if not self.is_up:
                 raise self.lost()
 
     def write(self, data: Frames) -> None:
@@ -211,16 +206,21 @@ class StompSession:
             ConnectionLostError: this ended the session.
         """
         with self.writing:
-            if self._has_ended:
+            if not self.is_up:
                 raise self.lost(UnsentError)
-            try:
-                self._wire.send(data)
-            except OSError as error:
-                self._wire.join(
-                    monotonic() + BROKER_CLOSE_SECONDS
-                )  # so that the last frames of the broker are still read
-                self.drop()
+            error = self._send(data)
+            if error is not None:
                 raise self.lost() from error
+
+    def _send(self, data: Frames) -> OSError | None:
+        """Write encoded frames, with `writing` held; if that ends the session, return why."""
+        try:
+            self._wire.send(data)
+        except OSError as error:
+            self._wire.join(monotonic() + BROKER_CLOSE_SECONDS)  # so that the last frames of the broker are still read
+            self.drop()
+            return error
+        return None
 
     @property
     def is_behind(self) -> bool:
@@ -230,8 +230,8 @@ class StompSession:
     def when_written(self, name: str, settle: Settle) -> None:
         """Call `settle` once all data is written; `name` must be unique, like a receipt."""
         with self._state:
-            error = self.lost() if self.is_behind and self._has_ended else None
-            is_to_come = self.is_behind and not self._has_ended
+            error = self.lost() if self.is_behind and not self.is_up else None
+            is_to_come = self.is_behind and self.is_up
             if is_to_come:
                 self._waiting[WRITTEN + name] = settle
         if not is_to_come:
@@ -244,13 +244,12 @@ class StompSession:
         """
         with self.writing:
             with self._state:
-                is_too_late = self._has_ended
-                if not is_too_late:
+                is_in_time = self.is_up
+                if is_in_time:
                     self._waiting.update(receipts)
-            if not is_too_late and data:
-                with suppress(ConnectionLostError):  # the callbacks were called when the session ended
-                    self.write(data)
-            if not is_too_late:
+            if is_in_time:
+                if data:
+                    self._send(data)
                 return
         for settle in receipts.values():
             settle(self.lost(UnsentError))
@@ -329,9 +328,9 @@ class StompSession:
 
     def _end(self) -> None:
         with self._state:
-            if self._has_ended:
+            if not self.is_up:
                 return
-            self._has_ended = True
+            self.is_up = False
             waiting, self._waiting = self._waiting, {}
             if monotonic() > self._complained + LAST_WORDS_SECONDS:
                 self._complaint = ""
@@ -358,9 +357,9 @@ class StompSession:
         elif route is not None and route.refuse is not None:
             route.refuse(frame.headers, frame.size, frame.refusal)
 
-    def on_receipt(self, frame: Any) -> None:
+    def on_receipt(self, receipt: str | None) -> None:
         """Call the callback of a receipt."""
-        self._settle(frame.headers.get("receipt-id"), None)
+        self._settle(receipt, None)
 
     def on_written(self) -> None:
         """Call the callbacks that wait for all data to be written."""

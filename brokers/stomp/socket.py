@@ -22,6 +22,7 @@ again and some time has passed, because slow tasks seldom come alone.
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import struct
@@ -143,7 +144,11 @@ SOCKET_POLL_SECONDS: Final = 0.5
 
 BEAT: Final = b"\n"
 
-COMMAND: Final = len(b"MESSAGE\n")
+TOLD: Final = (b"MESSAGE\n", b"RECEIPT\n")
+"""The first lines of frames that are parsed here."""
+
+RECEIPT: Final = re.compile(rb"RECEIPT\nreceipt-id:([ -\[\]-~]*)\n\n")
+"""Matches a RECEIPT as nearly all are: one header, without escapes."""
 
 FRAMES: Final = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 """The commands that a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all
@@ -165,8 +170,8 @@ class FrameListener(Protocol):
     def on_message(self, frame: Frame) -> None:
         """Take a MESSAGE."""
 
-    def on_receipt(self, frame: Frame) -> None:
-        """Take a RECEIPT."""
+    def on_receipt(self, receipt: str | None) -> None:
+        """Take the `receipt-id` of a RECEIPT."""
 
     def on_written(self) -> None:
         """Record that all waiting data was written. Called by any thread, with `writing` held."""
@@ -203,7 +208,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._heads = HeadReader()
         self._frames: deque[Cut | float] = deque()  # a float is the time when the frames after it were read
         self._broken: ConnectionLostError | None = None  # the error to raise after those frames
-        self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
+        self._listener = listener
         self._kept = bytearray()  # data to be written soon; used with `writing` held
         self._after: list[Callable[[], None]] = []  # tasks for the end of this arrival; see `after_arrivals`
         self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
@@ -254,7 +259,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             if isinstance(frames, tuple):
                 for piece in frames:
                     self._write(piece)
-            elif not self._keeps(frames):
+            elif self._frames and len(self._kept) + len(frames) <= READ_OCTETS and self._is_leader:
+                self._kept += frames  # more frames of the same arrival wait, and the reader writes what it has then
+            else:
                 self._write(frames)
 
     @property
@@ -507,23 +514,32 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             else:
                 self._tell_of_passed(frame)
             return
-        tell = self._told.get(frame.head[:COMMAND])
+        head = frame.head
+        if (receipt := RECEIPT.fullmatch(head)) is not None:
+            self._listener.on_receipt(receipt[1].decode())
+            return
         try:
-            found = None if tell is None else self._heads.read(frame)
+            found = self._heads.read(frame) if head.startswith(TOLD) else None
         except MemoryError:
             self._tell_of_passed(passed_of(frame))
             return
-        if tell is not None and found is not None:
-            tell(found)
+        if found is not None:
+            self._pass_on(found)
         else:
-            self._leave_to_stomp_py(frame.head + frame.body)
+            self._leave_to_stomp_py(head + frame.body)
+
+    def _pass_on(self, frame: Frame) -> None:
+        if frame.cmd == "MESSAGE":
+            self._listener.on_message(frame)
+        else:
+            self._listener.on_receipt(frame.headers.get("receipt-id"))
 
     def _tell_of_passed(self, frame: SkippedFrame) -> None:
         """Pass on a frame whose body was dropped; frames other than messages are passed on without their body."""
         head = frame.head.replace(b"\r\n", b"\n")
-        tell, found = self._told.get(head[:COMMAND]), read(WholeFrame(head))
-        if tell is not None and found is not None:
-            tell(found._replace(size=frame.size, refusal=frame.why))
+        found = read(WholeFrame(head)) if head.startswith(TOLD) else None
+        if found is not None:
+            self._pass_on(found._replace(size=frame.size, refusal=frame.why))
         else:
             self._leave_to_stomp_py(head, was_passed=True)
 
@@ -538,13 +554,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         except Exception as error:
             log.warning("%s: a frame could not be read: %s", self._login, error)
             raise
-
-    def _keeps(self, frames: bytes) -> bool:
-        """Keep data to be written, if the reader writes it and more frames of the same arrival wait."""
-        if not self._frames or not self._is_leader or len(self._kept) + len(frames) > READ_OCTETS:
-            return False
-        self._kept += frames
-        return True
 
     def after_arrivals(self, task: Callable[[], None]) -> None:
         """Run a task, which must neither block nor fail, once the frames that were read together are passed on.

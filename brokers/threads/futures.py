@@ -7,9 +7,10 @@ within a deadline.
 from __future__ import annotations
 
 import logging
+from _thread import RLock
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
-from concurrent.futures._base import CANCELLED, FINISHED, PENDING, RUNNING
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from functools import partial
 from threading import Condition, Lock, current_thread
 from time import monotonic
@@ -88,11 +89,37 @@ class Completion(Future[T]):
     _done_callbacks: list[Callable[[Future[T]], object]]
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
-        super().__init__()
-        self._mutex = self._condition._lock  # type: ignore[attr-defined]  # entered faster than the condition
+        # As in `concurrent.futures`, but without a condition until somebody waits: see `_condition`.
+        self._mutex = RLock()
+        self._waited: Condition | None = None
+        self._state = PENDING
+        self._result: T | None = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks = []
         self._executor = executor
         self.revoke: Callable[[], bool] | None = None
         self.on_cancel: Callable[[], object] | None = None
+
+    @property
+    def _condition(self) -> Condition:  # type: ignore[override]
+        """The condition that the library waits for, made when it is first asked for: most futures never are."""
+        with self._mutex:
+            if self._waited is None:
+                self._waited = Condition(self._mutex)
+            return self._waited
+
+    def done(self) -> bool:
+        """Return whether the future is done or was cancelled."""
+        return self._state not in (PENDING, RUNNING)
+
+    def cancelled(self) -> bool:
+        """Return whether the future was cancelled."""
+        return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception of the operation, or None, waiting up to `timeout` seconds for its end."""
+        return self._exception if self._state == FINISHED else super().exception(timeout)
 
     def withdraw(self) -> bool:
         """Cancel the operation of this future; True if it had not begun, so that it never happens."""
@@ -135,7 +162,8 @@ class Completion(Future[T]):
             self._result, self._exception, self._state = result, error, FINISHED
             for waiter in self._waiters:  # of `wait` and `as_completed`
                 waiter.add_result(self) if error is None else waiter.add_exception(self)
-            self._condition.notify_all()
+            if self._waited is not None:
+                self._waited.notify_all()
         self._invoke_callbacks()
 
     def result(self, timeout: float | None = None) -> T:
@@ -182,18 +210,10 @@ class DoneCompletion(Completion[T]):
     """A completion that is done from the beginning. It costs little, because nobody will ever wait for it."""
 
     def __init__(self, executor: Callable[[], Executor], result: T | None, error: BaseException | None = None) -> None:
-        # As in `concurrent.futures`, but with one condition for all: it guards a state that does not change any more.
-        self._condition, self._mutex = NEVER_NOTIFIED, NEVER_NOTIFIED
+        super().__init__(executor)
         self._state = FINISHED
         self._result = result
         self._exception = error
-        self._waiters: list[Any] = []
-        self._done_callbacks = []
-        self._executor = executor
-        self.revoke = self.on_cancel = None
-
-
-NEVER_NOTIFIED: Final = Condition()
 
 
 class NearCompletion(Completion[T]):

@@ -69,29 +69,26 @@ class GuestThread:
     Attributes:
         relieve: the task that another thread runs when this one takes too long.
         is_relieved: whether another thread runs it.
+        looks: number of checks of the watcher during its current task; None while it has no task.
     """
 
-    __slots__ = ("_behind", "_looks", "is_relieved", "relieve")
+    __slots__ = ("_behind", "is_relieved", "looks", "relieve")
 
     def __init__(self, relieve: Task) -> None:
         self.relieve = relieve
         self.is_relieved = False
-        self._looks: int | None = None  # checks of the watcher during its current task; None while it has no task
+        self.looks: int | None = None
         self._behind = 0  # checks during earlier tasks, not counting one each
 
     @property
     def is_busy(self) -> bool:
         """Whether the guest is running a task."""
-        return self._looks is not None
-
-    def begin(self) -> None:
-        """Record that the guest begins a task."""
-        self._looks = 0
+        return self.looks is not None
 
     def end(self) -> None:
         """Record that the task is done."""
-        self._behind = max(0, self._behind + (self._looks or 0) - 1)
-        self._looks = None
+        self._behind = max(0, self._behind + (self.looks or 0) - 1)
+        self.looks = None
 
     def come_back(self) -> None:
         """Record that the guest has resumed its own work."""
@@ -99,10 +96,10 @@ class GuestThread:
 
     def look(self) -> bool:
         """Count one check of the watcher; return True if another thread must take over now."""
-        if self._looks is None or self.is_relieved:
+        if self.looks is None or self.is_relieved:
             return False
-        self._looks += 1
-        self.is_relieved = self._behind + self._looks >= BEHIND_TICKS
+        self.looks += 1
+        self.is_relieved = self._behind + self.looks >= BEHIND_TICKS
         return self.is_relieved
 
 
@@ -175,12 +172,13 @@ class Crew:
             RuntimeError: as `submit` raises it.
         """
         guest = self._guests.get(get_ident())
-        if guest is None or guest.is_busy or guest.is_relieved:
+        if guest is None or guest.looks is not None or guest.is_relieved:
             self.submit(task)
             return
         with self._lock:
-            guest.begin()
-            self._be_watched()
+            guest.looks = 0
+            if not self._is_watched:
+                self._be_watched()
         self._carry_out(task)
         with self._lock:
             guest.end()
