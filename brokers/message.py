@@ -159,8 +159,11 @@ class Properties(tuple[Property, ...]):
 
     def merged(self, others: Iterable[Property]) -> Properties:
         """Return these properties with `others` merged in: one of the same name is replaced, new names follow."""
-        by_name = {entry.name: entry for entry in self}
-        by_name.update((entry.name, entry) for entry in others)
+        by_name: dict[str, Property] = {}
+        for entry in self:
+            by_name[entry[0]] = entry
+        for entry in others:
+            by_name[entry[0]] = entry
         return Properties(by_name.values())
 
 

@@ -121,6 +121,14 @@ class Completion(Future[T]):
         """Return the exception of the operation, or None, waiting up to `timeout` seconds for its end."""
         return self._exception if self._state == FINISHED else super().exception(timeout)
 
+    def set_running_or_notify_cancel(self) -> bool:
+        """Record that the operation runs, unless the future was cancelled; return whether it runs."""
+        with self._mutex:
+            if self._state == PENDING:
+                self._state = RUNNING
+                return True
+        return super().set_running_or_notify_cancel()
+
     def withdraw(self) -> bool:
         """Cancel the operation of this future; True if it had not begun, so that it never happens."""
         is_revoked = self.revoke is not None and not self.done() and self.revoke()

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
-from brokers.message import Destination, DestinationKind, Message, MessageType, changed
+from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
@@ -233,7 +233,7 @@ class OutgoingRecord:
     records wait until then, and are written in order, with the times at which the messages passed.
 
     Args:
-        recorder: the recorder, or None.
+        recorder: the recorder.
         message: the message that is about to be sent.
         direction: what the message is.
         node: the node that sends it.
@@ -241,12 +241,12 @@ class OutgoingRecord:
     """
 
     def __init__(
-        self, recorder: Recorder | None, message: Message, direction: Direction, node: Node, *, tells_message_id: bool
+        self, recorder: Recorder, message: Message, direction: Direction, node: Node, *, tells_message_id: bool
     ) -> None:
         self._recorder = recorder
         self._lock = Lock()
         self._waiting: list[tuple[Message, Direction, Node, datetime | None]] = []
-        self._is_written = recorder is None or not tells_message_id
+        self._is_written = not tells_message_id
         if self._is_written:
             record(recorder, message, direction, node)
         else:
@@ -271,15 +271,10 @@ class OutgoingRecord:
 
     def _time(self) -> datetime | None:
         try:
-            return None if self._recorder is None else self._recorder.now()
+            return self._recorder.now()
         except Exception:  # the clock is asked again when the record is written; a failure then is counted
             return None
 
-
-UNRECORDED: Final = OutgoingRecord(
-    None, Message(message_type=MessageType.BYTES), Direction.REQUEST, Node.REQUESTING, tells_message_id=False
-)
-"""For all messages that are sent without a recorder."""
 
 MIRROR_PREFIX: Final = "VirtualTopic.Mirror."
 """Prefix that ActiveMQ puts before the name of a mirrored queue."""

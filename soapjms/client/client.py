@@ -24,12 +24,12 @@ from lxml import etree
 from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, left, when_connected, why_lost
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
-from brokers.message import DeliveryMode, Destination, Message, MessageType, Properties
+from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
-from soapjms.capture.recorder import UNRECORDED, OutgoingRecord, Recorder, record
+from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
 from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
 from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingCall, PendingCalls
@@ -158,7 +158,11 @@ class Sender:
                 attachments=content.attachments,
             )
             message = identity.written(node)
-            outgoing = self._outgoing(message)
+            if self._recorder is not None:
+                tells = self._connection.capabilities.tells_message_id
+                outgoing = OutgoingRecord(
+                    self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells
+                )
             sent = when_connected(
                 self._connection, due, lambda: self._connection.send(message, timeout=left(due)), self._given_up
             )
@@ -171,10 +175,6 @@ class Sender:
             if outgoing is not None:
                 outgoing.sent(message_id)
         node.sent()
-
-    def _outgoing(self, message: Message) -> OutgoingRecord:
-        tells = self._connection.capabilities.tells_message_id
-        return OutgoingRecord(self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells)
 
 
 class Client:
@@ -506,19 +506,20 @@ class Client:
         message_id = ""
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
-        identity, future = Identity(content.retry_of), Completion[Response](self._callbacks.executor)
-        call = PendingCall(self._calls.new_key(), future, RequestingNode(self.endpoint), due, identity)
-        call.message_id = message_id if identity.first is None else identity.first.message_id
-
+        identity = Identity(content.retry_of)
+        if identity.first is not None:
+            message_id = identity.first.message_id
+        key, others, observed = self._calls.new_key(), identity.properties, None
+        if content.others:
+            others = others.merged(content.others)
         if self._observers is not None:
             spoken = content.action or self.endpoint.soap_action
-            call.observe(self._observers.sending(one_way=False, correlation_id=call.key, soap_action=spoken))
-
-        others = identity.properties
-        for each in (content.others, call.others):
-            others = others.merged(each) if each else others
-
-        attempt = partial(self._attempt, call, content, others)
+            observed = self._observers.sending(one_way=False, correlation_id=key, soap_action=spoken)
+            others = others.merged(observed.properties())
+        future = Completion[Response](self._callbacks.executor)
+        call = PendingCall(key, future, RequestingNode(self.endpoint, others=others), due, identity, message_id)
+        call.observed = observed
+        attempt = partial(self._attempt, call, content)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
@@ -528,11 +529,12 @@ class Client:
             raise
         return call
 
-    def _attempt(self, call: PendingCall, content: CallContent, others: Properties) -> None:
+    def _attempt(self, call: PendingCall, content: CallContent) -> None:
         """Make and send the request of a call. If this raises, it was not sent."""
         call.generation = self._connection.generation
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
-        call.node = RequestingNode(self.endpoint, others=others)
+        if call.node.request is not None:  # of an earlier attempt
+            call.node = call.node.another()
         try:
             call.node.start(
                 content.envelope,
@@ -569,29 +571,33 @@ class Client:
 
     def _send_request(self, call: PendingCall, message: Message) -> None:
         """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
-        call.outgoing = outgoing = self._outgoing(message)
+        if self._recorder is not None:
+            call.outgoing = self._outgoing(self._recorder, message)
         self._calls.add(call)
         try:
             sent = self._connection.send(message, timeout=left(call.due))
         except BaseException as error:
-            outgoing.sent()
+            if call.outgoing is not None:
+                call.outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
                 return  # the call ended at the same moment, and its caller was told
             raise
         call.sending = sent
-        is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
-        sent.on_settled(partial(self._on_sent, call, outgoing, is_lasting))
+        sent.on_settled(partial(self._on_sent, call, call.outgoing, message.delivery_mode))
         if self._closed:  # `close` may have listed the calls before this one was added
             self._give_up(call, "the client was closed")
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
-    def _on_sent(self, call: PendingCall, outgoing: OutgoingRecord, is_lasting: bool, done: Future[SendResult]) -> None:
+    def _on_sent(
+        self, call: PendingCall, outgoing: OutgoingRecord | None, delivery_mode: int | None, done: Future[SendResult]
+    ) -> None:
         error = None if done.cancelled() else done.exception()
-        outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
+        if outgoing is not None:
+            outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
         outcome = None if error is None else outcome_of(error)
         if outcome is None:
-            call.is_confirmed = is_lasting
+            call.is_confirmed = delivery_mode != DeliveryMode.NON_PERSISTENT
         elif outcome is SendOutcome.UNKNOWN:
             self._give_up(call, f"{error}")
         else:
@@ -614,11 +620,12 @@ class Client:
     def _on_reply(self, message: Message, key: str, stray: str) -> None:
         """Hand a reply to its call; count and log a reply without a pending call."""
         call = self._calls.get(key)
-        if call is None or call.outgoing is None:
-            record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
-        else:
-            call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
-        if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
+        if self._recorder is not None:
+            if call is None or call.outgoing is None:
+                record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
+            else:
+                call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
+        if call is None or not self._calls.end(call, partial(self._read, call, message), answered=True):
             what = self._calls.stray(key) or stray
             self._tally.add(what)
             log.info("a reply matches no pending call (%s): JMSCorrelationID %r", what, message.correlation_id)
@@ -651,7 +658,7 @@ class Client:
             return call.failure(ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
         assert call.node.request is not None
         response = Response.of(event, call.node.request, self.endpoint)
-        if response.unparsed:
+        if event.fault is not None and response.unparsed:
             log.warning("the service answered %r: %s", event.fault and event.fault.reason, UNPARSED_HINT)
         return response
 
@@ -674,11 +681,9 @@ class Client:
         for call in self._calls.all():
             self._give_up(call, why)
 
-    def _outgoing(self, message: Message) -> OutgoingRecord:
-        if self._recorder is None:
-            return UNRECORDED
+    def _outgoing(self, recorder: Recorder, message: Message) -> OutgoingRecord:
         tells = self._connection.capabilities.tells_message_id
-        return OutgoingRecord(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
+        return OutgoingRecord(recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -25,7 +25,7 @@ from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
-from soapjms.observing import NOTHING, Observed
+from soapjms.observing import Observed
 from soapjms.observing import Outcome as End
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
 from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
@@ -58,50 +58,34 @@ class PendingCall:
         node: the node of its exchange; only the code that makes or ends the call touches it.
         due: its deadline, by the monotonic clock.
         message_id: the WS-Addressing MessageID of the request; empty without WS-Addressing.
-        outgoing: the capture record of its request, once there is one.
+        outgoing: the capture record of its request, once there is one; None without a recorder.
         observed: tells the observers how the call ends; None if there are none.
-        others: the message properties that the observers add to its request.
         identity: identifies the request to the service.
         sending: the future of the broker's answer to its request, once the request was handed over.
     """
 
-    __slots__ = (
-        "due",
-        "future",
-        "generation",
-        "identity",
-        "is_confirmed",
-        "key",
-        "message_id",
-        "node",
-        "observed",
-        "others",
-        "outgoing",
-        "reply_to",
-        "sending",
-    )
+    generation: int = 0
+    reply_to: Destination | None = None
+    is_confirmed: bool = False
+    outgoing: OutgoingRecord | None = None
+    observed: Observed | None = None
+    sending: Completion[SendResult] | None = None
 
     def __init__(
-        self, key: str, future: Completion[Response], node: RequestingNode, due: float, identity: Identity
+        self,
+        key: str,
+        future: Completion[Response],
+        node: RequestingNode,
+        due: float,
+        identity: Identity,
+        message_id: str = "",
     ) -> None:
         self.key = key
         self.future = future
         self.node = node
         self.due = due
-        self.generation = 0
-        self.reply_to: Destination | None = None
-        self.is_confirmed = False
-        self.message_id = ""
-        self.outgoing: OutgoingRecord | None = None
-        self.observed: Observed | None = None
-        self.others = NOTHING
         self.identity = identity
-        self.sending: Completion[SendResult] | None = None
-
-    def observe(self, observed: Observed) -> None:
-        """Have observers follow the call."""
-        self.observed = observed
-        self.others = observed.properties()
+        self.message_id = message_id
 
     def failure(
         self, event: ExchangeFailed | None, outcome: SendOutcome, kind: type[CallFailedError] = CallFailedError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from secrets import token_hex
+from os import urandom
 from typing import Final
 
 from lxml import etree
@@ -63,7 +63,7 @@ class Identity:
 
     def __init__(self, retry_of: CallFailedError | None = None) -> None:
         self.first = None if retry_of is None else _first_of(retry_of)
-        self._key = token_hex(KEY_OCTETS) if self.first is None else self.first.key
+        self._key = urandom(KEY_OCTETS).hex() if self.first is None else self.first.key
         name, value = (LOCK_PROPERTY, lock_of(self._key)) if self.first is None else (KEY_PROPERTY, self._key)
         self.properties = Properties((Property(name, PropertyType.STRING, value),))
 

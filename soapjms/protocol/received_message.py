@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from brokers.message import Message, MessageType, Properties, Property, as_text
 from soapjms.protocol import names
 from soapjms.protocol.attachments import Attachments, Multipart, Part, read_multipart
-from soapjms.protocol.content import DECODERS, ContentType, parse_content_type
+from soapjms.protocol.content import DECODERS, ContentType, is_plain, parse_content_type
 from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, read_fault
 from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
 from soapjms.protocol.names import Profile, SoapVersion
@@ -470,7 +470,10 @@ class Reading:
     @lazy
     def envelope(self) -> Envelope | None:
         """The SOAP envelope; None if there is none, see `envelope_problem`."""
-        return self._envelope[0]
+        described = self.described
+        is_whole = described.content_encoding is None and not described.is_multipart
+        found = self.read_plain() if is_whole and is_plain(self.message.body, described.charset) else None
+        return self._envelope[0] if found is None else found
 
     def read_plain(self) -> Envelope | None:
         """Read the envelope of a plain document (see `is_plain`) without a content encoding, by a shorter way.

@@ -18,7 +18,7 @@ from brokers.message import Destination, Message, MessageDraft, MessageType, Pro
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Envelope, Fault, read_envelope
+from soapjms.protocol.envelope import Envelope, Fault, read_envelope, read_fault
 from soapjms.protocol.errors import InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -26,7 +26,7 @@ from soapjms.protocol.mep import Input, State, StateMachine
 from soapjms.protocol.message_parts import message_properties, written_body
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role
 from soapjms.protocol.properties import Carrier, Effective, request_uri
-from soapjms.protocol.received_message import Reading
+from soapjms.protocol.received_message import NO_ATTACHMENTS, Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
@@ -201,10 +201,15 @@ class RequestingNode:
 
     def __init__(self, endpoint: Endpoint, mep: Mep = Mep.REQUEST_RESPONSE, others: Properties = NO_OTHERS) -> None:
         self.endpoint = endpoint
+        self._mep = mep
         self._others = others
         self.machine = StateMachine(Role.REQUESTING if mep is Mep.REQUEST_RESPONSE else Role.SENDING)
         self.request: Message | None = None
         self.deadline: int | None = None
+
+    def another(self) -> RequestingNode:
+        """Return a node for another attempt to send the same message."""
+        return RequestingNode(self.endpoint, self._mep, self._others)
 
     def start(
         self,
@@ -299,12 +304,14 @@ class RequestingNode:
             return ResponseIgnored(message, f"JMSCorrelationID {shown(message.correlation_id)} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
         reading = Reading(message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
-        if reading.envelope is None:
+        envelope = reading.envelope
+        if envelope is None:
             self.machine.step(Input.RESPONSE_BROKEN)
             text = f"the response is no SOAP envelope: {reading.envelope_problem}"
             return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text, message)
         self.machine.step(Input.RESPONSE_READ)
-        return ResponseReceived(message, reading.envelope, reading.fault, reading.attachments)
+        attachments = reading.attachments if reading.described.is_multipart else NO_ATTACHMENTS
+        return ResponseReceived(message, envelope, read_fault(envelope), attachments)
 
     def receive_failed(self, text: str) -> ExchangeFailed | None:
         """Report that no response can come any more, as the connection is gone or the caller gave up.
