@@ -243,10 +243,10 @@ class TestPoison(Scene):
             def parse(document: bytes, *rest: Any, die: Callable[[str], None] = die) -> Any:
                 if b"Ann" in document:
                     die("Ann")
-                return xml.parse(document, *rest)
+                return xml.parse_utf8(document, *rest)
 
             if when == "reads it":
-                monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
+                monkeypatch.setattr("soapjms.protocol.received_message.parse_utf8", parse)
             with serve(greeter(runs, die), connection, max_deliveries=2, workers=1) as dispatcher:
                 assert died.wait(PATIENCE)
                 assert not dispatcher.close(0.0)
@@ -275,9 +275,9 @@ class TestMachine(Scene):
             if b"Ann" in document and wanting:
                 wanting.pop()
                 raise MemoryError
-            return xml.parse(document, *rest)
+            return xml.parse_utf8(document, *rest)
 
-        monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
+        monkeypatch.setattr("soapjms.protocol.received_message.parse_utf8", parse)
         with serve(greeter(runs), workers=1) as dispatcher:
             future = client.submit(envelope("Ann"))
             assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
@@ -297,9 +297,9 @@ class TestMachine(Scene):
         def parse(document: bytes, *rest: Any) -> Any:
             if b"Ann" in document:
                 raise MemoryError
-            return xml.parse(document, *rest)
+            return xml.parse_utf8(document, *rest)
 
-        monkeypatch.setattr("soapjms.protocol.received_message.parse", parse)
+        monkeypatch.setattr("soapjms.protocol.received_message.parse_utf8", parse)
         with serve(greeter(runs), max_deliveries=3) as dispatcher:
             fault = client.call(envelope("Ann")).fault
             assert fault is not None

@@ -244,10 +244,16 @@ def test_signs_of_life(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_lead_is_handed_back_though_nothing_comes(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a connection that is quiet after one slow task would be watched, and use the processor, until it is not."""
     monkeypatch.setattr(wire, "STAND_IN_SECONDS", 0.0)
-    with connect(broker) as connection:
-        connection.consume(queue("q"), lambda delivery: wait_until(lambda: is_relieved(connection)), quick=True)
-        broker.messages(1)
+    seen = SimpleQueue[bool]()
+
+    def be_slow(delivery: Delivery) -> None:
         wait_until(lambda: is_relieved(connection))
+        seen.put(True)
+
+    with connect(broker) as connection:
+        connection.consume(queue("q"), be_slow, quick=True)
+        broker.messages(1)
+        assert seen.get(timeout=PATIENCE)
         wait_until(lambda: not is_relieved(connection))
 
 
