@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from threading import Lock
 
 from soapjms.observing import Observers
@@ -26,9 +27,13 @@ class Tally:
 
     def add(self, *what: str, times: int = 1) -> None:
         """Add `times` to the count of each of these names."""
+        self.add_all({str(each): times for each in what})
+
+    def add_all(self, counts: Mapping[str, int]) -> None:
+        """Add numbers to the counts of their names."""
         with self._lock:
-            for each in what:
-                self.counts[str(each)] += times
+            for name, times in counts.items():
+                self.counts[name] += times
         if self.observers is not None:
-            for each in what:
-                self.observers.counted(str(each), times)
+            for name, times in counts.items():
+                self.observers.counted(name, times)

@@ -33,6 +33,7 @@ LARGE_OCTETS: Final = 1 << 16
 MAX_LENGTH_DIGITS: Final = 12
 """Maximum number of digits of a `content-length`."""
 NUL: Final = 0
+LINE_FEED: Final = 10
 ENDS_OF_LINES: Final = b"\r\n"
 MAX_END_OCTETS: Final = 3
 """Maximum size of the end of the headers, in octets."""
@@ -126,13 +127,23 @@ class Cutter:
                 return
             yield self._end_passing(0)
             data = data[end:]
+        if not self._held:
+            frames, start = self._usual(data)
+            yield from frames
+            if start == len(data):
+                return
+            data = data[start:]
         self._hold(data)
+        is_first = True
         while True:
-            if self._passing is None and (usual := self._usual()) is not None:
-                yield usual
-            elif self._passing is None and self._is_whole():
+            if self._passing is None and self._is_whole():
                 yield self._whole()
                 self._begin_next(self._end)
+                if is_first:  # what follows the frame whose start was held may be of the usual form again
+                    is_first = False
+                    frames, end = self._usual(bytes(memoryview(self._held)[self._start :]))
+                    yield from frames
+                    self._begin_next(self._start + end)
             elif self._passing is None or (end := self._passing.pass_over(self._held, self._start)) is None:
                 break
             else:
@@ -186,32 +197,32 @@ class Cutter:
         self._end = self._body = 0
         self._has_head = self._is_shortened = False
 
-    def _usual(self) -> WholeFrame | None:
-        """Cut the next frame if it is complete and of the usual form, as nearly all are; otherwise return None.
+    def _usual(self, data: bytes) -> tuple[list[WholeFrame], int]:
+        """Cut the frames at the start of the octets that are complete and of the usual form, as nearly all are.
 
-        The usual form has lines that end with LF, a head that is not long, and a body within the limit.
+        The usual form has lines that end with LF, a head that is not long, and a body within the limit. Return the
+        frames, and the offset of the rest.
         """
-        held, start = self._held, self._start
-        if self._looked != start:  # the start of the frame was looked at before
-            return None
-        while held.startswith(b"\n", start):
-            start += 1
-        self._start = self._looked = start
-        end = held.find(b"\n\n", start, start + USUAL_HEAD_OCTETS)
-        if end < 0 or held.find(NUL, start, end) >= 0 or held.find(b"\r", start, end) >= 0:
-            return None
-        body = end + 2
-        length = LENGTH.search(held, start, end + 1)
-        size = held.find(NUL, body) - body if length is None else int(length[1][: MAX_LENGTH_DIGITS + 1])
-        stop = body + size
-        if not 0 <= size <= self._limit or stop >= len(held) or held[stop] != NUL:
-            return None
-        try:
-            found = _new_frame((bytes(held[start:body]), bytes(memoryview(held)[body:stop])))
-        except MemoryError:
-            return None
-        self._start = self._looked = stop + 1
-        return found
+        frames: list[WholeFrame] = []
+        start, octets, find = 0, len(data), data.find
+        while start < octets:
+            if data[start] == LINE_FEED:  # a heart-beat
+                start += 1
+                continue
+            end = find(b"\n\n", start, start + USUAL_HEAD_OCTETS)
+            if end < 0 or find(b"\0", start, end) >= 0 or find(b"\r", start, end) >= 0:
+                break
+            body = end + 2
+            length = LENGTH.search(data, start, end + 1)
+            stop = find(b"\0", body) if length is None else body + int(length[1][: MAX_LENGTH_DIGITS + 1])
+            if not body <= stop < octets or stop - body > self._limit or data[stop] != NUL:
+                break
+            try:
+                frames.append(_new_frame((data[start:body], data[body:stop])))
+            except MemoryError:
+                break
+            start = stop + 1
+        return frames, start
 
     def _is_whole(self) -> bool:
         """Return whether the frame that begins at `start` is complete. Begin to skip its body if that is too large."""

@@ -83,7 +83,10 @@ class HeadShape:
         headers = ShapedHeaders(self._headers)
         headers.shape = self
         for name, value in zip(self.differing, found.groups(), strict=True):
-            headers[name] = unescape(value) if "\\" in value else value
+            if "\\" in value:  # mostly colons alone are escaped
+                plain = value.replace("\\c", ":")
+                value = plain if "\\" not in plain else unescape(value)
+            headers[name] = value
         return new_frame((self._first[0], headers, body, 0, ""))
 
 

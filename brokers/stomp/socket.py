@@ -515,7 +515,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 self._tell_of_passed(frame)
             return
         head = frame.head
-        if (receipt := RECEIPT.fullmatch(head)) is not None:
+        if head.startswith(b"R") and (receipt := RECEIPT.fullmatch(head)) is not None:
             self._listener.on_receipt(receipt[1].decode())
             return
         try:
@@ -523,10 +523,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         except MemoryError:
             self._tell_of_passed(passed_of(frame))
             return
-        if found is not None:
-            self._pass_on(found)
-        else:
+        if found is None:
             self._leave_to_stomp_py(head + frame.body)
+        elif found[0] == "MESSAGE":
+            self._listener.on_message(found)
+        else:
+            self._pass_on(found)
 
     def _pass_on(self, frame: Frame) -> None:
         if frame.cmd == "MESSAGE":

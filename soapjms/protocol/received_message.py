@@ -252,8 +252,8 @@ class _Memory:
         Properties that are not of the binding are dropped, as some, such as a trace id, differ in each message.
         """
         for each in properties:
-            if each.name not in PROPERTY_NAMES:
-                properties = Properties(each for each in properties if each.name in PROPERTY_NAMES)
+            if each[0] not in PROPERTY_NAMES:
+                properties = Properties([each for each in properties if each[0] in PROPERTY_NAMES])
                 break
         found = self._known.get((profile.name, properties))
         if found is None:

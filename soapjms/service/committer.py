@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
@@ -55,38 +55,37 @@ class Losses:
 
     Args:
         stable_message_id: returns this capability of the current broker; after a failover it may change.
+
+    Attributes:
+        by_key: how often the commit of each request was lost.
     """
 
     def __init__(self, stable_message_id: Callable[[], bool]) -> None:
         self._stable_message_id = stable_message_id
         self._lock = Lock()
-        self._times: OrderedDict[bytes, int] = OrderedDict()
+        self.by_key: OrderedDict[bytes, int] = OrderedDict()
 
     def note(self, requests: Sequence[Message]) -> None:
         """Count one more loss for each request."""
         keys = [key for each in requests if (key := self.key(each)) is not None]
         with self._lock:
             for key in keys:
-                self._times[key] = self._times.pop(key, 0) + 1
-                if len(self._times) > MAX_KNOWN_REQUESTS:
-                    self._times.popitem(last=False)
-
-    def __bool__(self) -> bool:
-        """True if there are any."""
-        return bool(self._times)
+                self.by_key[key] = self.by_key.pop(key, 0) + 1
+                if len(self.by_key) > MAX_KNOWN_REQUESTS:
+                    self.by_key.popitem(last=False)
 
     def times(self, request: Message) -> int:
         """Return how often the commit of a request was lost."""
-        if not self._times:
+        if not self.by_key:
             return 0
         key = self.key(request)
-        return 0 if key is None else self._times.get(key, 0)
+        return 0 if key is None else self.by_key.get(key, 0)
 
     def forget(self, request: Message) -> None:
         """Forget a request that was settled."""
-        if self._times and (key := self.key(request)) is not None:
+        if self.by_key and (key := self.key(request)) is not None:
             with self._lock:
-                self._times.pop(key, None)
+                self.by_key.pop(key, None)
 
     def key(self, request: Message) -> bytes | None:
         """Return the key of a request; see `key_of`."""
@@ -112,6 +111,9 @@ CONFIRM_POLL_SECONDS: Final = 1.0
 """Poll interval, in seconds, for answers that the broker has not confirmed."""
 
 TOO_LATE: Final = "the dispatcher was closed meanwhile"
+
+NONE_REFUSED: Final[Mapping[int, SendFailedError]] = {}
+ONE_COMMIT: Final[Mapping[str, int]] = {"commits": 1}
 
 MAX_REASON_CHARACTERS: Final = 1000
 """Longest reason that a dead letter carries, in characters; the rest is cut off."""
@@ -239,7 +241,9 @@ class Committer:
 
     def _is_alone(self, work: Work) -> bool:
         """Say whether a request is settled by itself, as it may make the commit fail or end the connection."""
-        return work.dead is not None or work.is_alone or self.losses.times(work.delivery.message) > 0
+        if work.dead is not None or work.is_alone:
+            return True
+        return bool(self.losses.by_key) and self.losses.times(work.delivery.message) > 0
 
     def _settle(self, group: list[Work]) -> None:
         """Begin to settle a group: one request if it becomes a dead letter, or if there are no transactions."""
@@ -264,11 +268,10 @@ class Committer:
         elif (response := group[0].response) is not None:
             settling, seconds = self._connection.answer(group[0].delivery, response), CONFIRM_TIMEOUT
         else:
-            self._confirmed(group, {})
+            self._confirmed(group, NONE_REFUSED)
             return
         if settling.done():
-            self._note_loss(group, settling)
-            self._heard(group, settling)
+            self._heard(group, self._error_of(group, settling), settling)
         else:
             self._unconfirmed[settling] = monotonic() + seconds
             settling.on_settled(partial(self._outcome_came, group))
@@ -288,25 +291,28 @@ class Committer:
     def _outcome_came(self, group: list[Work], settling: Completion[Any]) -> None:
         """Hear of an outcome on the thread that settles it, before the connection can be restored."""
         self._unconfirmed.pop(settling, None)
-        self._note_loss(group, settling)
-        settling.call_back(partial(self._heard, group))
+        settling.call_back(partial(self._heard, group, self._error_of(group, settling)))
 
-    def _note_loss(self, group: list[Work], settling: Completion[Any]) -> None:
-        """Count a commit that was lost with its connection; the broker delivers its requests again."""
-        if not settling.cancelled() and isinstance(settling.exception(), ConnectionLostError):
-            self.losses.note([work.delivery.message for work in group])
+    def _error_of(self, group: list[Work], settling: Completion[Any]) -> BaseException | None:
+        """Return why a group was not settled, or None; a commit that was lost with its connection is counted.
 
-    def _heard(self, group: list[Work], settling: Future[Any]) -> None:
+        The broker delivers the requests of a lost commit again.
+        """
         error = FutureTimeoutError(UNCONFIRMED) if settling.cancelled() else settling.exception()
+        if isinstance(error, ConnectionLostError):
+            self.losses.note([work.delivery.message for work in group])
+        return error
+
+    def _heard(self, group: list[Work], error: BaseException | None, settling: Future[Any]) -> None:
         if error is None:
-            refused = {each.position: each.error for each in settling.result()} if self.transactional else {}
+            refused = {each.position: each.error for each in settling.result()} if self.transactional else NONE_REFUSED
             self._confirmed(group, refused)
         elif isinstance(error, DestinationGoneError) and not self.transactional:
             self._confirmed(group, {0: error})
         else:
             self._failed(group, error)
 
-    def _confirmed(self, group: list[Work], refused: dict[int, SendFailedError]) -> None:
+    def _confirmed(self, group: list[Work], refused: Mapping[int, SendFailedError]) -> None:
         """Handle a commit, or a confirmed answer; `refused` has the answers that the broker refused, by position."""
         if not self.transactional and self.too_late:
             self._failed(group, ClosedError(TOO_LATE))
@@ -319,8 +325,7 @@ class Committer:
             self._abandon(group, error)
         self._ended(group)
 
-    def _committed(self, group: list[Work], refused: dict[int, SendFailedError]) -> None:
-        self.tally.add("commits")
+    def _committed(self, group: list[Work], refused: Mapping[int, SendFailedError]) -> None:
         position = answered = 0
         for work in group:
             if work.response is None:
@@ -331,14 +336,13 @@ class Committer:
                 self._answered(work, work.response)
                 answered += 1
             position += 1
-        if answered:
-            self.tally.add("answered", times=answered)
+        self.tally.add_all({"commits": 1, "answered": answered} if answered else ONE_COMMIT)
         if self.tally.observers is not None:
             for work in group:
                 if not work.awaited:
                     work.tell()
         for work in group:
-            if self.losses or work.on_settled is not None:
+            if self.losses.by_key or work.on_settled is not None:
                 self._is_settled(work)
 
     def _is_settled(self, work: Work) -> None:

@@ -21,7 +21,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
-from soapjms.service.store.base import NO_STORE, Claim, NoStore
+from soapjms.service.store.base import ANY_CLAIM, Claim
 
 MAX_PAUSE_SECONDS: Final = 60.0
 """Longest pause between two tries, in seconds."""
@@ -147,27 +147,37 @@ class Request:
     stored: StoredAnswer | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, accepted: RequestAccepted, *, claim: Claim | None = None, **delivered: Any) -> Self:
+    def of(
+        cls,
+        accepted: RequestAccepted,
+        *,
+        claim: Claim = ANY_CLAIM,
+        addressing: Addressing | None = None,
+        **delivered: Any,
+    ) -> Self:
         """Make the request of what a node accepted; `delivered` gives further attributes, all of them optional."""
-        envelope, message, addressing = accepted.envelope, accepted.message, delivered.get("addressing")
+        message, one_way, tolerated, envelope, action, target, attachments, _ = accepted
         content = envelope.content
         request = cls.__new__(cls)  # and its values at once: a third of the time of its constructor
         request.__dict__.update(
+            delivered,
             element=envelope.body if content is None else content,
             envelope=envelope,
             message=message,
-            soap_action=accepted.soap_action,
-            target_service=accepted.target_service,
-            one_way=accepted.one_way,
+            soap_action=action,
+            target_service=target,
+            one_way=one_way,
             deadline=message.expiration or None,
-            attachments=accepted.attachments,
-            tolerated=accepted.tolerated,
-            understood=frozenset() if addressing is None else addressing.understood,
+            attachments=attachments,
+            tolerated=tolerated,
             context={},
             accepted=accepted,
-            claim=claim or NoStore(NO_STORE).begin(),
-            **{"delivery": {}, **delivered},
+            claim=claim,
         )
+        if addressing is not None:
+            request.__dict__.update(addressing=addressing, understood=addressing.understood)
+        if "delivery" not in delivered:
+            request.__dict__["delivery"] = {}
         return request
 
     @property

@@ -36,9 +36,9 @@ from soapjms.service.committer import Committer
 from soapjms.service.operations import FunctionOutcome, Operations
 from soapjms.service.request import FailureRule, Request, StoredAnswer, UnfinishedRule
 from soapjms.service.store.base import (
-    NO_KEY,
-    NO_STORE,
+    ANY_CLAIM,
     UNCOUNTED_DELIVERIES,
+    UNNAMED_CLAIM,
     Claim,
     FinishedBefore,
     NoStoreClaim,
@@ -145,12 +145,13 @@ class Worker:
         them it becomes a dead letter.
         """
         delivery, message = work.delivery, work.delivery.message
+        body = message.body
         if message.expiration and is_expired(message):
             log.info("a request was skipped, as it expired at %s", message.expiration)
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
-        if work.came_before or message.size >= LARGE_BODY_OCTETS:
+        if work.came_before or (body is not None and len(body) >= LARGE_BODY_OCTETS):
             told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
             work.key = NOT_NAMED if self._store is None else self._losses.key(message)
             if self._store is not None and work.key is not None:
@@ -282,14 +283,13 @@ class Worker:
         Requests that were under way when a process died are run one at a time: if one of them kills the process, it
         does not count against the others. A request whose answer ends the connection each time is not run again.
         """
-        lost = self._losses.times(work.delivery.message)
-        if lost >= self._max_deliveries:
+        if self._losses.by_key and (lost := self._losses.times(work.delivery.message)) >= self._max_deliveries:
             self._tally.add("poison")
             reason = UNANSWERABLE.format(lost)
             work.finish(work.fault(reason), dead=reason)
             return True
-        found = NoStoreClaim(NO_STORE) if self._store is None else self._begin(work)
-        if not isinstance(found, Claim) or not found.deaths:
+        found = ANY_CLAIM if self._store is None else self._begin(work)
+        if found is None or isinstance(found, FinishedBefore) or not found.deaths:
             return self._repeat(work, found)
         found.abandon()
         with self._alone(self._suspects) as has_turn:
@@ -298,7 +298,7 @@ class Worker:
     def _repeat(self, work: Work, found: Claim | FinishedBefore | None) -> bool:
         """Run a request that was begun, again and again until it is over; return False because of `closing`."""
         while found is not None:
-            is_over = self._run(work, found) if isinstance(found, Claim) else self._answer_again(work, found)
+            is_over = self._answer_again(work, found) if isinstance(found, FinishedBefore) else self._run(work, found)
             if is_over or self.closing.wait(work.pause):
                 return is_over
             found = self._begin(work)
@@ -319,11 +319,11 @@ class Worker:
     def _begin(self, work: Work) -> Claim | FinishedBefore | None:
         """Begin a request once no other worker runs it and the store can be written; None because of `closing`."""
         if self._store is None:
-            return NoStoreClaim(NO_STORE)
+            return ANY_CLAIM
         key = self._key_of(work)
         if key is None:
             self._tally.add("without key")
-            return NoStoreClaim(NO_KEY)
+            return UNNAMED_CLAIM
         found: Claim | FinishedBefore | None = self._when_stored(partial(self._store.begin, key))
         return found
 
@@ -400,18 +400,20 @@ class Worker:
         """Run a request, unless the store or the policy settles it without running."""
         work.tries += 1
         try:
-            is_first = not (claim.copied or claim.deaths or work.delivery.delivery_count)
+            delivery, observed = work.delivery, work.observed
+            is_first = not (claim.copied or claim.deaths or delivery.delivery_count)
             if not is_first and self._is_settled_unrun(work, claim):
                 return True
-            claim.name = work.delivery.message.message_id or work.delivery.message.correlation_id or ""
-            request, observed = self._request(work, claim), work.observed
+            if not isinstance(claim, NoStoreClaim):
+                claim.name = delivery.message.message_id or delivery.message.correlation_id or ""
+            request = self._request(work, claim)
             if observed is None:
                 outcome = self._service.perform(request, work.match)
             else:
                 with observed.working(redelivered=request.redelivered):
                     outcome = self._service.perform(request, work.match)
-            problem = claim.problem()
-            response, failure = _response_of(work, outcome) if problem is None else (None, problem)
+            failure = claim.problem() or outcome.failure
+            response, failure = _response_of(work, outcome) if failure is None else (None, failure)
             if isinstance(failure, StoreError):
                 raise failure  # of request.transaction: not the function's mistake, even if the function caught it
             if failure is not None:
@@ -469,10 +471,10 @@ class Worker:
         told = work.delivery.delivery_count
         return Request.of(
             work.accepted,
-            delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
-            redelivered=work.came_before or claim.deaths > 0 or stored is not None,
             claim=claim,
             addressing=None if work.conversation is None else work.conversation.addressing,
+            delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
+            redelivered=work.came_before or claim.deaths > 0 or stored is not None,
             delivery=work.known,
             named=partial(self._key_of, work),
             stored=stored,
@@ -494,7 +496,7 @@ def _bury(work: Work, claim: Claim, reason: str) -> bool:
 
 def _leave_unfinished(work: Work, claim: Claim) -> None:
     """Abandon a request that was begun and could not be finished; by policy it counts as a death of its process."""
-    if work.match.policy.unfinished == UnfinishedRule.FAULT:
+    if work.match.policy.unfinished == UnfinishedRule.FAULT and not isinstance(claim, NoStoreClaim):
         claim.deaths += 1
     claim.abandon()
 
@@ -512,9 +514,9 @@ def _stored(work: Work, response: Message | None) -> StoredAnswer:
 
 
 def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, BaseException | None]:
-    """Make the response, or return the failure: of the function, or of an answer that cannot be sent."""
-    if outcome.failure is not None or work.accepted.one_way:
-        return None, outcome.failure
+    """Make the response to a function that did not fail, or return the failure of an answer that cannot be sent."""
+    if work.accepted.one_way:
+        return None, None
     try:
         return work.respond(outcome.prepared), None
     except (UsageError, OSError) as error:

@@ -180,6 +180,7 @@ class TestEmbedded(Peers):
         """A request that was lost so is in no transaction with others, which it might take along again."""
         gate = Gate(other)
         with Dispatcher(gate, URI, Greeter().service, workers=3) as dispatcher:
+            monkeypatch.setattr(dispatcher._committer.losses, "by_key", {b"any": 1})
             monkeypatch.setattr(dispatcher._committer.losses, "times", lambda request: 1)
             futures = [client.submit(envelope("Ann"))]
             assert gate.reached.wait(PATIENCE)

@@ -228,7 +228,7 @@ class NoStore(Store):
 
 
 class NoStoreClaim(Claim):
-    """A claim on any request, any number of times."""
+    """A claim on any request, any number of times. It has no state, so that all requests can share one."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -253,3 +253,10 @@ class NoStoreClaim(Claim):
 
     def forget(self) -> None:
         """Do nothing."""
+
+
+ANY_CLAIM: Final = NoStoreClaim(NO_STORE)
+"""The claim on every request where there is no store."""
+
+UNNAMED_CLAIM: Final = NoStoreClaim(NO_KEY)
+"""The claim on every request that has no key."""
