@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from brokers.errors import BrokerError
 from brokers.stomp.codec import pack
@@ -32,34 +32,34 @@ MAX_RELEASED_MESSAGES: Final = 10_000
 
 
 class Releases:
-    """Counts the releases of each message over one connection. Thread-safe."""
+    """Counts the releases of each message over one connection. Thread-safe.
+
+    Attributes:
+        counts: the number of releases by message; of those that were released and not settled since.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._counts: dict[Hashable, int] = {}
-
-    def __len__(self) -> int:
-        """Return the number of messages that are remembered."""
-        return len(self._counts)
+        self.counts: dict[Hashable, int] = {}
 
     def __contains__(self, message: Hashable) -> bool:
         """Return whether a message was released and not settled since. Costs nothing while none was released."""
-        return message in self._counts
+        return message in self.counts
 
     def count(self, message: Hashable) -> int:
         """Record one more release of a message, and return their number."""
         with self._lock:
-            releases = self._counts.pop(message, 0) + 1
-            self._counts[message] = releases
-            if len(self._counts) > MAX_RELEASED_MESSAGES:
-                del self._counts[next(iter(self._counts))]
+            releases = self.counts.pop(message, 0) + 1
+            self.counts[message] = releases
+            if len(self.counts) > MAX_RELEASED_MESSAGES:
+                del self.counts[next(iter(self.counts))]
             return releases
 
     def forget(self, message: Hashable) -> None:
         """Forget a message that was accepted or rejected. Costs nothing while none was released."""
-        if self._counts:
+        if self.counts:
             with self._lock:
-                self._counts.pop(message, None)
+                self.counts.pop(message, None)
 
 
 WINDOW_PARTS: Final = 4
@@ -127,9 +127,10 @@ class StompArrival(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the broker expects an ACK for the message and knows it by the id that is in it, without doubt."""
         subscription = self.subscription
-        if subscription.is_untold or subscription.link.dialect.doubtful in self.headers:
+        link = subscription.link
+        if subscription.is_untold or link.dialect.doubtful in self.headers:
             return False
-        return self.can_be_named
+        return (self.is_own and not link.strangers) or self.can_be_named
 
     @property
     def _sender(self) -> str:
@@ -153,6 +154,10 @@ class StompArrival(NamedTuple):
             return self
         mark = hash(self.body) if self.is_doubtful and self.mark is None else self.mark
         return StompArrival(self.subscription, self.headers, b"", self.is_own, self.size, self.refusal, mark)
+
+
+new_arrival: Final[Callable[[tuple[Any, ...]], StompArrival]] = partial(tuple.__new__, StompArrival)
+"""Make an arrival of its eight parts, in half the time of `StompArrival`."""
 
 
 class Acceptances:

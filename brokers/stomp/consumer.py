@@ -28,7 +28,7 @@ from brokers.errors import (
     SendFailedError,
 )
 from brokers.message import Destination, DestinationKind, changed
-from brokers.stomp.acknowledge import Acceptances, Releases, StompArrival, StompSubscription
+from brokers.stomp.acknowledge import Acceptances, Releases, StompArrival, StompSubscription, new_arrival
 from brokers.stomp.codec import NO_MEMORY, pack
 from brokers.stomp.collection import COLLECTION_SECONDS, AcceptedMessage, Collection, groups, uncollected
 from brokers.stomp.dialect import StompDialect
@@ -68,7 +68,7 @@ class StompDelivery(Delivery):
         if consumer.home is not None:
             self.message = changed(self.message, destination=consumer.options.destination)
         is_told = self.message.redelivered is not None
-        if not is_told and consumer.releases and self.key in consumer.releases:  # the broker does not say, but we know
+        if not is_told and consumer.releases.counts and self.key in consumer.releases:  # the broker does not say, but we know
             self.message = changed(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at
@@ -87,19 +87,16 @@ class StompDelivery(Delivery):
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if the delivery was settled before, or went back with its subscription."""
-        link = self.arrival.subscription.link
+        arrival = self.arrival
+        link = arrival.subscription.link
         if self.state is DeliveryState.HELD:  # otherwise settled, as after `accept_after`, and never held again
             with link.writing:
                 if not self._settle(DeliveryState.ACCEPTED):
                     return
-                if (
-                    self.arrival.can_be_named
-                    and not self.arrival.is_doubtful
-                    and not self.arrival.subscription.is_untold
-                ):
-                    link.request(pack("ACK", acknowledgement(self.arrival.headers, link.dialect)), NO_RECEIPTS)
+                if arrival.is_plain:
+                    link.request(pack("ACK", acknowledgement(arrival.headers, link.dialect)), NO_RECEIPTS)
                 else:
-                    link.request(*self.consumer.acknowledge(self.arrival))
+                    link.request(*self.consumer.acknowledge(arrival))
 
     def came_by(self, link: StompSession) -> bool:
         """Return whether the message came by a session."""
@@ -197,10 +194,11 @@ class StompDelivery(Delivery):
 
     def _settle(self, state: DeliveryState) -> bool:
         """Record the outcome, with the link's `writing` held; return False if it was settled before."""
-        if not self.is_held:
+        subscription = self.arrival.subscription
+        if self.state is not DeliveryState.HELD or not subscription.is_live or not subscription.link.is_up:
             return False
         self.state = state
-        if len(self.consumer.releases):
+        if self.consumer.releases.counts:
             self.consumer.releases.forget(self.key)
         return True
 
@@ -652,14 +650,16 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
                 return None
             self._subscription = subscription
         turns = self._turns
+        put, own_ids, is_lazy = turns.put, link.dialect.own_ids, self.options.lazy
 
         def receive(headers: Mapping[str, str], body: bytes) -> None:
             """Take a message, but skip a frame that ActiveMQ Classic wrote twice, which may happen with an ERROR."""
-            if not headers.get("ack") or headers["ack"] != subscription.last:
-                subscription.last = headers.get("ack", "")
-                turns.put(
-                    StompArrival(subscription, headers, body, link.dialect.is_own_id(headers), read_at=link.read_at)
-                )
+            ack = headers.get("ack", "")
+            if not ack or ack != subscription.last:
+                subscription.last = ack
+                is_own = own_ids is None or own_ids.fullmatch(headers.get("message-id", "")) is not None
+                read_at = link.read_at if is_lazy else None
+                put(new_arrival((subscription, headers, body, is_own, 0, "", None, read_at)))
 
         link.route(
             subscription.id,
@@ -693,8 +693,11 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def _take(self, arrival: StompArrival) -> None:
         subscription = arrival.subscription
-        is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
-        is_ours = is_ours and not subscription.is_leaving and not self._is_stopped and self._can_settle(arrival)
+        link = subscription.link
+        is_ours = subscription.is_live and (link.is_up or self._is_last_copy(subscription))
+        is_ours = is_ours and not subscription.is_leaving and not self._is_stopped
+        is_named = arrival.is_own and not link.strangers  # nearly always
+        is_ours = is_ours and (is_named or self._can_settle(arrival))
         if is_ours and arrival.refusal == NO_MEMORY:
             self._release_unread(StompDelivery(self, arrival), arrival.size)
         elif is_ours and arrival.refusal:

@@ -243,10 +243,13 @@ class StompSession:
         If the session had ended before, the callbacks get UnsentError, so they wait only once their frames are written.
         """
         with self.writing:
-            with self._state:
+            if receipts:
+                with self._state:
+                    is_in_time = self.is_up
+                    if is_in_time:
+                        self._waiting.update(receipts)
+            else:
                 is_in_time = self.is_up
-                if is_in_time:
-                    self._waiting.update(receipts)
             if is_in_time:
                 if data:
                     self._send(data)
@@ -359,7 +362,10 @@ class StompSession:
 
     def on_receipt(self, receipt: str | None) -> None:
         """Call the callback of a receipt."""
-        self._settle(receipt, None)
+        with self._state:
+            settle = None if receipt is None else self._waiting.pop(receipt, None)
+        if settle is not None:
+            settle(None)
 
     def on_written(self) -> None:
         """Call the callbacks that wait for all data to be written."""

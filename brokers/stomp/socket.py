@@ -289,7 +289,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise ConnectionAbortedError("the socket is closed")
         if self._waiting:
             self._waiting.append(memoryview(frames))
-        elif rest := self._push(memoryview(frames)):
+        elif rest := self._push(frames):
             self._waiting.append(rest)
             self._writer = Thread(target=self._write_waiting, name=f"{self._login} writer", daemon=True)
             try:
@@ -297,16 +297,20 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             except RuntimeError as error:
                 raise OSError(f"no thread could be started that writes: {error}") from error
 
-    def _push(self, frames: memoryview) -> memoryview:
-        """Write as much as there is room for; return the rest."""
+    def _push(self, frames: bytes | memoryview) -> memoryview | None:
+        """Write as much as there is room for; return the rest, or None if that was all."""
         assert self._use is not None
+        rest = None
         try:
             while frames:
-                frames = frames[self._use.send(frames) :]
+                written = self._use.send(frames)
                 self._sent = monotonic()
+                if written == len(frames):  # nearly always
+                    return None
+                frames = rest = memoryview(frames)[written:]
         except NOT_NOW:
-            pass
-        return frames
+            rest = memoryview(frames)
+        return rest
 
     def _write_waiting(self) -> None:
         """Write waiting data whenever there is room, until all is written, or the end."""

@@ -70,15 +70,16 @@ class GuestThread:
         relieve: the task that another thread runs when this one takes too long.
         is_relieved: whether another thread runs it.
         looks: number of checks of the watcher during its current task; None while it has no task.
+        behind: number of checks during earlier tasks, not counting one each.
     """
 
-    __slots__ = ("_behind", "is_relieved", "looks", "relieve")
+    __slots__ = ("behind", "is_relieved", "looks", "relieve")
 
     def __init__(self, relieve: Task) -> None:
         self.relieve = relieve
         self.is_relieved = False
         self.looks: int | None = None
-        self._behind = 0  # checks during earlier tasks, not counting one each
+        self.behind = 0
 
     @property
     def is_busy(self) -> bool:
@@ -87,19 +88,19 @@ class GuestThread:
 
     def end(self) -> None:
         """Record that the task is done."""
-        self._behind = max(0, self._behind + (self.looks or 0) - 1)
+        self.behind = max(0, self.behind + (self.looks or 0) - 1)
         self.looks = None
 
     def come_back(self) -> None:
         """Record that the guest has resumed its own work."""
-        self.is_relieved, self._behind = False, 0
+        self.is_relieved, self.behind = False, 0
 
     def look(self) -> bool:
         """Count one check of the watcher; return True if another thread must take over now."""
         if self.looks is None or self.is_relieved:
             return False
         self.looks += 1
-        self.is_relieved = self._behind + self.looks >= BEHIND_TICKS
+        self.is_relieved = self.behind + self.looks >= BEHIND_TICKS
         return self.is_relieved
 
 
@@ -179,9 +180,15 @@ class Crew:
             guest.looks = 0
             if not self._is_watched:
                 self._be_watched()
-        self._carry_out(task)
+        try:
+            task()
+        except BaseException:  # SystemExit too: the thread has other work to do
+            self._log_failure()
         with self._lock:
-            guest.end()
+            if guest.looks or guest.behind:
+                guest.end()
+            else:
+                guest.looks = None
 
     @property
     def waiting(self) -> int:
@@ -282,14 +289,14 @@ class Crew:
                 if member.has_left or not self._sleep(member):
                     return
                 continue
-            self._carry_out(task)
+            try:
+                task()
+            except BaseException:  # SystemExit too: it must not end a shared thread
+                self._log_failure()
 
-    def _carry_out(self, task: Task) -> None:
-        try:
-            task()
-        except BaseException:  # SystemExit too: it must not end a shared thread
-            with suppress(MemoryError):
-                log.exception("a task of %s failed", self._name)
+    def _log_failure(self) -> None:
+        with suppress(MemoryError):
+            log.exception("a task of %s failed", self._name)
 
     def _sleep(self, member: _Member) -> bool:
         """Sleep until called up; return False if that took longer than `IDLE_SECONDS`, or the crew was closed."""

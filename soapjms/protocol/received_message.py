@@ -57,11 +57,15 @@ class MessageDescription:
         properties: the properties of the binding, under any name; others have no meaning here.
         profile: decides whether a content encoding is used, and which names properties have.
         is_short: True if the properties are short enough to be cached.
+        rows_left: what `judge_request` knows of messages with these properties, by the other things that it depends on.
+        answers: properties of the plain responses to requests with these properties, by profile and SOAP version.
     """
 
     def __init__(self, properties: Properties, profile: Profile) -> None:
         self.properties = properties
         self.profile = profile
+        self.rows_left: dict[Any, Any] = {}
+        self.answers: dict[tuple[str, SoapVersion], Properties] = {}
         self._texts: dict[str, str | None] = {}
         for each in properties:  # of two with the same name, which JMS does not allow, the first counts
             self._texts.setdefault(each.name, as_text(each.value))
@@ -480,14 +484,15 @@ class Reading:
 
         Return None, having read nothing, for a document that has to be read the whole way.
         """
-        body = self.message.body
-        if not isinstance(body, bytes) or len(body) > self.limits.size:
+        body, limits = self.message.body, self.limits
+        if type(body) is not bytes or len(body) > limits.size:
             return None
         try:
-            envelope = as_envelope(parse_utf8(body, self.limits))
+            envelope = as_envelope(parse_utf8(body, limits))
         except ValueError:
             return None
-        self.__dict__.update(envelope=envelope, _envelope=(envelope, None))
+        values = self.__dict__
+        values["envelope"], values["_envelope"] = envelope, (envelope, None)
         return envelope
 
     @property

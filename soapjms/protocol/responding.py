@@ -35,7 +35,7 @@ from soapjms.protocol.mep import Input, State, StateMachine
 from soapjms.protocol.message_parts import content_type, message_properties, written_body
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received_message import NO_ATTACHMENTS, Reading
+from soapjms.protocol.received_message import NO_ATTACHMENTS, MessageDescription, Reading
 from soapjms.protocol.record import Direction
 
 NO_OTHERS: Final = Properties()
@@ -194,7 +194,8 @@ class RespondingNode:
         message_type = MessageType.TEXT if reading.message.message_type is MessageType.TEXT else MessageType.BYTES
         body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
         self.is_fault = read_fault(parsed) is not None
-        return self._response(reading, message_type, body, kind, encoding, others)
+        of_binding = self._properties(reading.described, kind, encoding)
+        return self._response(reading.message, message_type, body, others.merged(of_binding) if others else of_binding)
 
     def respond_with(self, content: etree._Element, version: SoapVersion) -> Message:
         """Make the response from the element for its body, which is neither an envelope nor a fault; see `respond`.
@@ -206,23 +207,24 @@ class RespondingNode:
         if self._encoding is not None or reading.message.message_type is not MessageType.BYTES:
             return self.respond(octets)
         self.is_fault = False
-        kind = content_type(self.setting.profile.media_types[version], "utf-8")
-        return self._response(reading, MessageType.BYTES, octets, kind)
+        described, profile = reading.described, self.setting.profile
+        key = profile.name, version
+        of_binding = described.answers.get(key)
+        if of_binding is None:
+            kind = content_type(profile.media_types[version], "utf-8")
+            of_binding = self._properties(described, kind, None)
+            described.answers[key] = of_binding
+        return self._response(reading.message, MessageType.BYTES, octets, of_binding)
+
+    def _properties(self, described: MessageDescription, kind: str, encoding: str | None) -> Properties:
+        """Return the binding's properties of the response to a request with these properties."""
+        make_properties = message_properties if described.is_short else message_properties.__wrapped__
+        uri, profile = described.text(names.REQUEST_URI), self.setting.profile
+        return make_properties(Carrier.RESPONSE, profile.name, uri, kind, encoding, self.is_fault)
 
     def _response(
-        self,
-        reading: Reading,
-        message_type: MessageType,
-        body: bytes | str,
-        kind: str,
-        encoding: str | None = None,
-        others: Properties = NO_OTHERS,
+        self, request: Message, message_type: MessageType, body: bytes | str, properties: Properties
     ) -> Message:
-        request, described, profile = reading.message, reading.described, self.setting.profile
-        make_properties = message_properties if described.is_short else message_properties.__wrapped__
-        of_binding = make_properties(
-            Carrier.RESPONSE, profile.name, described.text(names.REQUEST_URI), kind, encoding, self.is_fault
-        )
         self.machine.step(Input.RESPONSE_READY)
         self._reading = None
         return MessageDraft(
@@ -233,7 +235,7 @@ class RespondingNode:
             delivery_mode=request.delivery_mode,
             priority=request.priority,
             expiration=request.expiration or None,
-            properties=others.merged(of_binding) if others else of_binding,
+            properties=properties,
         ).frozen()
 
     def respond_again(self, response: Message) -> Message:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from brokers.message import Message, MessageType
 from soapjms.protocol.assertions.model import (
@@ -92,7 +92,10 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     described, message = reading.described, reading.message
     rows = None
     if described.is_short and message.body and described.content_encoding is None:
-        left = _rows_left(described.shape, setting.variants, setting.strict, carrier, message.message_type)
+        key = setting.variants, setting.strict, carrier, message.message_type
+        left = described.rows_left.get(key, UNKNOWN)
+        if left is UNKNOWN:
+            left = described.rows_left[key] = _rows_left(described.shape, *key)
         if left is not None:
             rows, fitting = left
             if fitting and is_plain(message.body, described.charset):
@@ -102,6 +105,9 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     if rows is None:
         rows = rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
     return judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
+
+
+UNKNOWN: Final[Any] = object()
 
 
 class RowsLeft(NamedTuple):
