@@ -70,8 +70,9 @@ class Prepared:
     @classmethod
     def around(cls, content: etree._Element, version: SoapVersion) -> Self:
         """Make an answer whose body holds an element, which is copied when the envelope is asked for."""
-        made = cls(None)
-        made._content, made._version = content, version
+        made = cls.__new__(cls)
+        made._content, made._version, made._envelope = content, version, None
+        made.attachments, made.properties = (), {}
         return made
 
     @property

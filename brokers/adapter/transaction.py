@@ -6,13 +6,16 @@ What is sent, and what a commit writes, belong in the adapter.
 from __future__ import annotations
 
 from threading import Lock
-from typing import Generic, Protocol, TypeGuard, TypeVar
+from typing import Final, Generic, Protocol, TypeGuard, TypeVar
 
 from brokers.connection import Delivery, Transaction
 from brokers.errors import ClosedError
 
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 OwnedDeliveryT = TypeVar("OwnedDeliveryT", bound=Delivery, covariant=True)
+
+
+FOREIGN_DELIVERY: Final = "the delivery belongs to another connection"
 
 
 class DeliveryOwner(Protocol[OwnedDeliveryT]):
@@ -42,7 +45,7 @@ def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> Deliver
         ValueError: it belongs to another connection.
     """
     if not owner.owns(delivery):
-        raise ValueError("the delivery belongs to another connection")
+        raise ValueError(FOREIGN_DELIVERY)
     return delivery
 
 
@@ -79,10 +82,12 @@ class DeferredTransaction(OwnedTransaction, Generic[DeliveryT]):
             ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
-        own = own_delivery(delivery, self.owner)
+        if not self.owner.owns(delivery):
+            raise ValueError(FOREIGN_DELIVERY)
         with self._lock:
-            self._require_open()
-            self._deliveries.append(own)
+            if self._has_ended:
+                self._require_open()
+            self._deliveries.append(delivery)
 
     def _require_open(self) -> None:
         if self._has_ended:

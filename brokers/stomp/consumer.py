@@ -68,7 +68,9 @@ class StompDelivery(Delivery):
         if consumer.home is not None:
             self.message = changed(self.message, destination=consumer.options.destination)
         is_told = self.message.redelivered is not None
-        if not is_told and consumer.releases.counts and self.key in consumer.releases:  # the broker does not say, but we know
+        if (
+            not is_told and consumer.releases.counts and self.key in consumer.releases
+        ):  # the broker does not say, but we know
             self.message = changed(self.message, redelivered=True)
         self.arrival = arrival
         self.read_at = arrival.read_at

@@ -27,10 +27,10 @@ from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
-from brokers.stomp.codec import Frames, joined, pack, pack_apart
+from brokers.stomp.codec import Frames, joined, pack, pack_apart, pack_head
 from brokers.stomp.collection import AcceptedMessage
 from brokers.stomp.consumer import StompConsumer, StompDelivery
-from brokers.stomp.frames import Headers
+from brokers.stomp.frames import Headers, acknowledgement
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.futures import Completion
 
@@ -115,7 +115,8 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         """
         headers, body = self.owner.frame(message)
         with self._lock:
-            self._require_open()
+            if self._has_ended:
+                self._require_open()
             receipt = self.owner.new_id("receipt")
             frame = pack_apart(
                 "SEND", headers | {"transaction": self._name, "receipt": receipt}, body, self._link.dialect.version
@@ -139,7 +140,8 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         with self._link.writing, self._lock:
             self._require_open()
             self._has_ended = True
-            pending = [delivery for delivery in self._deliveries if not delivery.is_accepted]
+            accepted = DeliveryState.ACCEPTED
+            pending = [each for each in self._deliveries if each.state is not accepted or not each.is_accepted]
             failure = self.owner.failure(self._link) or self._void(pending)
             if failure is not None:
                 future.set_exception(failure)
@@ -161,7 +163,8 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
     def _write(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         for delivery in pending:
             delivery.state = DeliveryState.ACCEPTED
-            delivery.consumer.releases.forget(delivery.key)
+            if delivery.consumer.releases.counts:
+                delivery.consumer.releases.forget(delivery.key)
         if self._link.dialect.accepts_in_transactions:
             self._write_with_acceptances(pending, future)
         elif self._sends:
@@ -176,8 +179,14 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         frames: list[Frames] = [*self._sends.values()]
         receipts = dict(self._receipts)
         unnamed: list[UnnamedAccept] = []
+        dialect = self._link.dialect
         for delivery in pending:
             arrival, consumer = delivery.arrival, delivery.consumer
+            if arrival.is_plain:
+                headers = acknowledgement(arrival.headers, dialect)
+                headers["transaction"] = self._name
+                frames.append(pack_head("ACK", headers) + b"\0")
+                continue
             note = partial(_note_unnamed, unnamed, consumer)
             if not arrival.can_be_named:
                 note(arrival.without_body())
@@ -272,7 +281,9 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:
-            if not delivery.is_held or delivery.arrival.subscription.link is not self._link:
+            subscription = delivery.arrival.subscription
+            is_held = delivery.state is DeliveryState.HELD and subscription.is_live
+            if not is_held or subscription.link is not self._link:
                 return went_back(delivery)
         return None
 

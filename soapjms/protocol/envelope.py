@@ -126,7 +126,7 @@ def enclosed(content: etree._Element, version: SoapVersion) -> bytes:
     again, as its text may refer to them.
     """
     opening, closing = _AROUND[version]
-    return b"%b%b%b" % (opening, serialize(content), closing)
+    return opening + etree.tostring(content, encoding="unicode", with_tail=False).encode() + closing
 
 
 def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Final
 
 from brokers.message import MAX_MESSAGE_OCTETS
@@ -128,7 +128,7 @@ _ATTRIBUTE: Final = re.compile(rb"""(?<![^\s=/"'])([^\s=/"']++)\s*+=\s*+("[^"]*+
 """A match starts only where a name can start, so that each octet is read once."""
 
 
-def check_markup(octets: bytes, limits: Limits) -> None:
+def check_markup(octets: bytes, limits: Limits) -> bool:
     """Refuse an XML document with too many elements or attributes, or too long names or text, before it is parsed.
 
     Only long tags and texts are examined. A document of up to `limits.harmless` octets exceeds no limit. Markup that is
@@ -138,11 +138,14 @@ def check_markup(octets: bytes, limits: Limits) -> None:
         octets: the document, in an encoding that agrees with ASCII on markup.
         limits: the limits.
 
+    Returns:
+        Whether the document has so few tags that it cannot exceed the limit on depth.
+
     Raises:
         LimitExceededError: the document exceeds a limit on markup.
     """
     if limits.elements >= FEW_TAGS and _check_few_tags(octets, limits):
-        return
+        return limits.depth >= FEW_TAGS
     tags = octets
     if len(octets) > 4 * limits.elements:
         tags = _check_elements(octets, limits)
@@ -153,6 +156,7 @@ def check_markup(octets: bytes, limits: Limits) -> None:
             _check_piece(piece, 0, len(piece), limits)
     if len(octets) > limits.text and any(len(each[1] or b"") > limits.text for each in _ASIDE.finditer(octets)):
         raise limits.excess("text", "a CDATA section has more octets")
+    return False
 
 
 def _check_few_tags(octets: bytes, limits: Limits) -> bool:
@@ -160,15 +164,19 @@ def _check_few_tags(octets: bytes, limits: Limits) -> bool:
 
     Only the brackets are looked for, so that a large text takes a fortieth of the time of the other checks.
     """
-    starts, start = list[int](), octets.find(b"<")
+    long = list[tuple[int, int]]()
+    find, short, before, tags = octets.find, limits.short, -1, 0
+    start = find(b"<")
     while start >= 0:
-        is_aside = octets.startswith(b"<!", start) or (start > 0 and octets.startswith(b"<?", start))
-        if is_aside or len(starts) == FEW_TAGS:
+        if start - before > short:
+            long.append((before + 1, start))
+        tags += 1
+        follows = octets[start + 1 : start + 2]
+        if follows == b"!" or (follows == b"?" and start > 0) or tags > FEW_TAGS:
             return False
-        starts.append(start)
-        start = octets.find(b"<", start + 1)
-    for start, end in pairwise((-1, *starts, len(octets))):
-        _check_piece(octets, start + 1, end, limits)
+        before, start = start, find(b"<", start + 1)
+    for begin, end in (*long, (before + 1, len(octets))):
+        _check_piece(octets, begin, end, limits)
     return True
 
 

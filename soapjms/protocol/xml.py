@@ -98,8 +98,7 @@ def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
     """Parse a hostile document in UTF-8, without looking for its encoding; see `parse`."""
     if b"!" in octets and _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
-    if len(octets) > limits.harmless:
-        check_markup(octets, limits)
+    is_shallow = len(octets) <= limits.harmless or check_markup(octets, limits)
     parser = _SMALL_DOCUMENTS
     if len(octets) >= LARGE_DOCUMENT_OCTETS:
         _be_ready_for_errors()
@@ -114,7 +113,7 @@ def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
         if _AMQP.match(octets):
             raise ValueError(WHOLE_AMQP) from None
         raise ValueError(f"not well-formed XML: {named(error)}") from None
-    if len(octets) > 7 * limits.depth + 3 and _is_deeper_than(limits.depth, root):  # a level takes 7 octets or more
+    if not is_shallow and _is_deeper_than(limits.depth, root):
         raise too_deep(limits)
     return root
 

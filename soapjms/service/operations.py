@@ -47,7 +47,7 @@ from soapjms.protocol.wsa import (
     stated_action,
 )
 from soapjms.protocol.wsdl import Port
-from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
+from soapjms.reply import SOAP_TAGS, Answer, Prepared, fault_of, prepared, service_failed
 from soapjms.security import Verify, VerifyMiddleware
 from soapjms.service.request import DEFAULT, Policy, Request
 
@@ -282,7 +282,8 @@ class Operations:
         envelope, action = asked.envelope, asked.soap_action
         if action is None and envelope.header is not None:
             action = stated_action(envelope)
-        asked_for = (element_name(envelope.content), action)
+        content = envelope.content
+        asked_for = ("" if content is None else str(content.tag), action)
         match = self._matches.get(asked_for)
         if match is None:
             found = self._routes.find(*asked_for)
@@ -315,7 +316,10 @@ class Operations:
         version = request.envelope.version
         try:
             try:
-                made = (self.process if self._middleware else self._process)(request, match)
+                if self._middleware:
+                    made = self.process(request, match)
+                else:
+                    made = self._answered(request, match or self.find(request))
             except SoapFaultError as error:
                 return FunctionOutcome(Prepared(_told(request, fault_of(version, error))))
             except InvalidAttachmentError as error:
@@ -348,6 +352,9 @@ class Operations:
     def _process(self, request: Request, match: Match | None) -> Prepared:
         if match is None or not request.is_as_it_came:
             match = self.find(request)
+        return self._answered(request, match)
+
+    def _answered(self, request: Request, match: Match) -> Prepared:
         service, route, problem = match
         if service is not self:
             return service.process(request, match)
@@ -363,7 +370,9 @@ class Operations:
             request.stored.is_reached = True
             return request.stored.answer
         result = route.run(request)
-        if type(result) is not etree._Element and isawaitable(result):
+        if type(result) is etree._Element and result.tag not in SOAP_TAGS:
+            return Prepared.around(result, envelope.version)
+        if isawaitable(result):
             result = self._awaited(result, request)
         return prepared(envelope.version, result)
 

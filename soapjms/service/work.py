@@ -92,8 +92,8 @@ class Work:
         Raises:
             UsageError, OSError: an attachment or property of the answer is not valid or cannot be read.
         """
-        conversation, content = self.conversation, answer.content
-        if conversation is None and content is not None:
+        conversation = self.conversation
+        if conversation is None and (content := answer.content) is not None:
             return self.node.respond_with(content, self.accepted.envelope.version)
         root = answer.envelope if conversation is None else conversation.related(answer.envelope)
         others = properties_of(answer.properties) if answer.properties else NO_OTHERS
@@ -124,7 +124,9 @@ class Work:
         """Set the outcome of the request; see the attributes."""
         self.is_finished = True
         self.__dict__.pop("accepted", None)  # the parsed request may take much memory, and the commit may take long
-        self.response, self.dead, self.skipped, self.uncopied = response, dead, skipped, uncopied
+        self.response = response
+        if dead is not None or skipped is not None:
+            self.dead, self.skipped, self.uncopied = dead, skipped, uncopied
         if self.observed is not None:
             self._observe(self.observed)
 

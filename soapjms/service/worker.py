@@ -119,9 +119,13 @@ class Worker:
         work = Work(delivery, RespondingNode(self._setting))
         if self._observers is not None:
             work.observed = self._observers.received(delivery.message, redelivered=work.came_before)
-        is_over = False
+        is_over, message = False, delivery.message
         try:
-            is_over = self._read_counted(work) and (work.is_finished or self._serve(work))
+            if message.expiration or work.came_before or message.size >= LARGE_BODY_OCTETS:
+                is_over = self._read_counted(work)
+            else:
+                is_over = self._read(work)
+            is_over = is_over and (work.is_finished or self._serve(work))
             return work if is_over else None
         except MemoryError as error:
             why = str(error) or "there is not enough memory"
@@ -145,13 +149,12 @@ class Worker:
         them it becomes a dead letter.
         """
         delivery, message = work.delivery, work.delivery.message
-        body = message.body
         if message.expiration and is_expired(message):
             log.info("a request was skipped, as it expired at %s", message.expiration)
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
-        if work.came_before or (body is not None and len(body) >= LARGE_BODY_OCTETS):
+        if work.came_before or message.size >= LARGE_BODY_OCTETS:
             told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
             work.key = NOT_NAMED if self._store is None else self._losses.key(message)
             if self._store is not None and work.key is not None:
@@ -159,8 +162,7 @@ class Worker:
             if (delivery.delivery_count or 1) > self._max_deliveries and not self._losses.times(message):
                 self._bury_unread(work, told, uncopied=told > self._max_deliveries + 1)
                 return True
-        self._read(work)
-        return True
+        return self._read(work)
 
     def _read_noted(self, work: Work, store: Store, key: bytes, told: int) -> bool:
         """Read a request that the store notes meanwhile; afterwards `begin` counts. Return False because of `closing`.
@@ -210,8 +212,8 @@ class Worker:
         fault = build_fault(version, why, blame=Blame.SENDER) if why else service_failed(version)
         return node, node.respond(fault)
 
-    def _read(self, work: Work) -> None:
-        """Read a request: set what is to be run, or settle it."""
+    def _read(self, work: Work) -> bool:
+        """Read a request: set what is to be run, or settle it. Return True."""
         message, node = work.delivery.message, work.node
         event = node.receive(message)
         if self._recorder is not None:
@@ -226,7 +228,7 @@ class Worker:
         if refusal is not None:
             self._tally.add("reply refused")
             work.finish(None, dead=f"it must not be answered: {refusal}")
-            return
+            return True
         if event.one_way:
             self._tally.add("one-way")
         if isinstance(event, RequestRefused):
@@ -245,7 +247,10 @@ class Worker:
                 self._tally.add("tolerated")
             if work.observed is not None:
                 work.observed.operation = work.match.operation
-            work.accepted, work.conversation = event, said
+            work.accepted = event
+            if said is not None:
+                work.conversation = said
+        return True
 
     def _addressed(
         self, work: Work, event: RequestAccepted
@@ -288,7 +293,9 @@ class Worker:
             reason = UNANSWERABLE.format(lost)
             work.finish(work.fault(reason), dead=reason)
             return True
-        found = ANY_CLAIM if self._store is None else self._begin(work)
+        if self._store is None:
+            return self._run(work, ANY_CLAIM) or (not self.closing.wait(work.pause) and self._repeat(work, ANY_CLAIM))
+        found = self._begin(work)
         if found is None or isinstance(found, FinishedBefore) or not found.deaths:
             return self._repeat(work, found)
         found.abandon()
