@@ -17,7 +17,7 @@ from typing import Final, TypeGuard
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
-from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, SubscribeOptions, Transaction
+from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
@@ -146,6 +146,20 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             if is_confirmed(message):
                 return self._ask(link, message, self.completion())
             return self._write(link, link.write, self._unconfirmed(link, message))
+
+    def begin_send(self, message: Message, on_sent: OnSent, *, timeout: float | None = None) -> Callable[[], bool]:
+        """Send as `send` does; nothing is made for the receipt but its name."""
+        if not is_confirmed(message):
+            return super().begin_send(message, on_sent, timeout=timeout)
+        link = self._usable()
+        self._require_own_places(message, link.dialect)
+        receipt = self.new_id("receipt")
+        frames = self._sends(link).encode(message, receipt)
+        with link.writing:
+            if link.is_behind:
+                link.await_room(timeout)
+            link.confirm(frames, receipt, on_sent)
+        return partial(_give_up, link, receipt)
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; a message without receipt is written together with the ACK of the delivery, in one system call.
@@ -315,6 +329,12 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if prefix is None or destination.address is None:
             return False
         return destination.address.startswith(prefix if dialect.own_is_private else prefix + self._mark)
+
+
+def _give_up(link: StompSession, receipt: str) -> bool:
+    """Stop waiting for a receipt; the message may have been sent."""
+    link.forget(receipt)
+    return False
 
 
 def is_confirmed(message: Message) -> bool:
