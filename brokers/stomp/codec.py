@@ -480,15 +480,15 @@ def escaped(command: str, values: Collection[str], version: str) -> Collection[s
     Raises:
         ValueError: a value has a NUL.
     """
+    together = "".join(values)  # all at once takes a third of the time
+    if together.isprintable() and ":" not in together and "\\" not in together:
+        return values
     together = "\0".join(values)
     if together.count("\0") != max(0, len(values) - 1):
         raise ValueError(f"a header of {command} cannot hold NUL")
-    is_changed = False
-    for special, escape in ESCAPES[version].items():  # of all values at once takes a third of the time
-        if special in together:
-            together = together.replace(special, escape)
-            is_changed = True
-    return together.split("\0") if is_changed else values
+    for special, escape in ESCAPES[version].items():
+        together = together.replace(special, escape)
+    return together.split("\0")
 
 
 def _escape(text: str, version: str) -> str:

@@ -1,13 +1,14 @@
 """SEND frames of messages that resemble earlier ones: what they share is encoded once. No I/O.
 
 A program sends many messages that share nearly everything: destination, reply-to, delivery mode, most properties. The
-head of such a message is kept by its destination; of the next one, only what differs is encoded. Two messages share
-what is the same object in both, which takes no time to find out. All other messages go through `to_frame` and `pack`,
-with the same result but for the order of the headers.
+head of such a message is kept by its destination; of the next one, only what differs is encoded. Two messages share a
+property if it is the same object in both, which takes no time to find out. All other messages go through `to_frame` and
+`pack`, with the same result but for the order of the headers.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from brokers.message import Message, MessageType, Property, as_text
@@ -23,6 +24,9 @@ MAX_HEAD_CHARACTERS: Final = 4096
 
 ALWAYS_DIFFERENT: Final = frozenset({"correlation-id", "expires", "content-length"})
 """Headers that are encoded for each message."""
+
+parts_of: Final = attrgetter("destination", "reply_to", "message_type", "delivery_mode", "priority", "type")
+"""Return the parts of a message, beside its properties, that messages with the same head share."""
 
 
 class SendFrames:
@@ -82,18 +86,13 @@ class SendHead:
     """
 
     __slots__ = (
-        *("_delivery_mode", "_destination", "_is_bytes", "_is_uncorrelated", "_message_type", "_priority"),
-        *("_properties", "_reply_to", "_shared", "_shared_octets", "_template", "_type", "_version", "is_reusable"),
+        *("_is_bytes", "_is_uncorrelated", "_parts", "_properties", "_shared", "_shared_octets", "_template"),
+        *("_version", "is_reusable"),
     )
 
     def __init__(self, message: Message, headers: Headers, dialect: StompDialect, before: SendHead | None) -> None:
-        self._destination = message.destination
-        self._reply_to = message.reply_to
-        self._message_type = message.message_type
+        self._parts = parts_of(message)
         self._is_bytes = message.message_type is MessageType.BYTES
-        self._delivery_mode = message.delivery_mode
-        self._priority = message.priority
-        self._type = message.type
         self._is_uncorrelated = message.correlation_id is None
         self._version = dialect.version
         names = [each.name for each in message.properties]
@@ -116,12 +115,7 @@ class SendHead:
         """
         correlation_id, properties = message.correlation_id, message.properties
         if (
-            message.destination is not self._destination
-            or message.reply_to is not self._reply_to
-            or message.message_type is not self._message_type
-            or message.delivery_mode is not self._delivery_mode
-            or message.priority is not self._priority
-            or message.type is not self._type
+            parts_of(message) != self._parts
             or (correlation_id is None) is not self._is_uncorrelated
             or len(properties) != len(self._properties)
         ):

@@ -30,13 +30,21 @@ from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
 from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
-from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.call import (
+    UNPARSED_HINT,
+    CallContent,
+    OutgoingCall,
+    Response,
+    checked_call,
+    checked_response,
+    new_content,
+)
 from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingCall, PendingCalls
 from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, reply_strategy
-from soapjms.client.retry import Identity
+from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
-from soapjms.observing import Observer, Observers, Outcome, Place, Side
+from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.ping import Pinger
 from soapjms.protocol.attachments import Attachment
@@ -115,6 +123,7 @@ class Sender:
         self._recorder = recorder
         self._observers = observers
         self._numbers = count(1)
+        self._keys = RequestKeys()
 
     def send(self, content: CallContent) -> None:
         """Send a message, and return when the broker has it.
@@ -127,7 +136,7 @@ class Sender:
         """
         is_known = self._connection.capabilities.stable_message_id
         key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
-        identity = Identity(content.retry_of)
+        identity = Identity(content.retry_of, self._keys.new())
         others = identity.properties.merged(content.others) if content.others else identity.properties
         if self._observers is None:
             self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity)
@@ -254,6 +263,7 @@ class Client:
         told = ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone)
         self._replies = choice.replies(self._connection, told)
         self._calls = PendingCalls(self._replies, prefix)
+        self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
@@ -447,9 +457,10 @@ class Client:
         retry_of: CallFailedError | None,
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
-        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
+        if soap_action is not None or operation is not None:
+            soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        return CallContent(envelope, action, attachments, seconds, retry_of=retry_of)
+        return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of))
 
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
@@ -506,7 +517,7 @@ class Client:
         message_id = ""
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
-        identity = Identity(content.retry_of)
+        identity = Identity(content.retry_of, self._keys.new())
         if identity.first is not None:
             message_id = identity.first.message_id
         key, others, observed = self._calls.new_key(), identity.properties, None
@@ -536,7 +547,7 @@ class Client:
         if call.node.request is not None:  # of an earlier attempt
             call.node = call.node.another()
         try:
-            call.node.start(
+            message = call.node.start(
                 content.envelope,
                 destination=self._destination,
                 now=epoch_milliseconds(),
@@ -546,7 +557,8 @@ class Client:
                 timeout=int(content.seconds * 1000),
                 attachments=content.attachments,
             )
-            message = call.identity.written(call.node)
+            if call.identity.first is not None:
+                message = call.identity.written(call.node)
         except BaseException:
             self._replies.end(call.key, reusable=True)
             raise
