@@ -21,10 +21,12 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers.errors import BrokerError, SendFailedError, UnsupportedError
 from brokers.message import Destination, DestinationKind, Message
@@ -130,6 +132,18 @@ class Delivery(ABC):
     @abstractmethod
     def reject(self, reason: str) -> None:
         """Refuse the message: the broker makes it a dead letter, with the reason if it supports that."""
+
+
+class OnSent(Protocol):
+    """Called with what became of a message: the error, or None and the JMSMessageID if the broker reports it."""
+
+    def __call__(self, error: BaseException | None, message_id: str | None = None, /) -> None:
+        """Take note."""
+
+
+def _report(on_sent: OnSent, sent: Future[SendResult]) -> None:
+    error = None if sent.cancelled() else sent.exception()
+    on_sent(error, None if sent.cancelled() or error is not None else sent.result().message_id)
 
 
 OnDelivery: TypeAlias = Callable[[Delivery], None]
@@ -346,6 +360,21 @@ class Connection(ABC):
             NotSentError: see `timeout`.
             ValueError: the message has no destination, or a body that the adapter cannot carry.
         """
+
+    def begin_send(self, message: Message, on_sent: OnSent, *, timeout: float | None = None) -> Callable[[], bool]:
+        """Send like `send`, for a caller that waits for something else: `on_sent` is called at the end.
+
+        It is called once at most, on the thread that settles the future of `send`, so it must not block.
+
+        Returns:
+            A function that gives up, and says whether the message will never be sent. `on_sent` may be called after it.
+
+        Raises:
+            NotSentError, ValueError: see `send`.
+        """
+        sent = self.send(message, timeout=timeout)
+        sent.on_settled(partial(_report, on_sent))
+        return sent.withdraw
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send the answer to a delivery; the caller accepts the delivery once the future is done.

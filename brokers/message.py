@@ -356,7 +356,7 @@ class MessageDraft:
         """Make this object a `Message`, for ever: both classes have the same slots."""
         made: Any = self
         made.__class__ = Message
-        message: Message = made
+        message: Message = made  # without a call of `cast`: there are two of these for each call
         return message
 
 

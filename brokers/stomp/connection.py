@@ -17,15 +17,16 @@ from typing import Final, TypeGuard
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
-from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, SubscribeOptions, Transaction
+from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
-from brokers.stomp.codec import pack, pack_apart
+from brokers.stomp.codec import pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
-from brokers.stomp.dialect import StompDialect, capabilities_of
-from brokers.stomp.frames import Headers, spell, to_frame
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, capabilities_of
+from brokers.stomp.frames import Headers, octets_of, spell, to_frame
 from brokers.stomp.roll import Roll
+from brokers.stomp.send import SendFrames
 from brokers.stomp.session import StompSession, UnansweredError
 from brokers.stomp.strays import Strays
 from brokers.stomp.temporary import Annexes
@@ -112,6 +113,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         self._annexes: Annexes | None = None
         self._spare: list[tuple[StompSession, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
+        self._send_frames = SendFrames(ACTIVEMQ_CLASSIC)
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
         self._written.set_result(SENT)
 
@@ -137,12 +139,27 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if transaction is not None:
             own_transaction(transaction, self, StompTransaction).send(message)
             return self._written
-        headers, body = self.frame(message)
+        self._require_own_places(message, link.dialect)
         with link.writing:
-            link.await_room(timeout)
-            if is_confirmed(message, body):
-                return self._ask(link, headers, body, self.completion())
-            return self._write(link, link.write, pack("SEND", headers, body, link.dialect.version))
+            if link.is_behind:
+                link.await_room(timeout)
+            if is_confirmed(message):
+                return self._ask(link, message, self.completion())
+            return self._write(link, link.write, self._unconfirmed(link, message))
+
+    def begin_send(self, message: Message, on_sent: OnSent, *, timeout: float | None = None) -> Callable[[], bool]:
+        """Send as `send` does; nothing is made for the receipt but its name."""
+        if not is_confirmed(message):
+            return super().begin_send(message, on_sent, timeout=timeout)
+        link = self._usable()
+        self._require_own_places(message, link.dialect)
+        receipt = self.new_id("receipt")
+        frames = self._sends(link).encode(message, receipt)
+        with link.writing:
+            if link.is_behind:
+                link.await_room(timeout)
+            link.confirm(frames, receipt, on_sent)
+        return partial(_give_up, link, receipt)
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; a message without receipt is written together with the ACK of the delivery, in one system call.
@@ -151,24 +168,33 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             ValueError, StaleDestinationError: as for `send`.
         """
         link = self._usable()
-        headers, body = self.frame(message)
-        if is_confirmed(message, body):
-            return self._ask(link, headers, body, self.near_completion())
-        frame = pack("SEND", headers, body, link.dialect.version)
+        self._require_own_places(message, link.dialect)
+        if is_confirmed(message):
+            return self._ask(link, message, self.near_completion())
+        frame = self._unconfirmed(link, message)
         if isinstance(delivery, StompDelivery) and delivery.came_by(link):
             return self._write(link, delivery.accept_after, frame)
         return self._write(link, link.write, frame)
 
-    def _ask(
-        self, link: StompSession, headers: Headers, body: bytes, future: Completion[SendResult]
-    ) -> Completion[SendResult]:
+    def _sends(self, link: StompSession) -> SendFrames:
+        """Return the encoder of SEND frames in the dialect of a session."""
+        sends = self._send_frames
+        if sends.dialect is not link.dialect:
+            sends = self._send_frames = SendFrames(link.dialect)
+        return sends
+
+    def _unconfirmed(self, link: StompSession, message: Message) -> bytes:
+        """Return the SEND frame of a message that needs no receipt."""
+        frame = self._sends(link).encode(message)
+        assert isinstance(frame, bytes), "it is small"
+        return frame
+
+    def _ask(self, link: StompSession, message: Message, future: Completion[SendResult]) -> Completion[SendResult]:
         """Send with a receipt, and complete a future once the broker confirms it."""
-        headers["receipt"] = receipt = self.new_id("receipt")
+        receipt = self.new_id("receipt")
+        frames = self._sends(link).encode(message, receipt)
         future.on_cancel = partial(link.forget, receipt)
-        frames = pack_apart("SEND", headers, body, link.dialect.version)
-        link.request(frames, {receipt: partial(future.settle, SENT)})
-        if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnsentError):
-            raise error
+        link.confirm(frames, receipt, partial(future.settle, SENT))
         return future
 
     def _write(self, link: StompSession, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
@@ -275,11 +301,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
     def frame(self, message: Message) -> tuple[Headers, bytes]:
         """Return headers and body of the SEND frame, having checked the generation of its temporary destinations."""
         dialect = self._current().dialect
-        for destination in (message.destination, message.reply_to):
-            if destination is None or destination.address is None:
-                continue
-            if destination.address in self._temporaries or self._is_own_form(destination, dialect):
-                self._require_own(destination)
+        self._require_own_places(message, dialect)
         return to_frame(message, dialect)
 
     def new_id(self, what: str) -> str:
@@ -294,6 +316,14 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Call `function` on another thread, where it may write."""
         self._crew.submit(function)
 
+    def _require_own_places(self, message: Message, dialect: StompDialect) -> None:
+        """Refuse a message from or to a temporary destination of an earlier generation."""
+        for place in (message.destination, message.reply_to):
+            if place is None or place.address is None or self._temporaries.get(place.address) == self._generation:
+                continue
+            if place.address in self._temporaries or self._is_own_form(place, dialect):
+                self._require_own(place)
+
     def _is_own_form(self, destination: Destination, dialect: StompDialect) -> bool:
         prefix = dialect.own_prefixes.get(destination.kind)
         if prefix is None or destination.address is None:
@@ -301,6 +331,16 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         return destination.address.startswith(prefix if dialect.own_is_private else prefix + self._mark)
 
 
-def is_confirmed(message: Message, body: bytes) -> bool:
-    """Return whether the broker is asked for a receipt for a message."""
-    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE_MESSAGE_OCTETS
+def _give_up(link: StompSession, receipt: str) -> bool:
+    """Stop waiting for a receipt; the message may have been sent."""
+    link.forget(receipt)
+    return False
+
+
+def is_confirmed(message: Message) -> bool:
+    """Return whether the broker is asked for a receipt for a message.
+
+    Raises:
+        ValueError: see `octets_of`.
+    """
+    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(octets_of(message)) >= LARGE_MESSAGE_OCTETS

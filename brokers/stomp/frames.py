@@ -83,13 +83,20 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
         text = value if type(value) is str else as_text(value)
         if text is not None:
             headers[name] = text
-    body = _octets(message)
+    body = octets_of(message)
     if message.message_type is MessageType.BYTES:
         headers["content-length"] = str(len(body))
     return headers, body
 
 
-def _octets(message: Message) -> bytes:
+def octets_of(message: Message) -> bytes:
+    """Return the body of the SEND frame that carries `message`.
+
+    Raises:
+        ValueError: the message has a type other than text and bytes, or a body that does not fit its type.
+    """
+    if type(message.body) is bytes and message.message_type is MessageType.BYTES:  # as nearly always
+        return message.body
     match message.message_type, message.body:
         case MessageType.BYTES, bytes() as body:
             return body

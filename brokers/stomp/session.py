@@ -257,6 +257,19 @@ class StompSession:
         for settle in receipts.values():
             settle(self.lost(UnsentError))
 
+    def confirm(self, data: Frames, receipt: str, settle: Settle) -> None:
+        """Write encoded frames that ask for one receipt; the callback is called once, as for `request`.
+
+        Raises:
+            UnsentError: the session had ended before; nothing was written, and the callback is not called.
+        """
+        with self.writing:
+            with self._state:
+                if not self.is_up:
+                    raise self.lost(UnsentError)
+                self._waiting[receipt] = settle
+            self._send(data)
+
     def forget(self, receipt: str) -> None:
         """Stop waiting for a receipt; when it comes it is dropped."""
         with self._state:

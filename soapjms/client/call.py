@@ -5,9 +5,10 @@ Sending is in `client.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from lxml import etree
@@ -141,6 +142,10 @@ class CallContent(NamedTuple):
         """
         root = read_envelope(self.envelope, limits)[0].root
         return deepcopy(root) if root is self.envelope else root
+
+
+new_content: Final[Callable[[tuple[Any, ...]], CallContent]] = partial(tuple.__new__, CallContent)
+"""Make the content of its six parts, in half the time of `CallContent`."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from itertools import count
@@ -31,13 +30,21 @@ from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
 from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
-from soapjms.client.call import UNPARSED_HINT, CallContent, OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.call import (
+    UNPARSED_HINT,
+    CallContent,
+    OutgoingCall,
+    Response,
+    checked_call,
+    checked_response,
+    new_content,
+)
 from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingCall, PendingCalls
 from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, reply_strategy
-from soapjms.client.retry import Identity
+from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
-from soapjms.observing import Observer, Observers, Outcome, Place, Side
+from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.ping import Pinger
 from soapjms.protocol.attachments import Attachment
@@ -116,6 +123,7 @@ class Sender:
         self._recorder = recorder
         self._observers = observers
         self._numbers = count(1)
+        self._keys = RequestKeys()
 
     def send(self, content: CallContent) -> None:
         """Send a message, and return when the broker has it.
@@ -128,7 +136,7 @@ class Sender:
         """
         is_known = self._connection.capabilities.stable_message_id
         key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
-        identity = Identity(content.retry_of)
+        identity = Identity(content.retry_of, self._keys.new())
         others = identity.properties.merged(content.others) if content.others else identity.properties
         if self._observers is None:
             self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity)
@@ -255,6 +263,7 @@ class Client:
         told = ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone)
         self._replies = choice.replies(self._connection, told)
         self._calls = PendingCalls(self._replies, prefix)
+        self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
@@ -448,9 +457,10 @@ class Client:
         retry_of: CallFailedError | None,
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
-        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
+        if soap_action is not None or operation is not None:
+            soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        return CallContent(envelope, action, attachments, seconds, retry_of=retry_of)
+        return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of))
 
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
@@ -459,7 +469,7 @@ class Client:
         """Send a request, and schedule its timeout."""
         call = self._start(content)
         self._overdue.watch(call)
-        return call.future
+        return call
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
         checked = partial(checked_response, one_way=False)
@@ -475,7 +485,7 @@ class Client:
             return None
         started = self._start(call.content())
         if outer is not None:
-            outer.on_settled(lambda _: started.future.cancel())
+            outer.on_settled(lambda _: started.cancel())
         return self._waited(started)
 
     def _elsewhere(self, call: OutgoingCall) -> Completion[Response]:
@@ -501,12 +511,13 @@ class Client:
 
     def _start(self, content: CallContent) -> PendingCall:
         """Send a request once there is a connection, and return its pending call."""
-        self._check_open()
+        if self._closed:
+            self._check_open()
         due = time.monotonic() + content.seconds
         message_id = ""
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
-        identity = Identity(content.retry_of)
+        identity = Identity(content.retry_of, self._keys.new())
         if identity.first is not None:
             message_id = identity.first.message_id
         key, others, observed = self._calls.new_key(), identity.properties, None
@@ -516,14 +527,14 @@ class Client:
             spoken = content.action or self.endpoint.soap_action
             observed = self._observers.sending(one_way=False, correlation_id=key, soap_action=spoken)
             others = others.merged(observed.properties())
-        future = Completion[Response](self._callbacks.executor)
-        call = PendingCall(key, future, RequestingNode(self.endpoint, others=others), due, identity, message_id)
+        node = RequestingNode(self.endpoint, others=others)
+        call = PendingCall(self._calls, self._callbacks.executor, key, node, due, identity, message_id)
         call.observed = observed
         attempt = partial(self._attempt, call, content)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
-            call.settle(call.failure(call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
+            call.conclude(call.failure(call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
         except BaseException as error:
             call.tell(error)
             raise
@@ -536,7 +547,7 @@ class Client:
         if call.node.request is not None:  # of an earlier attempt
             call.node = call.node.another()
         try:
-            call.node.start(
+            message = call.node.start(
                 content.envelope,
                 destination=self._destination,
                 now=epoch_milliseconds(),
@@ -546,7 +557,8 @@ class Client:
                 timeout=int(content.seconds * 1000),
                 attachments=content.attachments,
             )
-            message = call.identity.written(call.node)
+            if call.identity.first is not None:
+                message = call.identity.written(call.node)
         except BaseException:
             self._replies.end(call.key, reusable=True)
             raise
@@ -562,12 +574,14 @@ class Client:
     def _waited(self, call: PendingCall) -> Response:
         """Wait for the response of a call."""
         try:
-            return call.future.result(left(call.due))
-        except FutureTimeoutError:
-            self._expire(call)
-            return call.future.result()  # at once: `_expire` ended the call, or its reply is ending it
-        finally:
-            call.future.cancel()  # drops the call after an interrupt too
+            try:
+                return call.result(left(call.due))
+            except FutureTimeoutError:
+                self._expire(call)
+                return call.result()  # at once: `_expire` ended the call, or its reply is ending it
+        except BaseException:
+            call.cancel()  # drops the call after an interrupt
+            raise
 
     def _send_request(self, call: PendingCall, message: Message) -> None:
         """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
@@ -575,30 +589,33 @@ class Client:
             call.outgoing = self._outgoing(self._recorder, message)
         self._calls.add(call)
         try:
-            sent = self._connection.send(message, timeout=left(call.due))
+            on_sent = partial(self._on_sent, call, call.outgoing)
+            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due))
         except BaseException as error:
             if call.outgoing is not None:
                 call.outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
                 return  # the call ended at the same moment, and its caller was told
             raise
-        call.sending = sent
-        sent.on_settled(partial(self._on_sent, call, call.outgoing, message.delivery_mode))
         if self._closed:  # `close` may have listed the calls before this one was added
             self._give_up(call, "the client was closed")
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
     def _on_sent(
-        self, call: PendingCall, outgoing: OutgoingRecord | None, delivery_mode: int | None, done: Future[SendResult]
+        self,
+        call: PendingCall,
+        outgoing: OutgoingRecord | None,
+        error: BaseException | None,
+        message_id: str | None = None,
     ) -> None:
-        error = None if done.cancelled() else done.exception()
         if outgoing is not None:
-            outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
-        outcome = None if error is None else outcome_of(error)
-        if outcome is None:
-            call.is_confirmed = delivery_mode != DeliveryMode.NON_PERSISTENT
-        elif outcome is SendOutcome.UNKNOWN:
+            outgoing.sent(message_id)
+        if error is None:
+            call.is_confirmed = self.endpoint.delivery_mode != DeliveryMode.NON_PERSISTENT
+            return
+        outcome = outcome_of(error)
+        if outcome is SendOutcome.UNKNOWN:
             self._give_up(call, f"{error}")
         else:
             self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
@@ -609,7 +626,7 @@ class Client:
 
     def _expired(self, call: PendingCall) -> CallFailedError:
         event = call.node.handle_timeout(call.node.deadline or 0)
-        is_unsent = call.sending is not None and call.sending.withdraw()
+        is_unsent = call.give_up_sending is not None and call.give_up_sending()
         return call.failure(event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
 
     def _give_up(self, call: PendingCall, why: str) -> None:
@@ -625,7 +642,7 @@ class Client:
                 record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
             else:
                 call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
-        if call is None or not self._calls.end(call, partial(self._read, call, message), answered=True):
+        if call is None or not self._calls.end(call, self._read, call, message, answered=True):
             what = self._calls.stray(key) or stray
             self._tally.add(what)
             log.info("a reply matches no pending call (%s): JMSCorrelationID %r", what, message.correlation_id)

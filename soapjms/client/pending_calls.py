@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Executor
 from itertools import count
 from math import inf
 from threading import Lock
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from brokers.connection import SendResult
 from brokers.message import Destination
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
@@ -42,16 +41,15 @@ UNKNOWN: Final = (
     "so call again only if working on it twice does no harm"
 )
 
-Outcome: TypeAlias = Callable[[], Response | CallFailedError]
+Outcome: TypeAlias = Callable[..., Response | CallFailedError]
 """Moves the node of a call to its end and returns the outcome; called at most once, by the event that ends the call."""
 
 
-class PendingCall:
-    """One pending call.
+class PendingCall(Completion[Response]):
+    """One pending call, which is the future of its response. Cancelling it ends the call.
 
     Attributes:
         key: names its lease of a reply destination.
-        future: the future of its response.
         generation: the generation of the connection in which its request was sent.
         reply_to: the destination of its reply, once it is known.
         is_confirmed: True once the broker has confirmed a persistent request.
@@ -61,7 +59,8 @@ class PendingCall:
         outgoing: the capture record of its request, once there is one; None without a recorder.
         observed: tells the observers how the call ends; None if there are none.
         identity: identifies the request to the service.
-        sending: the future of the broker's answer to its request, once the request was handed over.
+        give_up_sending: says that nobody waits for the broker's confirmation any more, and returns whether the request
+            will never be sent; None until the request was handed over, and at the end.
     """
 
     generation: int = 0
@@ -69,19 +68,21 @@ class PendingCall:
     is_confirmed: bool = False
     outgoing: OutgoingRecord | None = None
     observed: Observed | None = None
-    sending: Completion[SendResult] | None = None
+    give_up_sending: Callable[[], bool] | None = None
 
     def __init__(
         self,
+        calls: PendingCalls,
+        executor: Callable[[], Executor],
         key: str,
-        future: Completion[Response],
         node: RequestingNode,
         due: float,
         identity: Identity,
         message_id: str = "",
     ) -> None:
+        super().__init__(executor)
+        self._calls = calls
         self.key = key
-        self.future = future
         self.node = node
         self.due = due
         self.identity = identity
@@ -94,14 +95,22 @@ class PendingCall:
         assert event is not None, "the exchange was over before"
         return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id))
 
-    def settle(self, found: Response | BaseException) -> None:
+    def cancel(self) -> bool:
+        """Cancel the call, unless it has ended; return whether it is cancelled."""
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            self._calls.end(self, None)
+        return is_cancelled
+
+    def conclude(self, found: Response | BaseException) -> None:
         """Give the caller the response or the error of the call."""
+        self.give_up_sending = None
         if self.observed is not None:
             self.tell(found)
         if isinstance(found, Response):
-            self.future.settle(found)
+            self._finish(found, None)
         else:
-            self.future.set_exception(found)
+            self._finish(None, found)
 
     def tell(self, found: Response | BaseException | None) -> None:
         """Tell the observers how the call ended, before its caller goes on; None for a cancelled future."""
@@ -130,6 +139,7 @@ class PendingCalls:
         self._prefix = prefix
         self._numbers = count(1)
         self._calls: dict[str, PendingCall] = {}
+        self.get: Final[Callable[[str], PendingCall | None]] = self._calls.get
         self._remembering = Lock()
         self._unanswered: dict[str, None] = {}
 
@@ -145,14 +155,9 @@ class PendingCalls:
         """List the calls under way."""
         return list(self._calls.values())
 
-    def get(self, key: str) -> PendingCall | None:
-        """Return the pending call of this key, or None."""
-        return self._calls.get(key)
-
     def add(self, call: PendingCall) -> None:
-        """Add a call whose request is about to be sent. Cancelling its future ends the call."""
+        """Add a call whose request is about to be sent."""
         self._calls[call.key] = call
-        call.future.on_cancel = partial(self.end, call, None)
 
     def withdraw(self, call: PendingCall) -> bool:
         """Remove a call whose request was not sent; it may be added again. Return False if it has ended meanwhile."""
@@ -170,25 +175,32 @@ class PendingCalls:
             self._unanswered.pop(key, None)
         return "late" if is_first else "duplicate"
 
-    def end(self, call: PendingCall, outcome: Outcome | None, *, answered: bool = False) -> bool:
+    def end(self, call: PendingCall, outcome: Outcome | None, *arguments: Any, answered: bool = False) -> bool:
         """End a call and return its lease; say whether somebody waits for the outcome.
 
-        Return False if the call had ended before or its future was cancelled; `outcome` is not called then.
+        Return False if the call had ended before or was cancelled; `outcome` is not called then.
 
         Args:
             call: the call.
-            outcome: makes the response or error of the call; None for a cancelled future.
+            outcome: makes the response or error of the call; None for a cancelled call.
+            arguments: those of `outcome`.
             answered: True if the reply came, so that the next call may use the same reply destination.
         """
         if self._calls.pop(call.key, None) is not call:
             return False
-        if answered:  # before the caller goes on, since it may call again
-            self._replies.end(call.key, reusable=True)
-        else:
+        if not answered:
             self._remember(call.key)
-        is_wanted = call.future.set_running_or_notify_cancel()
+        elif self._replies.by_place:  # before the caller goes on, since it may call again
+            self._replies.end(call.key, reusable=True)
+        is_wanted = call.set_running_or_notify_cancel()
         if is_wanted and outcome is not None:
-            _settle(call, outcome)
+            found: Response | BaseException
+            try:
+                found = outcome(*arguments)
+            except BaseException as error:  # a bug in soapjms must not leave the caller waiting
+                log.exception("a call ended in an internal error")
+                found = error
+            call.conclude(found)
         else:
             call.tell(None)
         if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread
@@ -200,16 +212,6 @@ class PendingCalls:
             self._unanswered[key] = None
             if len(self._unanswered) > MAX_KNOWN_CALLS:
                 del self._unanswered[next(iter(self._unanswered))]
-
-
-def _settle(call: PendingCall, outcome: Outcome) -> None:
-    found: Response | BaseException
-    try:
-        found = outcome()
-    except BaseException as error:  # a bug in soapjms must not leave the caller waiting
-        log.exception("a call ended in an internal error")
-        found = error
-    call.settle(found)
 
 
 CHECK_SECONDS: Final = 0.01

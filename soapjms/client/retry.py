@@ -10,12 +10,13 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import count
 from os import urandom
 from typing import Final
 
 from lxml import etree
 
-from brokers.message import Message, Properties, Property, PropertyType
+from brokers.message import Message, Properties, PropertyType, new_property
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.errors import CallFailedError, SendOutcome, UsageError
@@ -26,6 +27,7 @@ LOCK_PROPERTY: Final = "soapjms_retry_lock"
 KEY_PROPERTY: Final = "soapjms_retry_key"
 
 KEY_OCTETS: Final = 16
+SECRET_OCTETS: Final = 32
 
 OF_CONTENT: Final = (names.CONTENT_TYPE, names.CONTENT_ENCODING)
 
@@ -45,11 +47,27 @@ class Retry:
     message_id: str = ""
 
 
+class RequestKeys:
+    """The keys of a client's requests. Thread-safe.
+
+    They are derived of one secret: to ask the system for each would let other threads run in the middle of a call.
+    """
+
+    def __init__(self) -> None:
+        self._secret = urandom(SECRET_OCTETS)
+        self._numbers = count(1)
+
+    def new(self) -> str:
+        """Return a key that nobody else can guess, even with others of this client, and that no other request has."""
+        return blake2b(b"%d" % next(self._numbers), key=self._secret, digest_size=KEY_OCTETS).hexdigest()
+
+
 class Identity:
     """Identifies one request over all its tries.
 
     Args:
         retry_of: the error of the last try; None for a first try.
+        key: the key of a first try, which nobody else can guess and no other request has; empty to make one.
 
     Attributes:
         first: the first try; None if this is the first.
@@ -61,11 +79,15 @@ class Identity:
 
     __slots__ = ("_key", "first", "properties")
 
-    def __init__(self, retry_of: CallFailedError | None = None) -> None:
+    def __init__(self, retry_of: CallFailedError | None = None, key: str = "") -> None:
         self.first = None if retry_of is None else _first_of(retry_of)
-        self._key = urandom(KEY_OCTETS).hex() if self.first is None else self.first.key
-        name, value = (LOCK_PROPERTY, lock_of(self._key)) if self.first is None else (KEY_PROPERTY, self._key)
-        self.properties = Properties((Property(name, PropertyType.STRING, value),))
+        if self.first is None:
+            self._key = key or urandom(KEY_OCTETS).hex()
+            own = new_property((LOCK_PROPERTY, PropertyType.STRING, lock_of(self._key)))
+        else:
+            self._key = self.first.key
+            own = new_property((KEY_PROPERTY, PropertyType.STRING, self._key))
+        self.properties = Properties((own,))
 
     def written(self, node: RequestingNode) -> Message:
         """Return the message to send: the one the node made; in a retry, with the octets that were first sent.

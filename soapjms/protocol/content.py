@@ -333,13 +333,14 @@ def is_plain(octets: object, charset: str | None) -> bool:
     return type(octets) is bytes and octets.isascii() and charset in PLAIN_CHARSETS and _PLAIN.match(octets) is not None
 
 
-_UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
+UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
+"""The encoding of a document that begins with a tag: nothing but a charset says what it is, and it may be UTF-8."""
 
 
 def detect_encoding(octets: bytes) -> Encoding:
     """Detect the encoding of an XML document by its first octets, as in XML 1.0 appendix F. Protocol-2014."""
     if _PLAIN.match(octets):
-        return _UNDECLARED
+        return UNDECLARED
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
         for first, family, codec in table:
             if octets.startswith(first):
@@ -416,7 +417,7 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
     seen = detect_encoding(octets)
-    if seen is _UNDECLARED and (charset == "utf-8" or not is_ebcdic(charset)):
+    if seen is UNDECLARED and (charset == "utf-8" or not is_ebcdic(charset)):
         return _undeclared(charset, charset, octets)
     if (problem := contradiction(seen)) is not None:
         return problem

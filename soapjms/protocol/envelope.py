@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from lxml import etree
 
 from soapjms.protocol import names, xml
+from soapjms.protocol.content import UNDECLARED, detect_encoding
 from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError, is_name
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
@@ -103,6 +104,8 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
     """
     try:
         if isinstance(envelope, bytes):
+            if detect_encoding(envelope) is UNDECLARED:  # as nearly always
+                return as_envelope(xml.parse_utf8(envelope, limits)), envelope
             return as_envelope(xml.parse(envelope, None, limits)), envelope.lstrip()
         if isinstance(envelope, str):
             root = xml.parse(envelope, None, limits)

@@ -8,9 +8,10 @@ Spec: SOAP/JMS 2.6.1, 2.7.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -96,27 +97,6 @@ class Endpoint:
             limits=limits,
         )
 
-    def message_properties(
-        self,
-        carrier: Carrier,
-        content_type: str,
-        content_encoding: str | None,
-        soap_action: str | None,
-        others: Properties = NO_OTHERS,
-    ) -> Properties:
-        """Return the properties of a request or one-way message: those of the binding, merged over `others`."""
-        of_binding = message_properties(
-            carrier,
-            self.profile.name,
-            self.request_uri,
-            content_type,
-            content_encoding,
-            False,
-            soap_action,
-            self.target_service,
-        )
-        return others.merged(of_binding) if others else of_binding
-
 
 def _number(value: Value | None) -> int | None:
     return value if isinstance(value, int) else None
@@ -157,6 +137,10 @@ class ResponseReceived(NamedTuple):
     envelope: Envelope
     fault: Fault | None
     attachments: Attachments
+
+
+_new_response: Final[Callable[[tuple[Any, ...]], ResponseReceived]] = partial(tuple.__new__, ResponseReceived)
+"""Make the event of its parts, in half the time of `ResponseReceived`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +225,13 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        one_way, at = self._check_start(reply_to), self.endpoint
+        one_way, at, others = self._check_start(reply_to), self.endpoint, self._others
         action = soap_action or at.soap_action
         body, kind, encoding = written_body(
             *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
+        )
+        of_binding = message_properties(
+            _CARRIERS[one_way], at.profile.name, at.request_uri, kind, encoding, False, action, at.target_service
         )
         self.request = MessageDraft(
             message_type=at.message_type,
@@ -255,7 +242,7 @@ class RequestingNode:
             delivery_mode=at.delivery_mode,
             priority=at.priority,
             expiration=now + at.time_to_live if at.time_to_live else None,
-            properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action, self._others),
+            properties=others.merged(of_binding) if others else of_binding,
         ).frozen()
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)
@@ -296,12 +283,11 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.2, 2.6.1.3.
         """
-        if not self.machine.allows(Input.RESPONSE_ARRIVED):
+        request, correlation_id = self.request, message.correlation_id
+        if request is None or not self.machine.allows(Input.RESPONSE_ARRIVED):
             return ResponseIgnored(message, f"the exchange is in state {self.machine.state}")
-        assert self.request is not None
-        ours = self.request.correlation_id, self.request.message_id, message_id
-        if message.correlation_id is None or message.correlation_id not in ours:
-            return ResponseIgnored(message, f"JMSCorrelationID {shown(message.correlation_id)} is of another exchange")
+        if correlation_id is None or correlation_id not in (request.correlation_id, request.message_id, message_id):
+            return ResponseIgnored(message, f"JMSCorrelationID {shown(correlation_id)} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
         reading = Reading(message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
         envelope = reading.envelope
@@ -311,7 +297,7 @@ class RequestingNode:
             return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text, message)
         self.machine.step(Input.RESPONSE_READ)
         attachments = reading.attachments if reading.described.is_multipart else NO_ATTACHMENTS
-        return ResponseReceived(message, envelope, read_fault(envelope), attachments)
+        return _new_response((message, envelope, read_fault(envelope), attachments))
 
     def receive_failed(self, text: str) -> ExchangeFailed | None:
         """Report that no response can come any more, as the connection is gone or the caller gave up.

@@ -54,7 +54,7 @@ def calls(leases: Leases) -> PendingCalls:
 @pytest.fixture
 def call(calls: PendingCalls) -> PendingCall:
     """Make a call under way."""
-    made = PendingCall("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
+    made = PendingCall(calls, lambda: ThreadPoolExecutor(1), "key", RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(made)
     return made
 
@@ -80,7 +80,7 @@ def test_ends_once(calls: PendingCalls, call: PendingCall, leases: Leases) -> No
         ended = list(threads.map(end, range(8)))
     assert ended.count(True) == 1
     with pytest.raises(CallFailedError, match=f"^{ended.index(True)}$"):
-        call.future.result(0)
+        call.result(0)
     assert (outcomes.get(), outcomes.empty()) == (ended.index(True), True)
     assert (leases.ended.get(), leases.ended.empty()) == (("key", True), True)
     assert (len(calls), calls.get("key"), calls.all()) == (0, None, [])
@@ -89,11 +89,11 @@ def test_ends_once(calls: PendingCalls, call: PendingCall, leases: Leases) -> No
 def test_cancelled(calls: PendingCalls, call: PendingCall, leases: Leases) -> None:
     """Cancelling its future ends a call: who waits for it is told, and its reply destination is used no more."""
     assert calls.all() == [call]
-    assert call.future.cancel()
+    assert call.cancel()
     assert len(calls) == 0
-    assert wait([call.future], PATIENCE).done == {call.future}
+    assert wait([call], PATIENCE).done == {call}
     with pytest.raises(CancelledError):
-        call.future.result(0)
+        call.result(0)
     assert leases.ended.get(timeout=PATIENCE) == ("key", False)
     assert not calls.end(call, failing("late"), answered=True)
     assert leases.ended.empty()
@@ -104,7 +104,7 @@ def test_cannot_be_cancelled_once_ended(calls: PendingCalls, call: PendingCall) 
     seen = list[bool]()
 
     def outcome() -> CallFailedError:
-        seen.append(call.future.cancel())
+        seen.append(call.cancel())
         return failing("no")()
 
     assert calls.end(call, outcome)
@@ -121,7 +121,7 @@ def test_a_mistake_of_ours(
 
     assert calls.end(call, outcome)
     with pytest.raises(ZeroDivisionError, match="ours"):
-        call.future.result(0)
+        call.result(0)
     assert "an internal error" in caplog.text
     assert leases.ended.get(timeout=PATIENCE) == ("key", False)
 
@@ -130,10 +130,10 @@ def test_everybodys_destination_is_not_given_back() -> None:
     """Where all calls share a reply destination, one that was not answered gives nothing back."""
     leases = Leases(by_place=False)
     calls = PendingCalls(leases, "a-")
-    call = PendingCall("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
+    call = PendingCall(calls, lambda: ThreadPoolExecutor(1), "key", RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(call)
     assert calls.end(call, failing("no"))
-    eventually(call.future.done, "it ended")
+    eventually(call.done, "it ended")
     assert leases.ended.empty()
 
 
