@@ -21,10 +21,10 @@ from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendR
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
-from brokers.stomp.codec import pack
+from brokers.stomp.codec import Frames, pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, capabilities_of
-from brokers.stomp.frames import Headers, octets_of, spell, to_frame
+from brokers.stomp.frames import octets_of, spell
 from brokers.stomp.roll import Roll
 from brokers.stomp.send import SendFrames
 from brokers.stomp.session import StompSession, UnansweredError
@@ -298,11 +298,10 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
     # Used by transactions.
 
-    def frame(self, message: Message) -> tuple[Headers, bytes]:
-        """Return headers and body of the SEND frame, having checked the generation of its temporary destinations."""
-        dialect = self._current().dialect
-        self._require_own_places(message, dialect)
-        return to_frame(message, dialect)
+    def send_frame(self, link: StompSession, message: Message, receipt: str, transaction: str) -> Frames:
+        """Return the SEND frame of a message in a transaction, having checked its temporary destinations."""
+        self._require_own_places(message, link.dialect)
+        return self._sends(link).encode(message, receipt, transaction)
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""

@@ -27,10 +27,10 @@ from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
-from brokers.stomp.codec import Frames, joined, pack, pack_apart, pack_head
+from brokers.stomp.codec import Frames, joined, pack, pack_head
 from brokers.stomp.collection import AcceptedMessage
 from brokers.stomp.consumer import StompConsumer, StompDelivery
-from brokers.stomp.frames import Headers, acknowledgement
+from brokers.stomp.frames import acknowledgement
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.futures import Completion
 
@@ -76,8 +76,8 @@ class StompTransactionOwner(DeliveryOwner[StompDelivery], Protocol):
 
     names: TransactionNames
 
-    def frame(self, message: Message) -> tuple[Headers, bytes]:
-        """Return headers and body of a SEND frame."""
+    def send_frame(self, link: StompSession, message: Message, receipt: str, transaction: str) -> Frames:
+        """Return the SEND frame of a message in a transaction, with the receipt to ask for."""
 
     def failure(self, link: StompSession) -> BrokerError | None:
         """Return the error that says why a session can no longer be used, or None if it can."""
@@ -113,14 +113,11 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
             StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """
-        headers, body = self.owner.frame(message)
+        receipt = self.owner.new_id("receipt")
+        frame = self.owner.send_frame(self._link, message, receipt, self._name)
         with self._lock:
             if self._has_ended:
                 self._require_open()
-            receipt = self.owner.new_id("receipt")
-            frame = pack_apart(
-                "SEND", headers | {"transaction": self._name, "receipt": receipt}, body, self._link.dialect.version
-            )
             self._receipts[receipt] = partial(_note_refusal, self._refused, receipt, len(self._sends), message)
             self._sends[receipt] = frame
 

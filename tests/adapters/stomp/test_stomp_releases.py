@@ -23,5 +23,5 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     releases = Releases()
     for message in ("a", "b", "c", "a", "d"):
         releases.count(message)
-    assert len(releases) == 3
+    assert len(releases.counts) == 3
     assert [releases.count(message) for message in ("a", "c", "b")] == [3, 2, 1]
