@@ -85,6 +85,7 @@ COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4
 
 EMPTY_LIST: Final = 0x45
 SHORT_TEXT: Final = 0xA1
+TIME: Final = 0x83
 NULL: Final = 0x40
 
 WRONG: Final = (LookupError, ValueError, struct.error)
