@@ -26,8 +26,19 @@ from uuid import UUID
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from brokers.amqp.dialect import PLAIN, AmqpDialect, node_kind, read_address, spell
-from brokers.amqp.primitives import SHORT_TEXT, TIME
+from brokers.amqp.primitives import (
+    LIST,
+    MAP,
+    SHORT_TEXT,
+    TIME,
+    WRITERS,
+    WRONG,
+    write_compound,
+    write_text,
+    write_time,
+)
 from brokers.amqp.sections import (
+    BEGINNINGS,
     BODIES,
     SMALL_MESSAGE_OCTETS,
     AmqpSection,
@@ -210,12 +221,15 @@ OCTETS: Final = "application/octet-stream"
 JAVA_OBJECT: Final = "application/x-java-serialized-object"
 CONTENT_TYPES: Final = {MessageType.BYTES: symbol(OCTETS), MessageType.OBJECT: symbol(JAVA_OBJECT)}
 
+BYTES_AND_NO_ENCODING: Final = WRITERS[symbol](CONTENT_TYPES[MessageType.BYTES]) + b"\x40"
+"""The fields `content-type` and `content-encoding` of a message of bytes."""
+
 GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
 """JMS properties with a separate field in AMQP; the last is set by the broker and never sent."""
 
-MAX_REPEATED_OCTETS: Final = 1024
-"""Maximum size of a section of properties that is kept for further messages, in octets."""
+MAX_REPEATED_OCTETS: Final = 512
+"""Maximum size of a part of a message that is kept for further messages, in octets."""
 
 FLOATING: Final = frozenset({PropertyType.FLOAT, PropertyType.DOUBLE})
 
@@ -255,37 +269,124 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
         ValueError: the message has no destination (or one without name and address), an unknown type, a body that does
             not fit its type, or text that UTF-8 cannot encode.
     """
-    if message.destination is None:
-        raise ValueError("the message has no destination")
-    pieces: Pieces = [
-        _header(message) if with_header else b"",
-        _annotations(message, message.destination, dialect),
-        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
-    ]
+    return _plain_message(message, dialect, with_header=with_header) or _any_message(
+        message, dialect, with_header=with_header
+    )
+
+
+def _plain_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes | None:
+    """Return the octets of a message of bytes with plain ids and properties; None for any other, even an invalid one.
+
+    Its sections are put together from parts that many messages share.
+    """
+    body, destination = message.body, message.destination
+    if message.message_type is not MessageType.BYTES or type(body) is not bytes or destination is None:
+        return None
     try:
-        pieces.append(_repeated_application(message.properties))
-    except ValueError:  # they are not kept, or invalid
-        pieces.append(_application(message.properties))
-    pieces += _body(message)
-    return b"".join(pieces)
+        header = _header(message) if with_header else b""
+        annotations, addresses = _encoded_addresses(destination, message.reply_to, message.type, dialect)
+        return b"".join(
+            (
+                header,
+                annotations,
+                _plain_properties(message, addresses),
+                _plain_application(message.properties),
+                *encode_data(body),
+            )
+        )
+    except WRONG:
+        return None
 
 
 @lru_cache(maxsize=256)
-def _repeated_application(properties: Properties) -> bytes:
-    """Return the section of properties that many messages share; it is encoded once for those that come often.
+def _encoded_addresses(
+    destination: Destination, reply_to: Destination | None, subject: str | None, dialect: AmqpDialect
+) -> tuple[bytes, bytes]:
+    """Return the annotations of a message of bytes, and the fields of its properties from `user-id` to `reply-to`.
 
     Raises:
-        ValueError: they are large, or one is a floating-point number: 0.0 equals -0.0.
+        ValueError: a destination has neither name nor address, or it is long, as are few.
     """
-    octets = _application(properties)
-    if len(octets) > MAX_REPEATED_OCTETS or FLOATING & {kind for _, kind, _ in properties}:
-        raise ValueError("these properties are not kept")
+    fields = [None, spell(destination, dialect), subject, None if reply_to is None else spell(reply_to, dialect)]
+    octets = b"".join([WRITERS[type(each)](each) for each in fields])
+    if len(octets) > MAX_REPEATED_OCTETS:
+        raise ValueError("these addresses are not kept")
+    return _annotations(MessageType.BYTES, destination, reply_to, dialect), octets
+
+
+def _plain_properties(message: Message, addresses: bytes) -> bytes:
+    """Return the properties section of a message that needs no conversion of ids and has no JMSXUserID or the like.
+
+    Raises:
+        WRONG: an id is not plain text.
+    """
+    message_id, correlation_id, timestamp = message.message_id, message.correlation_id, message.timestamp
+    if (message_id or "").startswith(ENCODED) or (correlation_id or "").startswith(ENCODED):
+        raise ValueError("ids of other types are not handled here")
+    octets = b"".join(
+        (
+            b"\x40" if message_id is None else write_text(message_id),
+            addresses,
+            b"\x40" if correlation_id is None else write_text(correlation_id),
+            BYTES_AND_NO_ENCODING,
+            write_time(message.expiration) if message.expiration else b"\x40",
+            b"\x40" if timestamp is None else write_time(timestamp),
+        )
+    )
+    return BEGINNINGS[AmqpSection.PROPERTIES] + write_compound(LIST, octets, 10)
+
+
+def _plain_application(properties: Properties) -> bytes:
+    """Return the section of properties, each of which is encoded once if it comes often.
+
+    Raises:
+        WRONG: a name comes twice, or a property belongs into another section or is not kept.
+    """
+    if not properties:
+        return b""
+    if not _are_keys(tuple([name for name, _, _ in properties])):
+        raise ValueError("these properties are not handled here")
+    return BEGINNINGS[AmqpSection.APPLICATION_PROPERTIES] + write_compound(MAP, b"".join(map(_entry, properties)), 2 * len(properties))
+
+
+@lru_cache(maxsize=256)
+def _are_keys(names: tuple[str, ...]) -> bool:
+    """Return whether properties of these names are all application properties, each with a name of its own."""
+    return len(set(names)) == len(names) and IN_SECTIONS.isdisjoint(names)
+
+
+@lru_cache(maxsize=1024)
+def _entry(entry: Property) -> bytes:
+    """Return the encoded name and value of a property.
+
+    Raises:
+        WRONG: it is large, or equal to another one that is encoded differently, such as 0.0 to -0.0.
+    """
+    name, kind, value = entry
+    if kind in FLOATING or (kind is PropertyType.STRING and type(value) is not str):
+        raise ValueError("this property is not kept")
+    typed = to_amqp(kind, value)
+    octets = WRITERS[str](name) + WRITERS[type(typed)](typed)
+    if len(octets) > MAX_REPEATED_OCTETS:
+        raise ValueError("this property is not kept")
     return octets
 
 
-def _application(properties: Properties) -> bytes:
-    application = {name: to_amqp(kind, value) for name, kind, value in properties if name not in IN_SECTIONS}
-    return encode(AmqpSection.APPLICATION_PROPERTIES, application) if application else b""
+def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes:
+    """Return the octets of a message, section by section. Raises ValueError as `to_amqp_message` does."""
+    if message.destination is None:
+        raise ValueError("the message has no destination")
+    if message.message_type not in MESSAGE_TYPES:
+        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
+    pieces: Pieces = [
+        _header(message) if with_header else b"",
+        _annotations(message.message_type, message.destination, message.reply_to, dialect),
+        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+    ]
+    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
+    if application:
+        pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
+    return b"".join(pieces + _body(message))
 
 
 def _header(message: Message) -> bytes:
@@ -303,13 +404,13 @@ def _encoded_header(is_durable: bool, priority: int, time_to_live: int | None) -
     return encode(AmqpSection.HEADER, fields if time_to_live is None else [*fields, uint(time_to_live)])
 
 
-def _annotations(message: Message, destination: Destination, dialect: AmqpDialect) -> bytes:
-    if message.message_type not in MESSAGE_TYPES:
-        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
+def _annotations(
+    message_type: MessageType, destination: Destination, reply_to: Destination | None, dialect: AmqpDialect
+) -> bytes:
     return _encoded_annotations(
-        message.message_type,
+        message_type,
         None if destination.kind in dialect.unannotated else destination.kind,
-        None if message.reply_to is None else node_kind(message.reply_to, dialect),
+        None if reply_to is None else node_kind(reply_to, dialect),
     )
 
 
