@@ -346,7 +346,9 @@ def _plain_application(properties: Properties) -> bytes:
         return b""
     if not _are_keys(tuple([name for name, _, _ in properties])):
         raise ValueError("these properties are not handled here")
-    return BEGINNINGS[AmqpSection.APPLICATION_PROPERTIES] + write_compound(MAP, b"".join(map(_entry, properties)), 2 * len(properties))
+    return BEGINNINGS[AmqpSection.APPLICATION_PROPERTIES] + write_compound(
+        MAP, b"".join(map(_entry, properties)), 2 * len(properties)
+    )
 
 
 @lru_cache(maxsize=256)
