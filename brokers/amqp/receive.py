@@ -30,16 +30,16 @@ from brokers.amqp.outcomes import (
     says_gone,
     text_of,
 )
-from brokers.amqp.sections import SMALL_MESSAGE_OCTETS
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.shapes import SectionShapes
 from brokers.amqp.transfers import (
+    PLACE_OCTETS,
     Transfer,
     accept,
     accept_in,
     give_credit,
     read,
-    read_whole,
+    read_some,
     settle,
     was_settled,
     wrapped,
@@ -90,7 +90,7 @@ class Inlet:
         self.dialect = dialect
         self.options = options
         self.limit = limit
-        self._whole = min(limit, SMALL_MESSAGE_OCTETS)
+        self._small = min(limit, PLACE_OCTETS - 1)
         self.shapes = SectionShapes()
         self._is_let_in = False
         self._link: Receiver | None = None
@@ -327,10 +327,12 @@ class Inlet:
     def delivered(self, transfer: Transfer) -> None:
         """Collect the octets of a message, and pass it on once it is complete."""
         if self.is_live and not self._size:
-            whole = read_whole(transfer, self._whole)
-            if whole is not None:
-                self._take(transfer, whole, len(whole))
-                return
+            some = read_some(transfer, self._link, self.engine.place, self._small)
+            if some is not None:
+                if not some.is_partial:
+                    self._take(transfer, some.octets, len(some.octets))
+                    return
+                self._keep(some.octets)
         arrived = read(transfer) if self.is_live else None
         if arrived is None:
             self._drop(wrapped(transfer))
