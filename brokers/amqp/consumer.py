@@ -316,7 +316,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         if not inlet.is_live or self._is_stopped:
             return
         if not arrival.is_settled:
-            inlet.note_seen(arrival.number)
+            inlet.last_seen = arrival.number
         if arrival.size > inlet.limit:
             head = from_amqp_head(arrival.octets, inlet.dialect, self.options.destination)
             self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))

@@ -538,7 +538,11 @@ class Driver(ABC):
         """Run the functions that wait, until `is_over`; and now and then those that wait for them, and write."""
         until = monotonic() + KEEP_SECONDS
         while self._deeds and not is_over():
-            self._do(self._deeds.popleft())
+            deed = self._deeds.popleft()
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
             if monotonic() >= until:
                 self._do_after()
                 with self.lock:
@@ -549,15 +553,15 @@ class Driver(ABC):
     def _do_after(self) -> None:
         after, self._after = self._after, []
         for deed in after:
-            self._do(deed)
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
 
-    def _do(self, deed: Callable[[], None]) -> None:
-        try:
-            deed()
-        except Exception as error:
-            if isinstance(error, MemoryError) and self.is_up:
-                raise  # the data is lost here, so the peer must send it again
-            log.exception("%s: arriving data could not be handled", self)
+    def _note_failed(self, error: Exception) -> None:
+        if isinstance(error, MemoryError) and self.is_up:
+            raise error  # the data is lost here, so the peer must send it again
+        log.error("%s: arriving data could not be handled", self, exc_info=error)
 
     def _hang_up(self) -> None:
         with self.lock:

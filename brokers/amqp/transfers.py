@@ -65,7 +65,8 @@ def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
 def send(link: Any, tag: bytes, octets: bytes, transaction: bytes | None = None) -> Transfer:
     """Send a whole message, perhaps within a transaction."""
     transfer = begin(link, tag, transaction)
-    pass_on(link, octets)
+    lib.pn_link_send(link._impl, octets, len(octets))
+    lib.pn_link_advance(link._impl)
     return transfer
 
 
