@@ -136,10 +136,10 @@ class AmqpDelivery(Delivery):
         inlet = self.inlet
         try:
             with inlet.engine.held():
-                if self.state is not DeliveryState.HELD or not inlet.is_holding(self.number):
+                error = None if reason is None else _condition(reason)
+                if self.state is not DeliveryState.HELD or not inlet.settle(self.number, outcome, error=error):
                     return False
                 self.state = state
-                inlet.settle(self.number, outcome, error=None if reason is None else _condition(reason))
                 return True
         except ConnectionLostError:  # the broker delivers it again
             return False

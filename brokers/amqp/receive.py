@@ -189,11 +189,14 @@ class Inlet:
 
     def settle(
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
-    ) -> None:
-        """Settle a message, and give the broker credit for another. With the engine's lock held."""
+    ) -> bool:
+        """Settle a message, and give the broker credit for another; return False if it is not held any more.
+
+        With the engine's lock held.
+        """
         transfer = self._transfers.pop(number, None)
         if transfer is None or self._link is None:
-            return
+            return False
         if transaction is not None:
             accept_in(transfer, transaction)
         elif state == Delivery.ACCEPTED:
@@ -201,6 +204,7 @@ class Inlet:
         else:
             settle(transfer, state, error)
         self._give(1)
+        return True
 
     def conclude(self, number: int) -> None:
         """Accept a message that was handled, together with the others that were read with it. For one thread at a time.
@@ -319,10 +323,11 @@ class Inlet:
         if self.is_live and not self._size:
             some = read_some(transfer, self._link, self.engine.place, self._small)
             if some is not None:
-                if not some.is_partial:
-                    self._take(transfer, some.octets, len(some.octets))
+                octets, is_partial = some
+                if not is_partial:
+                    self._take(transfer, octets, len(octets))
                     return
-                self._keep(some.octets)
+                self._keep(octets)
         arrived = read(transfer) if self.is_live else None
         if arrived is None:
             self._drop(wrapped(transfer))
@@ -331,8 +336,8 @@ class Inlet:
             self._keep(arrived.octets)
         if arrived.is_partial:
             return
-        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
-        self._take(transfer, octets, size)
+        whole, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
+        self._take(transfer, whole, size)
 
     def _drop(self, delivery: Delivery) -> None:
         """Handle a delivery that was aborted, has no data, or came after the end of the link."""

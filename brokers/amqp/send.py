@@ -23,7 +23,17 @@ from proton import Condition, Data, Receiver, Sender, Terminus, symbol
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import failing_tag, failure_of, is_final, refusal, says_refused
-from brokers.amqp.transfers import Transfer, begin, credit_of, pass_on, send, settle, was_accepted, wrapped
+from brokers.amqp.transfers import (
+    Transfer,
+    begin,
+    credit_of,
+    pass_on,
+    send,
+    settle,
+    settle_accepted,
+    was_accepted,
+    wrapped,
+)
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
 
@@ -223,6 +233,10 @@ class Outbox(AmqpLink):
         """Settle one message with its outcome."""
         posting = self._unsettled.get(transfer)
         if posting is None:
+            return
+        if posting.transaction is None and settle_accepted(transfer):
+            del self._unsettled[transfer]
+            self._engine.later(partial(posting.settle, None))
             return
         error = None
         if not was_accepted(transfer, posting.transaction):

@@ -122,10 +122,10 @@ def new_place() -> Any:
     return ffi.new(_CHARS, PLACE_OCTETS)
 
 
-def read_some(transfer: Transfer, link: Any, place: Any, limit: int) -> ArrivedOctets | None:
-    """Read octets of a message; None, having read nothing, if there are none for now, or it was aborted.
+def read_some(transfer: Transfer, link: Any, place: Any, limit: int) -> tuple[bytes, bool] | None:
+    """Read octets of a message, and return them, and whether there is more; None if there are none, or it was aborted.
 
-    Further octets are read with `read`, which also tells the end of a message that has more octets than `limit`.
+    What remains is read with `read`, which also tells the end of a message that has more octets than `limit`.
 
     Args:
         transfer: the message.
@@ -141,7 +141,7 @@ def read_some(transfer: Transfer, link: Any, place: Any, limit: int) -> ArrivedO
     is_partial = size > limit or bool(lib.pn_delivery_partial(transfer))
     if not is_partial:
         lib.pn_link_advance(link._impl)
-    return ArrivedOctets(ffi.unpack(place, size), is_partial)
+    return ffi.unpack(place, size), is_partial
 
 
 def read(transfer: Transfer) -> ArrivedOctets | None:
@@ -170,6 +170,14 @@ def transaction_of(transfer: Transfer) -> bytes | None:
     found = read_value(_state_of(transfer), 0) if lib.pn_delivery_remote_state(transfer) == DECLARED else None
     fields = [] if found is None else found[1]
     return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], bytes) else None
+
+
+def settle_accepted(transfer: Transfer) -> bool:
+    """Settle a message that was sent if the peer plainly accepted it, outside a transaction; return whether it did."""
+    if lib.pn_delivery_remote_state(transfer) != STATE_ACCEPTED:
+        return False
+    lib.pn_delivery_settle(transfer)
+    return True
 
 
 def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:
