@@ -534,7 +534,7 @@ def _shaped(
     octets: bytes, shape: SectionShape, found: re.Match[bytes], dialect: AmqpDialect, source: Destination | None
 ) -> ReceivedMessage | None:
     """Return the message whose head matched the pattern of a shape, or None if it must be decoded by section."""
-    plan = shape.plan
+    plan: ArrivalPlan | None = shape.plan
     if plan is None:
         plan = shape.plan = ArrivalPlan(shape, dialect, source)
     if not plan.works:
