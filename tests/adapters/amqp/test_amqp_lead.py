@@ -356,12 +356,16 @@ def test_what_was_handled_does_not_go_back(connection: AmqpConnection, other: Co
         if delivery.message.body == "0":
             wait_until(lambda: waiting(session) == 9)
         elif delivery.message.body == "5":
-            consumer.close()
+            assert isinstance(delivery, AmqpDelivery)
+            closing.start()
+            wait_until(lambda: not delivery.inlet.is_live)
             taken.put(None)
 
     consumer = connection.consume(queue("q"), work, auto_accept=True, inline=True, prefetch=100)
+    closing = threading.Thread(target=consumer.close)
     put(other, "q", *map(str, range(10)))
     assert taken.get(timeout=PATIENCE) is None
+    closing.join(PATIENCE)
     with other.consume(queue("q"), lambda delivery: taken.put(delivery.message.body), auto_accept=True):
         assert {taken.get(timeout=PATIENCE) for _ in range(5)} == set("56789")
     assert taken.empty()
