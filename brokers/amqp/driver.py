@@ -22,7 +22,6 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from threading import Condition as Signal
 from threading import Event, RLock, Semaphore, current_thread, get_ident
 from time import monotonic, time
 from traceback import walk_tb
@@ -137,7 +136,6 @@ class Driver(ABC):
 
     Attributes:
         lock: held while proton is used.
-        written: signalled when something was written, with the lock held.
         is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each piece.
         is_up: whether the connection has not ended. It changes with the lock held.
         read_at: when the data being handled was read, in seconds since 1970, if `is_lazy`; otherwise None.
@@ -145,7 +143,6 @@ class Driver(ABC):
 
     def __init__(self, name: str, max_debt: float = inf) -> None:
         self.lock = RLock()
-        self.written = Signal(self.lock)
         self.is_lazy = False
         self.read_at: float | None = None
         self._held: deque[tuple[float, bytes]] = deque()
@@ -181,7 +178,7 @@ class Driver(ABC):
     @property
     @abstractmethod
     def _handlers(self) -> Handlers:
-        """Functions for proton's events; called by the reading thread, with the lock held."""
+        """Functions for proton's events, always the same; called by the reading thread, with the lock held."""
 
     @abstractmethod
     def _ended(self, error: BrokerError) -> None:
@@ -295,7 +292,6 @@ class Driver(ABC):
             if not self.is_up:
                 return
             self.is_up = False
-            self.written.notify_all()
         self._waker.wake()
         self._ended(error)
 
@@ -318,7 +314,6 @@ class Driver(ABC):
                 return
             self._out = self._out[written:]
             self._passed += written
-            self.written.notify_all()
             if is_all and not self._out:
                 self._debt = 0
                 return
@@ -328,6 +323,7 @@ class Driver(ABC):
 
     def _run(self, machine: AmqpMachine, connected: socket.socket) -> None:
         """Read to the end; wait while another thread has the lead."""
+        machine.handlers = self._handlers
         try:
             self._selector.register(connected, self._events)
         except OSError as error:
@@ -492,7 +488,7 @@ class Driver(ABC):
         """Run proton's timers, and return the seconds until the next one is due; None for never."""
         now = monotonic()
         due = machine.tick(now)
-        machine.dispatch(self._handlers)
+        machine.dispatch()
         self._flush()
         return None if due is None else max(0.0, due - now)
 
@@ -522,7 +518,7 @@ class Driver(ABC):
 
     def _take(self, machine: AmqpMachine, octets: bytes) -> bool:
         self._debt += len(octets)
-        machine.feed(octets, self._handlers)
+        machine.feed(octets)
         machine.gather()  # so that `unwritten` includes it
         return bool(octets) and not machine.is_over
 
@@ -540,7 +536,8 @@ class Driver(ABC):
                 with self.lock:
                     self._flush()
                 until = monotonic() + KEEP_SECONDS
-        self._do_after()
+        if self._after:
+            self._do_after()
 
     def _do_after(self) -> None:
         after, self._after = self._after, []

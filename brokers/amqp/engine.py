@@ -181,7 +181,7 @@ class AmqpEngine(Driver):
     @property
     def is_unread(self) -> bool:
         """Whether so much waits for the broker to read that it gets no more credit."""
-        return self.unwritten > MAX_UNWRITTEN
+        return bool(self._out) and self.unwritten > MAX_UNWRITTEN
 
     @property
     def is_behind(self) -> bool:
@@ -211,7 +211,7 @@ class AmqpEngine(Driver):
 
     def _tick(self, machine: AmqpMachine) -> float | None:
         # While `is_behind`, the output has at most one message, which frames make at most twice as large.
-        if self.unwritten > MAX_UNREAD + 2 * self._largest:
+        if self._out and self.unwritten > MAX_UNREAD + 2 * self._largest:
             self.break_off(LIMIT, f"the broker keeps writing and does not read: {self.unwritten} octets wait for it")
         return super()._tick(machine)
 
