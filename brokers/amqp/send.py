@@ -226,7 +226,7 @@ class Outbox(AmqpLink):
     def flowed(self) -> None:
         """Send waiting messages."""
         if self._link is not None:
-            self._credit = credit_of(self._link)
+            self._credit = credit_of(self._link) - (self._current is not None)  # its credit is taken at its end
             self._send_waiting()
 
     def delivered(self, transfer: Transfer) -> None:

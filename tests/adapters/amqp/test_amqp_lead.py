@@ -14,12 +14,13 @@ from amqp_kit import PATIENCE, text, wait_until
 from proxy_kit import Proxy
 
 import brokers
-from brokers import Connection, ConnectionLostError, ConnectionState, Delivery, queue
+from brokers import Connection, ConnectionLostError, ConnectionState, Delivery, Message, MessageType, queue
 from brokers.amqp import AmqpConnection, Reconnect, driver
 from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener
 from brokers.amqp.receive import Inlet
 from brokers.amqp.session import AmqpSession
+from brokers.amqp.transfers import PLACE_OCTETS
 from brokers.embedded import Broker
 from brokers.threads import pool
 
@@ -248,6 +249,28 @@ def test_answers_leave_together(
         assert came.wait(PATIENCE)
         marks = {passed.get(timeout=PATIENCE) for _ in range(10)}
     assert len(marks) <= 2 if keeps else len(marks) == 10  # some may have come together with the first
+
+
+@pytest.mark.parametrize("limit", [70_000, 1 << 20])
+def test_every_size(listener: Listener, other: Connection, limit: int) -> None:
+    """A message arrives whole, in however many frames and pieces it comes; one above the limit is refused unread."""
+    sizes = [0, 1, *range(PLACE_OCTETS - 300, PLACE_OCTETS + 300, 60), 69_000, 70_001, 200_000]
+    octets = bytes(range(256)) * 1000
+    seen = SimpleQueue[object]()
+    with (
+        brokers.connect(listener.url, reconnect=False, max_message=limit) as connection,
+        connection.consume(
+            queue("q"),
+            lambda delivery: seen.put(delivery.message.body),
+            auto_accept=True,
+            on_refused=lambda message, reason: seen.put("refused"),
+        ),
+    ):
+        for size in sizes:
+            sent = Message(message_type=MessageType.BYTES, body=octets[:size], destination=queue("q"))
+            other.send(sent).result(PATIENCE)
+        found = [seen.get(timeout=PATIENCE) for _ in sizes]
+    assert found == [octets[:size] if size < limit else "refused" for size in sizes]
 
 
 def test_close_by_a_task(connection: AmqpConnection, other: Connection) -> None:
