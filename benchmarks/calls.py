@@ -46,6 +46,8 @@ RATES = {"plain": {1: 1.0, 8: 1.25, 32: 1.25}, "transactions": {1: 1.0, 8: 1.15,
 COSTS = {"plain": {1: 1.02, 8: 1.15, 32: 1.32}, "transactions": {1: 0.98, 8: 1.07, 32: 1.15}}
 """The most processor time of client and service together over the bare loop's: half of what it was before."""
 
+AMQP_GOALS = [Goal("ours", "rate", 0.9), Goal("ours", "client+service µs", 0.9, is_most=True)]
+
 
 def stomp_rows(mode: str, sides: Mapping[str, Side], share: float = 1.0, *, has_costs: bool = True) -> list[Row]:
     """Make the rows of a mode; `share` of its goals is to be met."""
@@ -103,7 +105,7 @@ ROWS = {
         Row(
             f"amqp, {in_flight} in flight",
             {"bare": Side("bare_amqp:Client", "bare_amqp:service"), "ours": OURS},
-            [Goal("ours", "rate", 0.9)] if in_flight > 1 else [],
+            AMQP_GOALS if in_flight > 1 else [],
             {"in_flight": in_flight},
             "amqp",
         )

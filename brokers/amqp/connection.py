@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,13 +17,13 @@ from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
-from brokers.amqp.dialect import capabilities_of
+from brokers.amqp.dialect import AmqpDialect, capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
-from brokers.amqp.message import to_amqp_message
+from brokers.amqp.message import to_stamped_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
-from brokers.amqp.send import Outbox, OutgoingMessage, Settle
+from brokers.amqp.send import Outbox, OutgoingMessage
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode, topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
@@ -38,7 +39,7 @@ from brokers.connection import (
     Transaction,
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.message import Destination, DestinationKind, Message, changed
+from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             session.dialect,
             f"{session.product or 'AMQP broker'}/{session.version}",
             has_client_id=self._has_client_id,
-            message_ids=self._names_messages,
+            message_ids=self._names_messages(session.dialect),
         )
 
     def send(
@@ -114,16 +115,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _send(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
         session = self._usable()
-        stamped = self._stamped(message)
-        octets = to_amqp_message(stamped, session.dialect)
-        posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
-        assert stamped.destination is not None
+        message_id, timestamp = self._stamp(message, session.dialect)
+        octets = to_stamped_message(message, message_id, timestamp, session.dialect)
+        posting = OutgoingMessage(octets, partial(self._settle, session.login, message, message_id, future))
+        assert message.destination is not None
         with session.held():
-            outbox = session.outboxes.to(stamped.destination)
-            outbox.post(posting, until=until)
-            waits = until is not None and until < inf and outbox.has_waiting(posting)
+            outbox = session.outboxes.to(message.destination)
+            if outbox.post(posting, until=until):
+                return future
         future.revoke = partial(_withdrawn, session, outbox, posting)
-        if waits and until is not None:
+        if until is not None and until < inf:
             deadline = self._deadlines.call_at(until, partial(outbox.give_up, posting))
             future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
@@ -145,21 +146,21 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         there.check(connection.capabilities)
         return connection._consume(there, on_delivery)
 
-    def _settling(self, login: AmqpLogin, message: Message, future: Completion[SendResult]) -> Settle:
-        """Return the function that completes a send; a redirected message is first sent to its new place."""
-        told = partial(future.settle, SendResult(message.message_id))
-
-        def decide(error: BrokerError | None) -> None:
-            way = self._branches.way_on(login, message, error)
-            if way is None:
-                told(error)
-                return
-            try:
+    def _settle(
+        self,
+        login: AmqpLogin,
+        message: Message,
+        message_id: str | None,
+        future: Completion[SendResult],
+        error: BrokerError | None,
+    ) -> None:
+        """Complete a send; a redirected message is first sent to its new place."""
+        way = None if error is None else self._branches.way_on(login, message, error)
+        if way is not None:
+            with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._crew.submit(lambda: future.settle(*self._sent_by(way)))
-            except RuntimeError:  # the connection was closed meanwhile
-                told(error)
-
-        return decide
+                return
+        future.settle(SendResult(message_id), error)
 
     def _sent_by(self, way: Way) -> tuple[SendResult, SendFailedError | None]:
         try:
@@ -209,7 +210,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message, with a new id."""
-        return to_amqp_message(self._stamped(message), self._current().dialect)
+        dialect = self._current().dialect
+        return to_stamped_message(message, *self._stamp(message, dialect), dialect)
 
     def send_on(
         self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
@@ -236,17 +238,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
         return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
-    def _stamped(self, message: Message) -> Message:
-        """Return a message with id and timestamp, which JMS leaves to the provider."""
+    def _stamp(self, message: Message, dialect: AmqpDialect) -> tuple[str | None, int]:
+        """Return id and timestamp of a message to be sent, which JMS leaves to the provider."""
         for destination in (message.destination, message.reply_to):
             if destination is not None and destination.address in self._temporaries:
                 self._require_own(destination)
-        message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages else None
-        return changed(message, message_id=message_id, timestamp=round(time.time() * 1000))
+        message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages(dialect) else None
+        return message_id, round(time.time() * 1000)
 
-    @property
-    def _names_messages(self) -> bool:
-        return self._current().dialect.takes_ids if self._message_ids is None else self._message_ids
+    def _names_messages(self, dialect: AmqpDialect) -> bool:
+        return dialect.takes_ids if self._message_ids is None else self._message_ids
 
 
 def _until(timeout: float | None) -> float:

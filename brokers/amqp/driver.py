@@ -22,7 +22,6 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from threading import Condition as Signal
 from threading import Event, RLock, Semaphore, current_thread, get_ident
 from time import monotonic, time
 from traceback import walk_tb
@@ -103,30 +102,28 @@ NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class HeldLock:
     """Holds the lock of a driver during a `with` statement, and writes proton's output afterwards.
 
-    Args:
-        driver: the driver.
-        write: writes the output. With the lock held.
+    While the leading thread is awake, it soon writes, unless it is busy with a task of its crew, which may take long.
     """
 
-    __slots__ = ("_driver", "_write")
+    __slots__ = ("_acquire", "_driver", "_release")
 
-    def __init__(self, driver: Driver, write: Callable[[], None]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._write = write
+        self._acquire, self._release = driver.lock.acquire, driver.lock.release
 
     def __enter__(self) -> None:
-        driver = self._driver
-        driver.lock.acquire()
-        if not driver.is_up:
-            driver.lock.release()
-            raise driver.lost()
+        self._acquire()
+        if not self._driver.is_up:
+            self._release()
+            raise self._driver.lost()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        driver = self._driver
         try:
-            if kind is None:
-                self._write()
+            if kind is None and (not driver._is_awake or (get_ident() != driver._leader and driver._is_at_task)):
+                driver._flush()
         finally:
-            self._driver.lock.release()
+            self._release()
 
 
 class Driver(ABC):
@@ -139,14 +136,13 @@ class Driver(ABC):
 
     Attributes:
         lock: held while proton is used.
-        written: signalled when something was written, with the lock held.
         is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each piece.
+        is_up: whether the connection has not ended. It changes with the lock held.
         read_at: when the data being handled was read, in seconds since 1970, if `is_lazy`; otherwise None.
     """
 
     def __init__(self, name: str, max_debt: float = inf) -> None:
         self.lock = RLock()
-        self.written = Signal(self.lock)
         self.is_lazy = False
         self.read_at: float | None = None
         self._held: deque[tuple[float, bytes]] = deque()
@@ -167,13 +163,13 @@ class Driver(ABC):
         self._error: BrokerError | None = None  # why there is nothing more to read
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reading thread waits for the lead
-        self._holding = HeldLock(self, self._write)
+        self._holding = HeldLock(self)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
         self._max_debt = max_debt
         self._deeds: deque[Callable[[], None]] = deque()
-        self._has_ended = False
+        self.is_up = True
         self._why = ""
 
     def __str__(self) -> str:
@@ -182,7 +178,7 @@ class Driver(ABC):
     @property
     @abstractmethod
     def _handlers(self) -> Handlers:
-        """Functions for proton's events; called by the reading thread, with the lock held."""
+        """Functions for proton's events, always the same; called by the reading thread, with the lock held."""
 
     @abstractmethod
     def _ended(self, error: BrokerError) -> None:
@@ -195,11 +191,6 @@ class Driver(ABC):
     def _explain(self, why: str) -> BrokerError:
         """Return the error for an end without a reason."""
         return ConnectionFailedError(f"{self} {why}")
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the connection has not ended."""
-        return not self._has_ended
 
     @property
     def unwritten(self) -> int:
@@ -227,10 +218,6 @@ class Driver(ABC):
         """
         return self._holding
 
-    def _write(self) -> None:
-        if not self._is_awake or (self._is_at_task and get_ident() != self._leader):  # otherwise the leader soon will
-            self._flush()
-
     def after_arrivals(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread after the functions that wait there; at once on any other thread."""
         if self._deeds and get_ident() == self._leader:
@@ -240,7 +227,7 @@ class Driver(ABC):
 
     def later(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread once it does not hold the lock; after the end, run it at once."""
-        if self._has_ended:
+        if not self.is_up:
             deed()
             return
         self._deeds.append(deed)
@@ -302,10 +289,9 @@ class Driver(ABC):
 
     def _end(self, error: BrokerError) -> None:
         with self.lock:
-            if self._has_ended:
+            if not self.is_up:
                 return
-            self._has_ended = True
-            self.written.notify_all()
+            self.is_up = False
         self._waker.wake()
         self._ended(error)
 
@@ -313,7 +299,7 @@ class Driver(ABC):
 
     def _flush(self) -> None:
         """Write pending output as far as the socket takes it; the leading thread writes the rest."""
-        while not self._has_ended and self._machine is not None and self._socket is not None:
+        while self.is_up and self._machine is not None and self._socket is not None:
             is_all = not self._out  # that proton has
             if is_all:
                 self._out = memoryview(self._machine.take())
@@ -328,7 +314,6 @@ class Driver(ABC):
                 return
             self._out = self._out[written:]
             self._passed += written
-            self.written.notify_all()
             if is_all and not self._out:
                 self._debt = 0
                 return
@@ -338,6 +323,7 @@ class Driver(ABC):
 
     def _run(self, machine: AmqpMachine, connected: socket.socket) -> None:
         """Read to the end; wait while another thread has the lead."""
+        machine.handlers = self._handlers
         try:
             self._selector.register(connected, self._events)
         except OSError as error:
@@ -424,7 +410,7 @@ class Driver(ABC):
 
     def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:
-            has_more_to_say = not (self._has_ended or machine.may_hang_up)
+            has_more_to_say = self.is_up and not machine.may_hang_up
             if has_more_to_say:
                 machine.leave()
                 self._flush()
@@ -447,7 +433,7 @@ class Driver(ABC):
     def _read_on(self, machine: AmqpMachine, connected: socket.socket) -> bool:
         """Wait for the socket or a wake-up, and handle what arrived; return False at the end."""
         with self.lock:
-            if self._has_ended:
+            if not self.is_up:
                 return False
             wait = self._tick(machine)
             if self._is_relieved and (wait is None or wait > STAND_IN_SECONDS):
@@ -466,7 +452,7 @@ class Driver(ABC):
         with self.lock:
             self._is_awake, goes_on = True, False
             try:
-                goes_on = not self._has_ended and (not (listens and ready) or self._read(machine, connected))
+                goes_on = self.is_up and (not (listens and ready) or self._read(machine, connected))
                 return goes_on
             finally:
                 if not goes_on or not self._deeds:  # which add to the output, and `_tick` writes it
@@ -502,7 +488,7 @@ class Driver(ABC):
         """Run proton's timers, and return the seconds until the next one is due; None for never."""
         now = monotonic()
         due = machine.tick(now)
-        machine.dispatch(self._handlers)
+        machine.dispatch()
         self._flush()
         return None if due is None else max(0.0, due - now)
 
@@ -532,7 +518,7 @@ class Driver(ABC):
 
     def _take(self, machine: AmqpMachine, octets: bytes) -> bool:
         self._debt += len(octets)
-        machine.feed(octets, self._handlers)
+        machine.feed(octets)
         machine.gather()  # so that `unwritten` includes it
         return bool(octets) and not machine.is_over
 
@@ -540,26 +526,31 @@ class Driver(ABC):
         """Run the functions that wait, until `is_over`; and now and then those that wait for them, and write."""
         until = monotonic() + KEEP_SECONDS
         while self._deeds and not is_over():
-            self._do(self._deeds.popleft())
+            deed = self._deeds.popleft()
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
             if monotonic() >= until:
                 self._do_after()
                 with self.lock:
                     self._flush()
                 until = monotonic() + KEEP_SECONDS
-        self._do_after()
+        if self._after:
+            self._do_after()
 
     def _do_after(self) -> None:
         after, self._after = self._after, []
         for deed in after:
-            self._do(deed)
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
 
-    def _do(self, deed: Callable[[], None]) -> None:
-        try:
-            deed()
-        except Exception as error:
-            if isinstance(error, MemoryError) and not self._has_ended:
-                raise  # the data is lost here, so the peer must send it again
-            log.exception("%s: arriving data could not be handled", self)
+    def _note_failed(self, error: Exception) -> None:
+        if isinstance(error, MemoryError) and self.is_up:
+            raise error  # the data is lost here, so the peer must send it again
+        log.error("%s: arriving data could not be handled", self, exc_info=error)
 
     def _hang_up(self) -> None:
         with self.lock:

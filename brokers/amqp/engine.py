@@ -15,10 +15,10 @@ from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
-from brokers.amqp.events import key_of
+from brokers.amqp.events import TRANSFER, key_of
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
-from brokers.amqp.transfers import Transfer
+from brokers.amqp.transfers import Transfer, new_place, outgoing_octets
 from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
@@ -91,6 +91,7 @@ class AmqpEngine(Driver):
     Attributes:
         login: address and login of the broker.
         product, version: the broker's name and version.
+        place: memory for arriving messages, for use with the lock held.
         offers_relay: whether we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
     """
 
@@ -105,7 +106,9 @@ class AmqpEngine(Driver):
         self._links: dict[Any, tuple[Any, AmqpLink]] = {}  # by the key of the link, which is valid while it is kept
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
+        self.place = new_place()
         self._largest = 0
+        self._room = 0  # octets that may be sent before `is_behind` has to look again
         self._patient: dict[WriteWaiter, None] = {}  # in the order in which they began to wait
         self._is_greeted = False
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
@@ -119,7 +122,7 @@ class AmqpEngine(Driver):
             Event.LINK_FLOW: self._on_link_flow,
             Event.LINK_REMOTE_CLOSE: lambda event: self._tell_closed(event.link, event.link.close),
             Event.LINK_REMOTE_DETACH: lambda event: self._tell_closed(event.link, event.link.detach),
-            Event.DELIVERY: self._on_delivery,
+            TRANSFER: self._on_transfer,
             Event.TRANSPORT_ERROR: self._on_transport_error,
         }
 
@@ -178,16 +181,21 @@ class AmqpEngine(Driver):
     @property
     def is_unread(self) -> bool:
         """Whether so much waits for the broker to read that it gets no more credit."""
-        return self.unwritten > MAX_UNWRITTEN
+        return bool(self._out) and self.unwritten > MAX_UNWRITTEN
 
     @property
     def is_behind(self) -> bool:
         """Whether so much waits for the broker, or for its session window, that nothing more is sent."""
-        return self.unwritten + self.session.outgoing_bytes > MAX_UNWRITTEN
+        if self._room > 0:
+            return False
+        self._room = MAX_UNWRITTEN - self.unwritten - outgoing_octets(self._session)
+        return self._room < 0
 
     def note_sent(self, octets: int) -> None:
         """Record the size of a message to be written. With the lock held."""
-        self._largest = max(self._largest, octets)
+        self._room -= octets
+        if octets > self._largest:
+            self._largest = octets
 
     def wait(self, patient: WriteWaiter) -> None:
         """Call `go_on` of a writer once it need not wait. With the lock held."""
@@ -203,7 +211,7 @@ class AmqpEngine(Driver):
 
     def _tick(self, machine: AmqpMachine) -> float | None:
         # While `is_behind`, the output has at most one message, which frames make at most twice as large.
-        if self.unwritten > MAX_UNREAD + 2 * self._largest:
+        if self._out and self.unwritten > MAX_UNREAD + 2 * self._largest:
             self.break_off(LIMIT, f"the broker keeps writing and does not read: {self.unwritten} octets wait for it")
         return super()._tick(machine)
 
@@ -317,10 +325,10 @@ class AmqpEngine(Driver):
         if found is not None:
             found[1].flowed()
 
-    def _on_delivery(self, event: Any) -> None:
-        found = self._links.get(event.link_key)
+    def _on_transfer(self, link_key: Any, transfer: Transfer) -> None:
+        found = self._links.get(link_key)
         if found is not None:
-            found[1].delivered(event.transfer)
+            found[1].delivered(transfer)
 
     def _tell_closed(self, link: Any, answer: Callable[[], None]) -> None:
         condition = link.remote_condition

@@ -82,6 +82,7 @@ class AmqpMachine:
 
     Attributes:
         connection: proton's connection.
+        handlers: functions for proton's events.
         heard: the first octets that were read.
     """
 
@@ -95,6 +96,7 @@ class AmqpMachine:
         inspection: FrameInspector | None = None,
     ) -> None:
         self.connection = connection
+        self.handlers: Handlers = {}
         self.heard = b""
         self._check = check
         self._inspection = inspection
@@ -131,7 +133,7 @@ class AmqpMachine:
         """The condition of a protocol error, or None."""
         return self._transport.condition
 
-    def feed(self, octets: bytes, handlers: Handlers) -> None:
+    def feed(self, octets: bytes) -> None:
         """Process octets that were read; none means the end.
 
         Raises:
@@ -146,10 +148,10 @@ class AmqpMachine:
         if self._early is not None:
             octets = self._begin(self._early + octets)
         if self._inspection is None:
-            self._push(octets, handlers)
+            self._push(octets)
         elif octets:
             for frame in self._inspection.take(octets):
-                self._push(frame, handlers)
+                self._push(frame)
 
     def _begin(self, octets: bytes) -> bytes:
         """Keep octets until they are recognised as AMQP, and return them then.
@@ -169,7 +171,7 @@ class AmqpMachine:
         self._early = None if is_known else octets
         return octets if is_known else b""
 
-    def _push(self, octets: bytes, handlers: Handlers) -> None:
+    def _push(self, octets: bytes) -> None:
         while octets:
             room = lib.pn_transport_capacity(self._pointer)
             if room <= 0:  # proton accepts no more
@@ -177,11 +179,11 @@ class AmqpMachine:
             now, octets = bytes(octets[:room]), octets[room:]
             if lib.pn_transport_push(self._pointer, now, len(now)) < 0:
                 raise ProtonException("proton did not take what arrived")
-            dispatch(self._collector, handlers)
+            dispatch(self._collector, self.handlers)
 
-    def dispatch(self, handlers: Handlers) -> None:
+    def dispatch(self) -> None:
         """Call the handlers for all pending events."""
-        dispatch(self._collector, handlers)
+        dispatch(self._collector, self.handlers)
 
     @property
     def waiting(self) -> int:

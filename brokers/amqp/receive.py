@@ -9,11 +9,11 @@ Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delive
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -32,7 +32,18 @@ from brokers.amqp.outcomes import (
 )
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.shapes import SectionShapes
-from brokers.amqp.transfers import Transfer, accept_in, read, settle, was_settled, wrapped
+from brokers.amqp.transfers import (
+    PLACE_OCTETS,
+    Transfer,
+    accept,
+    accept_in,
+    give_credit,
+    read,
+    read_some,
+    settle,
+    was_settled,
+    wrapped,
+)
 from brokers.connection import SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 
@@ -67,6 +78,8 @@ class Inlet:
 
     Attributes:
         is_live: whether the link has not ended. Like all state of a link, it changes with the engine's lock held.
+        last_seen: number of the last message that was delivered to the program: it, and those before it, count as
+            delivered if they go back.
         limit: maximum size of a message, in octets. It is not sent: the broker would end the link over a larger one.
     """
 
@@ -79,16 +92,19 @@ class Inlet:
         self.dialect = dialect
         self.options = options
         self.limit = limit
+        self._small = min(limit, PLACE_OCTETS - 1)
         self.shapes = SectionShapes()
         self._is_let_in = False
         self._link: Receiver | None = None
         self._session: Session | None = None
-        self._numbers = count(1)
+        self.last_seen = 0
+        self._number = 0  # of the last message
         self._transfers: dict[int, Transfer] = {}
         self._credit = 0  # that the broker has
         self._owed = 0
         self._done = 0
-        self._seen: set[int] = set()
+        self._concluded: deque[int] = deque()
+        self._is_concluding = False  # whether those will soon be accepted
         self._buffer = bytearray()
         self._size = 0  # octets of the current message that arrived, including dropped ones
         self._receive: Callable[[AmqpArrival], None] = lambda arrival: None
@@ -171,23 +187,51 @@ class Inlet:
         """Return whether a message is unsettled on this link. With the engine's lock held."""
         return self.is_live and number in self._transfers and self.engine.is_up
 
-    def note_seen(self, number: int) -> None:
-        """Record that a message was delivered to the program: if it goes back, it counts as delivered."""
-        self._seen.add(number)
-
     def settle(
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
-    ) -> None:
-        """Settle a message, and give the broker credit for another. With the engine's lock held."""
+    ) -> bool:
+        """Settle a message, and give the broker credit for another; return False if it is not held any more.
+
+        With the engine's lock held.
+        """
         transfer = self._transfers.pop(number, None)
         if transfer is None or self._link is None:
-            return
-        self._seen.discard(number)
+            return False
         if transaction is not None:
             accept_in(transfer, transaction)
+        elif state == Delivery.ACCEPTED:
+            accept(transfer)
         else:
             settle(transfer, state, error)
         self._give(1)
+        return True
+
+    def conclude(self, number: int) -> None:
+        """Accept a message that was handled, together with the others that were read with it. For one thread at a time.
+
+        If the connection is lost before, the broker delivers it again.
+        """
+        self._concluded.append(number)
+        if not self._is_concluding:
+            self._is_concluding = True
+            self.engine.after_arrivals(self._accept_concluded)
+
+    def _accept_concluded(self) -> None:
+        self._is_concluding = False
+        with suppress(ConnectionLostError), self.engine.held():
+            self._settle_concluded()
+
+    def _settle_concluded(self) -> None:
+        """Accept the messages that were handled. With the engine's lock held."""
+        done = 0
+        while self._concluded:
+            number = self._concluded.popleft()
+            transfer = self._transfers.pop(number, None)
+            if transfer is not None and self._link is not None:
+                accept(transfer)
+                done += 1
+        if done:
+            self._give(done)
 
     def note_done(self) -> None:
         """Record that a message that arrived settled was handled. For one thread at a time.
@@ -205,7 +249,7 @@ class Inlet:
         self._owed += credit
         if self._owed < self._credit:
             return
-        if self.is_held_up:
+        if self.engine.is_unread:
             self.engine.wait(self)
         else:
             self.go_on()
@@ -221,18 +265,12 @@ class Inlet:
         owed, self._owed = self._owed, 0
         if owed and self.is_live and self._link is not None:
             self._credit += owed
-            self._link.flow(owed)
+            give_credit(self._link, owed)
 
-    def _spend(self) -> None:
-        """Record the arrival of one message.
-
-        Raises:
-            ConnectionFailedError: there was no credit for it.
-        """
-        self._credit -= 1
-        if self._credit < 0:
-            where = self.options.destination
-            self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
+    def _complain(self) -> None:
+        """Close the connection, because there was no credit for a message. Raises ConnectionFailedError."""
+        where = self.options.destination
+        self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
 
     def detach(self) -> None:
         """Give back held messages, delivered or not, and end link and session. With the engine's lock held.
@@ -242,9 +280,10 @@ class Inlet:
         """
         if not self.is_live or self._link is None or self._session is None:
             return
+        self._settle_concluded()
         self.is_live = False
         for number, transfer in self._transfers.items():
-            settle(transfer, Delivery.MODIFIED if number in self._seen else Delivery.RELEASED)
+            settle(transfer, Delivery.MODIFIED if number <= self.last_seen else Delivery.RELEASED)
         self._transfers.clear()
         if self.options.durable_name is not None:  # otherwise the subscription would end with the session
             self._link.detach()
@@ -281,6 +320,14 @@ class Inlet:
 
     def delivered(self, transfer: Transfer) -> None:
         """Collect the octets of a message, and pass it on once it is complete."""
+        if self.is_live and not self._size:
+            some = read_some(transfer, self._link, self.engine.place, self._small)
+            if some is not None:
+                octets, is_partial = some
+                if not is_partial:
+                    self._take(transfer, octets, len(octets))
+                    return
+                self._keep(octets)
         arrived = read(transfer) if self.is_live else None
         if arrived is None:
             self._drop(wrapped(transfer))
@@ -289,8 +336,8 @@ class Inlet:
             self._keep(arrived.octets)
         if arrived.is_partial:
             return
-        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
-        self._take(transfer, octets, size)
+        whole, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
+        self._take(transfer, whole, size)
 
     def _drop(self, delivery: Delivery) -> None:
         """Handle a delivery that was aborted, has no data, or came after the end of the link."""
@@ -303,7 +350,9 @@ class Inlet:
             return
         self._clear()
         delivery.settle()
-        self._spend()
+        self._credit -= 1
+        if self._credit < 0:
+            self._complain()
         self._give(1)
 
     def _keep(self, octets: bytes) -> None:
@@ -335,9 +384,11 @@ class Inlet:
         self._buffer.clear()
         self._size = 0
 
-    def _take(self, transfer: Transfer, octets: bytearray, size: int) -> None:
-        self._spend()
-        number = next(self._numbers)
+    def _take(self, transfer: Transfer, octets: bytes | bytearray, size: int) -> None:
+        self._credit -= 1
+        if self._credit < 0:
+            self._complain()
+        self._number = number = self._number + 1
         is_settled = self.options.auto_accept and was_settled(transfer)  # otherwise it is held and settled like others
         if is_settled:
             settle(transfer)

@@ -28,6 +28,11 @@ DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
 """The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
+PLACE_OCTETS: Final = 65_536
+"""Number of octets that are moved from or to the library at once."""
+
+_CHARS: Final = ffi.typeof("char[]")
+
 _OUTCOME_ACCEPTED: Final = b"\x00\x53\x24\x45"
 
 
@@ -45,6 +50,11 @@ def begin(link: Any, tag: bytes, transaction: bytes | None = None) -> Transfer:
     return transfer
 
 
+def credit_of(link: Any) -> int:
+    """Return the number of messages that the peer takes."""
+    return int(lib.pn_link_credit(link._impl))
+
+
 def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
     """Send further octets of the message that was begun on a link."""
     lib.pn_link_send(link._impl, octets, len(octets))
@@ -52,10 +62,11 @@ def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
         lib.pn_link_advance(link._impl)
 
 
-def send(link: Any, tag: bytes, octets: bytes) -> Transfer:
-    """Send a whole message, outside a transaction."""
-    transfer = begin(link, tag)
-    pass_on(link, octets)
+def send(link: Any, tag: bytes, octets: bytes, transaction: bytes | None = None) -> Transfer:
+    """Send a whole message, perhaps within a transaction."""
+    transfer = begin(link, tag, transaction)
+    lib.pn_link_send(link._impl, octets, len(octets))
+    lib.pn_link_advance(link._impl)
     return transfer
 
 
@@ -78,6 +89,22 @@ def settle(transfer: Transfer, outcome: int | None = None, error: Condition | No
     lib.pn_delivery_settle(transfer)
 
 
+def outgoing_octets(session: Any) -> int:
+    """Return the number of octets of messages that wait for the window of a session."""
+    return int(lib.pn_session_outgoing_bytes(session._impl))
+
+
+def give_credit(link: Any, credit: int) -> None:
+    """Let the peer send so many further messages."""
+    lib.pn_link_flow(link._impl, credit)
+
+
+def accept(transfer: Transfer) -> None:
+    """Accept a message, and settle it."""
+    lib.pn_delivery_update(transfer, STATE_ACCEPTED)
+    lib.pn_delivery_settle(transfer)
+
+
 class ArrivedOctets(NamedTuple):
     """Octets of a message.
 
@@ -88,6 +115,33 @@ class ArrivedOctets(NamedTuple):
 
     octets: bytes
     is_partial: bool
+
+
+def new_place() -> Any:
+    """Return memory for octets on their way from or to the library; for one thread at a time."""
+    return ffi.new(_CHARS, PLACE_OCTETS)
+
+
+def read_some(transfer: Transfer, link: Any, place: Any, limit: int) -> tuple[bytes, bool] | None:
+    """Read octets of a message, and return them, and whether there is more; None if there are none, or it was aborted.
+
+    What remains is read with `read`, which also tells the end of a message that has more octets than `limit`.
+
+    Args:
+        transfer: the message.
+        link: its link.
+        place: memory for the octets; see `new_place`.
+        limit: number of octets, fewer than `place` has.
+    """
+    if not lib.pn_delivery_readable(transfer):
+        return None
+    size = lib.pn_link_recv(link._impl, place, PLACE_OCTETS)
+    if size <= 0:  # also for an aborted message
+        return None
+    is_partial = size > limit or bool(lib.pn_delivery_partial(transfer))
+    if not is_partial:
+        lib.pn_link_advance(link._impl)
+    return ffi.unpack(place, size), is_partial
 
 
 def read(transfer: Transfer) -> ArrivedOctets | None:
@@ -116,6 +170,14 @@ def transaction_of(transfer: Transfer) -> bytes | None:
     found = read_value(_state_of(transfer), 0) if lib.pn_delivery_remote_state(transfer) == DECLARED else None
     fields = [] if found is None else found[1]
     return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], bytes) else None
+
+
+def settle_accepted(transfer: Transfer) -> bool:
+    """Settle a message that was sent if the peer plainly accepted it, outside a transaction; return whether it did."""
+    if lib.pn_delivery_remote_state(transfer) != STATE_ACCEPTED:
+        return False
+    lib.pn_delivery_settle(transfer)
+    return True
 
 
 def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:

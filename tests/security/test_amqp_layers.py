@@ -37,7 +37,7 @@ def to_the_end(client: socket.socket) -> bytes:
 def feed(machine: AmqpMachine, octets: bytes, piece: int) -> None:
     """Let it have octets in pieces."""
     for at in range(0, len(octets), piece):
-        machine.feed(octets[at : at + piece], {})
+        machine.feed(octets[at : at + piece])
 
 
 @pytest.mark.parametrize("octets", OTHERS)

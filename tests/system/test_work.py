@@ -43,10 +43,10 @@ LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
         "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
     },
     ("amqp", True): {
-        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 840,
+        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 590,
     },
     ("amqp", False): {
-        "parses": 3, "copies of elements": 0, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 700,
+        "parses": 3, "copies of elements": 0, "writes": 4, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 470,
     },
 }  # fmt: skip
 """The most for each call, by protocol and with or without transactions. `calls` are those of our Python functions, but

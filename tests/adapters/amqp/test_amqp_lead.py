@@ -14,10 +14,13 @@ from amqp_kit import PATIENCE, text, wait_until
 from proxy_kit import Proxy
 
 import brokers
-from brokers import Connection, ConnectionLostError, ConnectionState, Delivery, queue
+from brokers import Connection, ConnectionLostError, ConnectionState, Delivery, Message, MessageType, queue
 from brokers.amqp import AmqpConnection, Reconnect, driver
+from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener
+from brokers.amqp.receive import Inlet
 from brokers.amqp.session import AmqpSession
+from brokers.amqp.transfers import PLACE_OCTETS
 from brokers.embedded import Broker
 from brokers.threads import pool
 
@@ -248,6 +251,28 @@ def test_answers_leave_together(
     assert len(marks) <= 2 if keeps else len(marks) == 10  # some may have come together with the first
 
 
+@pytest.mark.parametrize("limit", [70_000, 1 << 20])
+def test_every_size(listener: Listener, other: Connection, limit: int) -> None:
+    """A message arrives whole, in however many frames and pieces it comes; one above the limit is refused unread."""
+    sizes = [0, 1, *range(PLACE_OCTETS - 300, PLACE_OCTETS + 300, 60), 69_000, 70_001, 200_000]
+    octets = bytes(range(256)) * 1000
+    seen = SimpleQueue[object]()
+    with (
+        brokers.connect(listener.url, reconnect=False, max_message=limit) as connection,
+        connection.consume(
+            queue("q"),
+            lambda delivery: seen.put(delivery.message.body),
+            auto_accept=True,
+            on_refused=lambda message, reason: seen.put("refused"),
+        ),
+    ):
+        for size in sizes:
+            sent = Message(message_type=MessageType.BYTES, body=octets[:size], destination=queue("q"))
+            other.send(sent).result(PATIENCE)
+        found = [seen.get(timeout=PATIENCE) for _ in sizes]
+    assert found == [octets[:size] if size < limit else "refused" for size in sizes]
+
+
 def test_close_by_a_task(connection: AmqpConnection, other: Connection) -> None:
     """A task may close its own connection; nothing waits for itself."""
     closed = Event()
@@ -314,6 +339,59 @@ def test_without_a_further_thread(
     with connection.consume(queue("q"), work, quick=True):
         put(other, "q", "slow", "next")
         assert [names.get(timeout=PATIENCE).split()[-1] for _ in range(2)] == ["reader", "reader"]
+
+
+@pytest.mark.usefixtures("never_relieved")
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_came_together_is_accepted_together(
+    connection: AmqpConnection, other: Connection, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Messages that count as accepted once they were handled; if that takes long, the first are accepted earlier."""
+    monkeypatch.setattr(driver, "KEEP_SECONDS", PATIENCE if keeps else 0.0)
+    session, held = connection._current(), SimpleQueue[int]()
+
+    def work(delivery: Delivery) -> None:
+        assert isinstance(delivery, AmqpDelivery)
+        if delivery.message.body == "0":
+            wait_until(lambda: waiting(session) == 9)
+        held.put(sum(delivery.inlet.is_holding(number) for number in range(1, delivery.number)))
+        if delivery.message.body == "9":
+            inlets.append(delivery.inlet)
+
+    inlets = list[Inlet]()
+    with connection.consume(queue("q"), work, auto_accept=True, inline=True, prefetch=100):
+        put(other, "q", *map(str, range(10)))
+        before = [held.get(timeout=PATIENCE) for _ in range(10)]
+        wait_until(lambda: not any(inlets[0].is_holding(number) for number in range(1, 11)))
+    assert before.count(0) <= 3 if keeps else before.count(0) == 10  # they may have come in two or three pieces
+    with other.consume(queue("q"), lambda delivery: held.put(0), auto_accept=True):
+        put(other, "q", "new")
+        held.get(timeout=PATIENCE)
+    assert held.empty()
+
+
+@pytest.mark.usefixtures("never_relieved")
+def test_what_was_handled_does_not_go_back(connection: AmqpConnection, other: Connection) -> None:
+    """If the consumer is closed before the broker was told; only the message that is being handled goes back."""
+    session, taken = connection._current(), SimpleQueue[object]()
+
+    def work(delivery: Delivery) -> None:
+        if delivery.message.body == "0":
+            wait_until(lambda: waiting(session) == 9)
+        elif delivery.message.body == "5":
+            assert isinstance(delivery, AmqpDelivery)
+            closing.start()
+            wait_until(lambda: not delivery.inlet.is_live)
+            taken.put(None)
+
+    consumer = connection.consume(queue("q"), work, auto_accept=True, inline=True, prefetch=100)
+    closing = threading.Thread(target=consumer.close)
+    put(other, "q", *map(str, range(10)))
+    assert taken.get(timeout=PATIENCE) is None
+    closing.join(PATIENCE)
+    with other.consume(queue("q"), lambda delivery: taken.put(delivery.message.body), auto_accept=True):
+        assert {taken.get(timeout=PATIENCE) for _ in range(5)} == set("56789")
+    assert taken.empty()
 
 
 @pytest.mark.usefixtures("never_relieved")
