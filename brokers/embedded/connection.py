@@ -51,7 +51,10 @@ class EmbeddedDelivery(Delivery):
 
     def __init__(self, core: EmbeddedCore, holding: Handover, batch: Batch | None = None) -> None:
         """Wrap a hand-over; with a `batch`, it is settled at the commit of that transaction."""
-        super().__init__(holding.message, holding.delivery_count, GENERATION)
+        self.message = holding.message  # as `Delivery` does
+        self.delivery_count = holding.delivery_count
+        self.generation = GENERATION
+        self.read_at = None
         self._core = core
         self._batch = batch
         self.holding = holding
@@ -94,7 +97,6 @@ class EmbeddedConsumer(Consumer):
         submit: gives the consumer a thread when there are messages.
         begin: gives it one for the messages that are there already, and whenever it lets others go first.
         on_end: called when the consumer has ended and uses no thread.
-        accepts: whether deliveries are accepted before `on_delivery` is called.
 
     Raises:
         BrokerError: no thread could be started; the subscription has ended.
@@ -108,15 +110,12 @@ class EmbeddedConsumer(Consumer):
         submit: Submit,
         begin: Submit,
         on_end: Callable[[EmbeddedConsumer], None],
-        *,
-        accepts: bool,
     ) -> None:
         self._core = core
         self._on_delivery = on_delivery
         self._submit = submit
         self._begin = begin
         self._on_end = on_end
-        self._accepts = accepts
         self._subscription = subscribe(partial(self._wake, submit))
         try:
             begin(self._run)
@@ -161,12 +160,13 @@ class EmbeddedConsumer(Consumer):
 
     def _run(self) -> None:
         """Deliver until there is nothing to take, or others should go first."""
+        core, subscription = self._core, self._subscription
         try:
-            for _ in range(BURST_DELIVERIES):
-                holding = self._core.take(self._subscription, accepts=self._accepts)
+            for number in range(BURST_DELIVERIES):
+                holding = core.take(subscription) if number else core.begin(subscription)
                 if holding is None:
                     break
-                self._deliver(EmbeddedDelivery(self._core, holding))
+                self._deliver(EmbeddedDelivery(core, holding))
             else:
                 self._go_on_later()
         except BaseException:
@@ -244,7 +244,7 @@ class EmbeddedTransaction(OwnedTransaction):
             ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
-        self.taking(own_delivery(delivery, self.owner)).accept()
+        self._core.accept(own_delivery(delivery, self.owner).holding, self._batch)
 
     def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
         """Return a delivery of this connection as part of this transaction, however it is settled."""
@@ -364,11 +364,9 @@ class EmbeddedConnection(AdapterConnection):
         """
         with self._lock:
             self._require_not_closing()
-            subscribe = partial(self._core.subscribe, destination, self.place, terms)
+            subscribe = partial(self._core.subscribe, destination, self.place, terms, accepts=accepts)
             crew, forget = self._crew.submit, self._forget_consumer
-            consumer = EmbeddedConsumer(
-                self._core, subscribe, on_delivery, submit or crew, begin or crew, forget, accepts=accepts
-            )
+            consumer = EmbeddedConsumer(self._core, subscribe, on_delivery, submit or crew, begin or crew, forget)
             self._consumers.add(consumer)
             return consumer
 
