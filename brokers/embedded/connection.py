@@ -35,6 +35,7 @@ from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
 from brokers.threads.futures import Completion, DoneCompletion
 from brokers.threads.pool import Crew
+from brokers.threads.thread import after_burst
 
 log = logging.getLogger(__name__)
 
@@ -317,6 +318,10 @@ class EmbeddedConnection(AdapterConnection):
     def completed(self, result: T | None, error: BaseException | None = None) -> Completion[T]:
         """Return a future that is done, whose callbacks run on this connection's executor."""
         return DoneCompletion(self._callbacks.executor, result, error)
+
+    def after_arrivals(self, function: Callable[[], None]) -> None:
+        """Call `function` once the deliveries that wait for this thread of `on_delivery` are handled, or soon."""
+        after_burst(function)
 
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so no consumer hoards them.

@@ -450,10 +450,7 @@ class DestinationNode:
         """Whether removing the node loses nothing: it has no message, subscriber, durable name or owner."""
         if self.owner is not None:
             return False
-        for outlet in self.outlets:
-            if outlet.subscriptions or len(outlet.store) or outlet.is_durable:
-                return False
-        return True
+        return not [each for each in self.outlets if each.subscriptions or len(each.store) or each.is_durable]
 
 
 @dataclass(slots=True, eq=False)
@@ -466,8 +463,8 @@ class OutletSubscription:
     `accepts` says whether its deliveries are accepted at once, and so never held.
 
     `wake_up` makes a thread take messages, until there is none or it holds as many as it may: until then it
-    `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun. `in_hand` has the delivery
-    that it was woken with: whoever removes it there, the thread that begins or one that stops it, is the one to go on.
+    `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun. `in_hand` has the
+    delivery that it was woken with: either the thread that begins removes it there, or one that stops it.
     """
 
     node: DestinationNode
@@ -636,7 +633,7 @@ def received(message: Message, message_id: str, now: int) -> Message:
         expiration,
         now,
         message.type,
-        False,  # noqa: FBT003  # by place, as that is quicker
+        False,  # by place, as that is quicker
         message.untyped,
     ).frozen()
 

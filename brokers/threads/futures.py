@@ -16,7 +16,7 @@ from threading import Condition, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
-from brokers.threads.thread import Pool, Thread
+from brokers.threads.thread import Pool, Thread, after_burst
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +171,13 @@ class Completion(Future[T]):
             for waiter in self._waiters:  # of `wait` and `as_completed`
                 waiter.add_result(self) if error is None else waiter.add_exception(self)
             if self._waited is not None:
-                self._waited.notify_all()
+                after_burst(self._wake)
         self._invoke_callbacks()
+
+    def _wake(self) -> None:
+        """Wake the threads that wait."""
+        with self._condition:
+            self._condition.notify_all()
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""

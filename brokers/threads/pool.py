@@ -6,6 +6,9 @@ milliseconds: if tasks wait and none was taken since the last check, it doubles 
 one thread to sleep. A thread that spends several checks on one task is *stuck* and is not counted until the task is
 done, so a slow task does not delay the start of the next.
 
+What threads outside wait for is given to them after a *burst*, the tasks that one thread takes without a pause: see
+`after_burst`.
+
 A thread with other work, such as reading a socket, may run quick tasks as a *guest*. That saves a change of threads,
 which costs more than many a task. If the tasks turn out to be slow, the watcher has another thread do the guest's
 work.
@@ -17,6 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
@@ -46,18 +50,27 @@ BEHIND_TICKS: Final = 5
 """Number of checks after which a guest is relieved: during one task, or over several, not counting one check each."""
 
 
+BURST_SECONDS: Final = 0.002
+"""Time after which what waits for the end of a burst is called between two tasks, in seconds."""
+
+SLOW_TICKS: Final = 2
+"""Number of checks after which the burst of a task's thread is ended by another thread."""
+
+
 class _Member:
     """One thread of the crew, and the lock that it sleeps on.
 
     Attributes:
+        burst: what is to be called after its tasks; see `after_burst`.
         looks: number of checks of the watcher during its current task; None while it has no task.
     """
 
-    __slots__ = ("awake", "has_left", "looks", "thread")
+    __slots__ = ("awake", "burst", "has_left", "looks", "thread")
 
     def __init__(self) -> None:
         self.awake = Lock()
         self.awake.acquire()
+        self.burst: deque[Task] = deque()
         self.has_left = False
         self.thread: Thread | None = None
         self.looks: int | None = None
@@ -276,13 +289,26 @@ class Crew:
     # Called on the threads of the crew
 
     def _work(self, member: _Member) -> None:
+        thread = current_thread()
+        assert isinstance(thread, Thread)
+        burst = thread.burst = member.burst
+        until = 0.0
         while True:
             task = self._next(member)
-            if task is None:
-                if member.has_left or not self._sleep(member):
-                    return
-                continue
-            self._carry_out(task)
+            if task is not None:
+                self._carry_out(task)
+                if not burst or monotonic() < until:
+                    continue
+            self._end_burst(burst)
+            if task is None and (member.has_left or not self._sleep(member)):
+                return
+            until = monotonic() + BURST_SECONDS
+
+    def _end_burst(self, burst: deque[Task]) -> None:
+        """Call what waits for the end of a burst; two threads may do so at a time."""
+        while burst:
+            with suppress(IndexError):
+                self._carry_out(burst.popleft())
 
     def _carry_out(self, task: Task) -> None:
         try:
@@ -321,6 +347,7 @@ class Crew:
                     quiet = 0
                 self._watch.wait(TICK_SECONDS)
                 self._count_stuck()
+                self._end_slow_bursts()
                 self._relieve_guests()
                 if self._tasks and self._taken == taken and all(each.looks for each in self._working):
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
@@ -340,6 +367,12 @@ class Crew:
                     guest.come_back()
                     raise
                 self._call_up()
+
+    def _end_slow_bursts(self) -> None:
+        """Have another thread call what waits for the end of a task that takes long."""
+        for burst in [each.burst for each in self._working if each.burst and (each.looks or 0) >= SLOW_TICKS]:
+            self._tasks.appendleft(partial(self._end_burst, burst))
+            self._call_up()
 
     def _count_stuck(self) -> None:
         for member in self._working:

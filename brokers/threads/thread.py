@@ -7,6 +7,7 @@ never reports, so its starter would wait forever, and with it all threads that w
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -23,7 +24,13 @@ START_SECONDS: Final = 5.0
 
 
 class Thread(threading.Thread):
-    """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError."""
+    """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError.
+
+    Attributes:
+        burst: what is to be called after the tasks that it runs one after the other; None if it runs no such tasks.
+    """
+
+    burst: deque[Callable[[], None]] | None = None
 
     def __init__(self, **options: Any) -> None:
         """Create a thread without starting it; see `threading.Thread` for the options."""
@@ -34,6 +41,19 @@ class Thread(threading.Thread):
         """Call the target, unless `start` gave up."""
         if self._beginning.begin():
             super().run()
+
+
+def after_burst(function: Callable[[], None]) -> None:
+    """Call a function, which must not block, once the tasks that wait for the calling thread are done, or soon.
+
+    That is at once, unless the thread is one of a `Crew`. Waking another thread, for example, is better done once for
+    many tasks: it would take turns with this one, and each turn costs more than a short task.
+    """
+    burst = getattr(threading.current_thread(), "burst", None)
+    if burst is None:
+        function()
+    else:
+        burst.append(function)
 
 
 class _Beginning(threading.Event):
