@@ -84,6 +84,9 @@ class EmbeddedDelivery(Delivery):
 BURST_DELIVERIES: Final = 8
 """Number of deliveries after which a consumer lets others use its thread."""
 
+INLINE_DELIVERIES: Final = 64
+"""Number of deliveries after which an inline consumer lets the sender go; a transaction often sends some dozens."""
+
 Submit: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs a function soon, on another thread or on this one; raises RuntimeError if it cannot."""
 
@@ -98,6 +101,7 @@ class EmbeddedConsumer(Consumer):
         submit: gives the consumer a thread when there are messages.
         begin: gives it one for the messages that are there already, and whenever it lets others go first.
         on_end: called when the consumer has ended and uses no thread.
+        most: number of deliveries after which it lets others go first.
 
     Raises:
         BrokerError: no thread could be started; the subscription has ended.
@@ -111,12 +115,14 @@ class EmbeddedConsumer(Consumer):
         submit: Submit,
         begin: Submit,
         on_end: Callable[[EmbeddedConsumer], None],
+        most: int = BURST_DELIVERIES,
     ) -> None:
         self._core = core
         self._on_delivery = on_delivery
         self._submit = submit
         self._begin = begin
         self._on_end = on_end
+        self._most = most
         self._subscription = subscribe(partial(self._wake, submit))
         try:
             begin(self._run)
@@ -163,7 +169,7 @@ class EmbeddedConsumer(Consumer):
         """Deliver until there is nothing to take, or others should go first."""
         core, subscription = self._core, self._subscription
         try:
-            for number in range(BURST_DELIVERIES):
+            for number in range(self._most):
                 holding = core.take(subscription) if number else core.begin(subscription)
                 if holding is None:
                     break
@@ -340,7 +346,7 @@ class EmbeddedConnection(AdapterConnection):
         chosen = Selector(options.selector) if options.selector and options.selector.strip() else None
         wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
         terms = SubscribeTerms(prefetch=options.prefetch, name=options.durable_name, wants=wants, label=label)
-        submit = self._core.own_thread.submit if options.inline else self._crew.submit
+        submit = self._core.own_thread.submit if options.inline else None
         return self.subscribe(options.destination, on_delivery, terms, submit, accepts=options.auto_accept)
 
     def subscribe(
@@ -370,8 +376,9 @@ class EmbeddedConnection(AdapterConnection):
         with self._lock:
             self._require_not_closing()
             subscribe = partial(self._core.subscribe, destination, self.place, terms, accepts=accepts)
-            crew, forget = self._crew.submit, self._forget_consumer
-            consumer = EmbeddedConsumer(self._core, subscribe, on_delivery, submit or crew, begin or crew, forget)
+            submit, begin = submit or self._crew.submit_soon, begin or self._crew.submit
+            most = INLINE_DELIVERIES if submit == self._core.own_thread.submit else BURST_DELIVERIES
+            consumer = EmbeddedConsumer(self._core, subscribe, on_delivery, submit, begin, self._forget_consumer, most)
             self._consumers.add(consumer)
             return consumer
 

@@ -56,6 +56,41 @@ def after_burst(function: Callable[[], None]) -> None:
         burst.append(function)
 
 
+class Sender:
+    """A thread that gives tasks to crews and then waits, or does not, for a future that they complete.
+
+    A thread that is woken for the first of many tasks takes turns with the one that makes the others. So a crew leaves
+    it to a sender that waited the last time to wake it when it waits again. Only a hint: the watcher of the crew finds
+    tasks that no thread was woken for, some milliseconds later.
+
+    Attributes:
+        waits: whether it waited the last time.
+        owed: wakes the crews that it gave tasks since.
+    """
+
+    __slots__ = ("owed", "waits")
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.owed: list[Callable[[], None]] = []
+
+    def about_to_wait(self) -> None:
+        """Wake the crews that were left to this thread, which is the calling one."""
+        self.waits = True
+        while self.owed:
+            self.owed.pop()()
+
+
+class Senders(threading.local):
+    """The `Sender` of each thread, as `own`."""
+
+    def __init__(self) -> None:
+        self.own = Sender()
+
+
+SENDERS: Final = Senders()
+
+
 class _Beginning(threading.Event):
     """Replaces the event that `threading.Thread` waits for at its start; the first of thread and starter decides.
 
