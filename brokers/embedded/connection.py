@@ -311,7 +311,8 @@ class EmbeddedConnection(AdapterConnection):
 
         The future raises DestinationGoneError if a temporary destination has ended, SendFailedError if one is full.
         """
-        self._require_open()
+        if self._life.state is not ConnectionState.CONNECTED:
+            self._require_open()
         if transaction is not None:
             return self.completed(own_transaction(transaction, self, EmbeddedTransaction).add(message))
         stamped = self._core.stamp(message)
@@ -319,7 +320,7 @@ class EmbeddedConnection(AdapterConnection):
             self._core.send(stamped, self.place)
         except SendFailedError as error:
             return self.completed(None, error)
-        return self.completed(SendResult(stamped.message_id))
+        return DoneCompletion(self._callbacks.executor, SendResult(stamped.message_id))
 
     def completed(self, result: T | None, error: BaseException | None = None) -> Completion[T]:
         """Return a future that is done, whose callbacks run on this connection's executor."""

@@ -26,6 +26,7 @@ from brokers.connection import RefusedSend
 from brokers.embedded.lock import OwnThread, WakeUp, WakingLock
 from brokers.embedded.queues import (
     EXPIRED,
+    MESSAGE_OVERHEAD_OCTETS,
     Batch,
     BrokerLimits,
     ConnectionPlace,
@@ -165,7 +166,8 @@ class DestinationNodes:
             outlets = [outlet for outlet in node.outlets if outlet.takes(message, sender)]
         else:
             outlets = node.outlets
-        return MessageRoute(message, message.octets, outlets)
+        octets = message.octets
+        return MessageRoute(message, outlets, octets, octets + MESSAGE_OVERHEAD_OCTETS if outlets else 0)
 
     def _new_outlets(self, destination: Destination, sender: ConnectionPlace) -> list[Outlet]:
         if destination.kind.is_temporary:
@@ -294,7 +296,8 @@ class EmbeddedCore:
         destination = message.destination
         if destination is None:
             raise ValueError("the message has no destination")
-        key_of(destination)
+        if not destination.name:
+            key_of(destination)  # raises
         return received(message, f"{self.id}-{next(self._numbers)}", self.clock())
 
     def send(self, stamped: Message, sender: ConnectionPlace) -> None:
@@ -309,7 +312,8 @@ class EmbeddedCore:
             try:
                 self._nodes.require_room(route.total_octets)
                 for outlet in route.outlets:
-                    self._require_place(outlet, 1, route.octets)
+                    if outlet.store.excess(1, route.octets):
+                        self._require_place(outlet, 1, route.octets)
             except SendFailedError:
                 self._forget_unused(Batch(sender, [stamped]))
                 raise
@@ -379,19 +383,15 @@ class EmbeddedCore:
         """Return the delivery that a subscription was woken with, or else the next one, as `take` does."""
         if subscription.in_hand:
             subscription.thread = get_ident()  # first, so that `stop` sees that it has begun
-            holding = self._out_of_hand(subscription)
-            if holding is not None and not is_expired(holding.message, self.clock()):
+            try:
+                holding = subscription.in_hand.pop()
+            except IndexError:  # another thread removed it
+                return self.take(subscription)
+            if not holding.message.expiration or not is_expired(holding.message, self.clock()):
                 return holding
-            if holding is not None:
-                with self._lock:
-                    subscription.hand_back(holding)
+            with self._lock:
+                subscription.hand_back(holding)
         return self.take(subscription)
-
-    @staticmethod
-    def _out_of_hand(subscription: OutletSubscription) -> Handover | None:
-        with suppress(IndexError):  # another thread removed it
-            return subscription.in_hand.pop()
-        return None
 
     def take(self, subscription: OutletSubscription) -> Handover | None:
         """Return the next delivery of a subscription at work; None if there is none now, and it is no longer at work.
@@ -399,7 +399,12 @@ class EmbeddedCore:
         A subscription takes deliveries on one thread at a time.
         """
         with self._lock:
-            holding = self._next(subscription) if subscription.is_open else None
+            holding = None
+            if subscription.is_open and not subscription.is_full:  # `_let_go` and `allow` wake one that was full
+                if subscription.outlet.store.waiting:
+                    holding = self._next(subscription)
+                if holding is None:
+                    subscription.outlet.idle[subscription] = None
             if holding is None:
                 subscription.is_at_work, subscription.thread = False, None
             else:
@@ -417,9 +422,8 @@ class EmbeddedCore:
                 subscription.outlet.idle[subscription] = None
 
     def _empty_hand(self, subscription: OutletSubscription) -> None:
-        holding = self._out_of_hand(subscription)
-        if holding is not None:
-            subscription.hand_back(holding)
+        with suppress(IndexError):  # there is none, or another thread removed it
+            subscription.hand_back(subscription.in_hand.pop())
 
     def pause(self, subscription: OutletSubscription) -> None:
         """Record that a subscription at work has let go of its thread, and waits for another one."""
@@ -622,17 +626,9 @@ class EmbeddedCore:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
 
     def _next(self, subscription: OutletSubscription) -> Handover | None:
-        if subscription.is_full:
-            return None  # `_settle`, `_give_back` and `allow` wake the subscription
         outlet = subscription.outlet
-        if not outlet.store.waiting:
-            entry = None
-        elif subscription.is_browsing:
-            entry = self._browsed(subscription)
-        else:
-            entry = self._taken(subscription)
+        entry = self._browsed(subscription) if subscription.is_browsing else self._taken(subscription)
         if entry is None:
-            outlet.idle[subscription] = None
             return None
         message = entry.message if entry.deliveries == 1 else redelivered(entry.message)
         holding = Handover(entry, subscription, message, entry.deliveries)
@@ -658,8 +654,9 @@ class EmbeddedCore:
 
     def _settle(self, holding: Handover) -> None:
         self._let_go(holding)
-        if not holding.subscription.is_browsing:
-            holding.subscription.outlet.store.settle(holding.entry)
+        subscription = holding.subscription
+        if subscription.line is None or not subscription.is_browsing:
+            subscription.outlet.store.settle(holding.entry)
 
     def _discard(self, holding: Handover, reason: str) -> None:
         self._settle(holding)
@@ -683,7 +680,10 @@ class EmbeddedCore:
         was_full = not subscription.is_at_work and subscription.is_full  # one at work looks for itself
         subscription.held.discard(holding)
         if was_full and not subscription.is_full:
-            subscription.rouse()
+            if subscription.outlet.store.waiting or not subscription.is_open:
+                subscription.rouse()
+            else:
+                subscription.outlet.idle[subscription] = None
 
     def _bury_all(self, outlet: Outlet, expired: Iterable[QueueEntry]) -> None:
         for entry in expired:

@@ -41,6 +41,8 @@ class WakingLock(RLock):
         self.release()
         if self._is_owned():  # this was a use within another, which calls them
             self._noted[:0] = noted
+        elif len(noted) == 1:
+            noted[0]()
         else:
             _call_all(noted)
 

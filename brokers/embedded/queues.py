@@ -143,6 +143,7 @@ class EntryStore:
 
     Attributes:
         waiting: number of entries that could be taken, including expired ones.
+        has_others: whether a line was added.
     """
 
     def __init__(self, max_messages: int, max_octets: int) -> None:
@@ -150,6 +151,7 @@ class EntryStore:
         self._max_octets: Final = max_octets
         self._line = EntryLine()
         self._others: list[EntryLine] = []
+        self.has_others = False
         self.waiting = 0
         self._entries = 0
         self._octets = 0
@@ -159,20 +161,17 @@ class EntryStore:
     def __len__(self) -> int:
         return self._entries
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing waits and no line was added, so that whoever takes next gets the entry that is put next."""
-        return not (self.waiting or self._others)
-
     def add(self, line: EntryLine) -> None:
         """Add a line for a subscription with a selector, or for a browser."""
         for entry in self:
             line.offer(entry)
         self._others.append(line)
+        self.has_others = True
 
     def drop(self, line: EntryLine) -> None:
         """Remove a line that was added."""
         self._others.remove(line)
+        self.has_others = bool(self._others)
 
     def excess(self, count: int, octets: int) -> str | None:
         """Return which limit `count` more entries of `octets` together would exceed, or None."""
@@ -190,7 +189,7 @@ class EntryStore:
         """Add a new entry, and return the added lines that contain it."""
         self._count(entry)
         self._push(entry)
-        return [line for line in self._others if line.offer(entry)] if self._others else []
+        return [line for line in self._others if line.offer(entry)] if self.has_others else []
 
     def put_taken(self, entry: QueueEntry) -> None:
         """Add a new entry that is taken at once, as `put` and `take` do."""
@@ -398,7 +397,7 @@ class Outlet:
 
         If nothing else waits, the first idle subscription is woken with the entry in its hand.
         """
-        if self.idle and self.store.is_plain:
+        if self.idle and not (self.store.waiting or self.store.has_others):
             first = next(iter(self.idle))
             if not first.is_full:
                 del self.idle[first]
@@ -547,16 +546,12 @@ Deed: TypeAlias = Callable[[Handover], None]
 
 
 class MessageRoute(NamedTuple):
-    """A message, its size in octets, and the outlets that it goes to."""
+    """A message, the outlets that it goes to, and its octets: in each of them, and in the total of all destinations."""
 
     message: Message
-    octets: int
     outlets: list[Outlet]
-
-    @property
-    def total_octets(self) -> int:
-        """The size of the message in the total of all destinations: 0 if it goes nowhere."""
-        return self.octets + MESSAGE_OVERHEAD_OCTETS if self.outlets else 0
+    octets: int
+    total_octets: int
 
 
 @dataclass(slots=True, eq=False)
