@@ -231,6 +231,10 @@ class DoneCompletion(Completion[T]):
         self._result = result
         self._exception = error
 
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` at once."""
+        self._tell(fn)
+
 
 class NearCompletion(Completion[T]):
     """A completion whose callbacks may run on the threads of `on_delivery`, or at once if it is done already.
