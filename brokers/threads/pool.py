@@ -318,7 +318,7 @@ class Crew:
         thread = current_thread()
         assert isinstance(thread, Thread)
         burst = thread.burst = member.burst
-        until = 0.0
+        until = monotonic() + BURST_SECONDS
         while True:
             task = self._next(member)
             if task is not None:
