@@ -6,16 +6,15 @@ many messages. How a woken subscription gets a thread is not decided here; see `
 
 from __future__ import annotations
 
-from _thread import RLock
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, get_ident
+from threading import Condition, RLock, get_ident
 from typing import Final
 
 WakeUp = Callable[[], None]
 
 
-class WakingLock(RLock):
+class WakingLock:
     """A re-entrant lock. Whoever releases it calls the wake-ups that were noted while it was held, without the lock.
 
     Re-entrant, because a logging handler or finaliser may use the broker on a thread that holds the lock.
@@ -25,23 +24,27 @@ class WakingLock(RLock):
     """
 
     def __init__(self) -> None:
+        self._lock: Final = RLock()
+        self._depth = 0
         self._noted: list[WakeUp] = []
-        self.rested: Final = Condition(self)
+        self.rested: Final = Condition(self._lock)
 
     def note(self, wake_up: WakeUp) -> None:
         """Call a function once the lock is released. With the lock held."""
         self._noted.append(wake_up)
 
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
     def __exit__(self, *_: object) -> None:
-        noted = self._noted
-        if not noted:
-            self.release()
+        self._depth -= 1
+        if self._depth or not self._noted:
+            self._lock.release()
             return
-        self._noted = []
-        self.release()
-        if self._is_owned():  # this was a use within another, which calls them
-            self._noted[:0] = noted
-        elif len(noted) == 1:
+        noted, self._noted = self._noted, []
+        self._lock.release()
+        if len(noted) == 1:
             noted[0]()
         else:
             _call_all(noted)
