@@ -441,6 +441,7 @@ class EmbeddedCore:
     def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
         """Set the number of deliveries that a subscription may hold, or on credit how many more it gets."""
         with self._lock:
+            self._empty_hand(subscription)  # so that the message counts towards the new number, or stays
             was_full, subscription.prefetch = subscription.is_full, prefetch
             if was_full and not subscription.is_full:
                 subscription.rouse()
@@ -448,7 +449,7 @@ class EmbeddedCore:
     def is_idle(self, subscription: OutletSubscription) -> bool:
         """Return whether a subscription found no message to take, or may take none."""
         with self._lock:
-            return subscription in subscription.outlet.idle or subscription.is_full
+            return not subscription.in_hand and (subscription in subscription.outlet.idle or subscription.is_full)
 
     def stop(self, subscription: OutletSubscription) -> bool:
         """Hand over no more messages; held deliveries may still be settled. Return whether a thread is at work."""

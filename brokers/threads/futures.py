@@ -16,7 +16,7 @@ from threading import Condition, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
-from brokers.threads.thread import SENDERS, Pool, Thread, after_burst
+from brokers.threads.thread import SUBMITTERS, Pool, Thread, after_burst
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Completion(Future[T]):
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
         """The condition that the library waits for, made when it is first asked for: most futures never are."""
-        SENDERS.own.about_to_wait()
+        SUBMITTERS.own.about_to_wait()
         with self._mutex:
             if self._waited is None:
                 self._waited = Condition(self._mutex)
@@ -190,7 +190,7 @@ class Completion(Future[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
         if not self.done():
-            SENDERS.own.about_to_wait()
+            SUBMITTERS.own.about_to_wait()
             from brokers.threads.event_loop import inbox_of_loop
 
             inbox, waiter = inbox_of_loop()

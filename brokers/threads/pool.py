@@ -25,7 +25,7 @@ from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.threads.thread import SENDERS, Sender, Thread
+from brokers.threads.thread import SUBMITTERS, Submitter, Thread
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Crew:
         self._asleep: list[_Member] = []
         self._working: set[_Member] = set()
         self._guests: dict[int, GuestThread] = {}  # by thread id
-        self._left_to: set[Sender] = set()
+        self._left_to: set[Submitter] = set()
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -140,12 +140,12 @@ class Crew:
         self._is_watched = False
         self._watcher: Thread | None = None
 
-    def submit(self, task: Task, sender: Sender | None = None) -> None:
+    def submit(self, task: Task, submitter: Submitter | None = None) -> None:
         """Run a task soon, never on the calling thread. If no further thread can be started, the task waits.
 
         Args:
             task: the task.
-            sender: the calling thread, if it may be left to it to wake another one when it waits; see `Sender`.
+            submitter: the calling thread, if it may be left to it to wake another one when it waits; see `Submitter`.
 
         Raises:
             RuntimeError: the crew was closed, or has no thread and can start none.
@@ -154,7 +154,7 @@ class Crew:
             if self._is_closed:
                 raise RuntimeError(f"{self._name} is closed")
             self._tasks.append(task)
-            if not self._at_work and not (sender is not None and self._is_left_to(sender)):
+            if not self._at_work and not (submitter is not None and self._is_left_to(submitter)):
                 self._call_up()
             if not self._is_watched:
                 self._be_watched()
@@ -164,11 +164,11 @@ class Crew:
                 raise RuntimeError(f"{self._name} has no thread, and none could be started")
 
     def submit_soon(self, task: Task) -> None:
-        """Run a task like `submit`, but if the calling thread usually waits afterwards, only then; see `Sender`."""
-        self.submit(task, SENDERS.own)
+        """Run a task like `submit`, but if the calling thread usually waits afterwards, only then; see `Submitter`."""
+        self.submit(task, SUBMITTERS.own)
 
     def wake(self) -> None:
-        """Wake a thread for the tasks that were left to a sender."""
+        """Wake a thread for the tasks that were left to a submitter."""
         with self._lock:
             self._left_to.clear()
             if self._tasks and not self._at_work:
@@ -242,13 +242,13 @@ class Crew:
         """Number of working threads that are not stuck."""
         return len(self._working) - self._stuck
 
-    def _is_left_to(self, sender: Sender) -> bool:
-        """Leave it to a sender to wake a thread, if it waited the last time and the watcher sees whether it does so."""
-        if not (sender.waits and self._is_watched):
+    def _is_left_to(self, submitter: Submitter) -> bool:
+        """Leave it to a submitter to wake a thread, if it waited the last time and the watcher will see if it does."""
+        if not (submitter.waits and self._is_watched):
             return False
-        if sender not in self._left_to:
-            self._left_to.add(sender)
-            sender.owed.append(self.wake)
+        if submitter not in self._left_to:
+            self._left_to.add(submitter)
+            submitter.owed.append(self.wake)
         return True
 
     def _call_up(self) -> None:
@@ -396,9 +396,9 @@ class Crew:
                 self._call_up()
 
     def _note_unwoken(self) -> None:
-        """Record which senders do not wait for what they submitted."""
-        for sender in self._left_to:
-            sender.waits = False
+        """Record which submitters do not wait for what they submitted."""
+        for submitter in self._left_to:
+            submitter.waits = False
         self._left_to.clear()
 
     def _end_slow_bursts(self) -> None:

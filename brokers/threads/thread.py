@@ -56,12 +56,12 @@ def after_burst(function: Callable[[], None]) -> None:
         burst.append(function)
 
 
-class Sender:
+class Submitter:
     """A thread that gives tasks to crews and then waits, or does not, for a future that they complete.
 
     A thread that is woken for the first of many tasks takes turns with the one that makes the others. So a crew leaves
-    it to a sender that waited the last time to wake it when it waits again. Only a hint: the watcher of the crew finds
-    tasks that no thread was woken for, some milliseconds later.
+    it to a submitter that waited the last time to wake it when it waits again. Only a hint: the watcher of the crew
+    finds tasks that no thread was woken for, some milliseconds later.
 
     Attributes:
         waits: whether it waited the last time.
@@ -81,14 +81,14 @@ class Sender:
             self.owed.pop()()
 
 
-class Senders(threading.local):
-    """The `Sender` of each thread, as `own`."""
+class Submitters(threading.local):
+    """The `Submitter` of each thread, as `own`."""
 
     def __init__(self) -> None:
-        self.own = Sender()
+        self.own = Submitter()
 
 
-SENDERS: Final = Senders()
+SUBMITTERS: Final = Submitters()
 
 
 class _Beginning(threading.Event):

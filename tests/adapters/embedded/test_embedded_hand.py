@@ -212,6 +212,20 @@ class TestInHand:
         taker.run()
         assert (taker.seen, taker.subscription.prefetch) == ([("1", 1), ("2", 1)], 0)
 
+    def test_credit_taken_back(self, case: Case) -> None:
+        """A message in the hand of a subscription that may take none any more stays for another one."""
+        first, second = (Taker(case.core, SubscribeTerms(prefetch=0), accepts=False, at_once=False) for _ in range(2))
+        case.core.allow(first.subscription, 1)
+        first.run()
+        case.send(1)
+        assert not case.core.is_idle(first.subscription)
+        case.core.allow(first.subscription, 0)
+        first.run()
+        assert (first.seen, case.core.is_idle(first.subscription)) == ([], True)
+        case.core.allow(second.subscription, 1)
+        second.run()
+        assert second.seen == [("1", 1)]
+
     def test_a_gone_destination(self, case: Case) -> None:
         """What is in hand when its temporary destination ends counts no more."""
         mine = case.core.temporary(NEWS.kind.TEMPORARY_QUEUE, case.place)

@@ -14,7 +14,7 @@ import pytest
 from brokers.threads import pool as module
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew, Turns, at_once
-from brokers.threads.thread import SENDERS, after_burst
+from brokers.threads.thread import SUBMITTERS, after_burst
 
 PATIENCE = 30.0
 
@@ -390,9 +390,9 @@ class TestSenders:
 
     @pytest.fixture(autouse=True)
     def _stranger(self) -> Iterator[None]:
-        SENDERS.own.waits = False
+        SUBMITTERS.own.waits = False
         yield
-        SENDERS.own.waits = False
+        SUBMITTERS.own.waits = False
 
     def watched(self, name: str) -> Crew:
         """Make a crew whose watcher looks, and whose thread is asleep."""
@@ -415,10 +415,10 @@ class TestSenders:
         """The tasks of one that waited the last time are run, all together, when it waits for a future again."""
         monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
         crew, done, future = self.watched("left"), SimpleQueue[int](), Completion[int](Callbacks("left").executor)
-        SENDERS.own.about_to_wait()
+        SUBMITTERS.own.about_to_wait()
         for number in range(3):
             crew.submit_soon(partial(done.put, number))
-        assert (crew.waiting, len(SENDERS.own.owed)) == (3, 1)
+        assert (crew.waiting, len(SUBMITTERS.own.owed)) == (3, 1)
         crew.submit(partial(future.settle, 4))  # this one wakes a thread
         assert future.result(PATIENCE) == 4
         assert [done.get(timeout=PATIENCE) for _ in range(3)] == [0, 1, 2]
@@ -433,21 +433,21 @@ class TestSenders:
     def test_one_that_waits_no_more(self) -> None:
         """Its tasks are run some milliseconds later, and the next ones at once."""
         crew, done = self.watched("found"), Event()
-        SENDERS.own.about_to_wait()
+        SUBMITTERS.own.about_to_wait()
         crew.submit_soon(done.set)
         assert done.wait(PATIENCE)
-        assert not SENDERS.own.waits
-        SENDERS.own.owed.clear()
+        assert not SUBMITTERS.own.waits
+        SUBMITTERS.own.owed.clear()
         crew.close()
 
     def test_a_crew_that_is_closed(self) -> None:
         """What was left to a sender is done before the threads end."""
         crew, done = self.watched("shut"), Event()
-        SENDERS.own.about_to_wait()
+        SUBMITTERS.own.about_to_wait()
         crew.submit_soon(done.set)
         crew.close(time.monotonic() + PATIENCE)
         assert done.is_set()
-        SENDERS.own.about_to_wait()
+        SUBMITTERS.own.about_to_wait()
 
 
 class TestTurns:
