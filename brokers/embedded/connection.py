@@ -1,8 +1,9 @@
 """The embedded broker as a `brokers.Connection`: deliveries, threads, futures and life cycle around the `EmbeddedCore`.
 
 `core.py` decides which consumer gets which message, and in what order; here each consumer gets a thread. The consumers
-of a connection share a crew of threads, which is woken once for many messages; see `brokers/threads/pool.py`. An
-`inline` consumer runs on the thread that sends to it.
+of a connection share a crew of threads; see `brokers/threads/pool.py`. It is woken once for many messages: by a sender
+that usually waits for futures when it does so, by any other sender at once. Whoever waits for what a thread of the crew
+completes is woken when that has no more to do. An `inline` consumer runs on the thread that sends to it.
 """
 
 from __future__ import annotations

@@ -317,7 +317,8 @@ class Crew:
     def _work(self, member: _Member) -> None:
         thread = current_thread()
         assert isinstance(thread, Thread)
-        burst = thread.burst = member.burst
+        burst, own = member.burst, SUBMITTERS.own
+        thread.burst = burst
         until = monotonic() + BURST_SECONDS
         while True:
             task = self._next(member)
@@ -326,6 +327,7 @@ class Crew:
                 if not burst or monotonic() < until:
                     continue
             self._end_burst(burst)
+            own.wake_owed()
             if task is None and (member.has_left or not self._sleep(member)):
                 return
             until = monotonic() + BURST_SECONDS

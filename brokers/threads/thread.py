@@ -75,8 +75,12 @@ class Submitter:
         self.owed: list[Callable[[], None]] = []
 
     def about_to_wait(self) -> None:
-        """Wake the crews that were left to this thread, which is the calling one."""
+        """Wake the crews that were left to this thread, which is the calling one, and remember that it waits."""
         self.waits = True
+        self.wake_owed()
+
+    def wake_owed(self) -> None:
+        """Wake the crews that were left to this thread."""
         while self.owed:
             self.owed.pop()()
 

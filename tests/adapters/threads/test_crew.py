@@ -440,6 +440,21 @@ class TestSenders:
         SUBMITTERS.own.owed.clear()
         crew.close()
 
+    def test_a_thread_of_another_crew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is left to a thread of a crew is woken when its tasks are done, though it does not wait again."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        crew, other, done = self.watched("first"), self.watched("second"), Event()
+
+        def hand_on() -> None:
+            SUBMITTERS.own.about_to_wait()
+            other.submit_soon(done.set)
+            assert other.waiting == 1
+
+        crew.submit(hand_on)
+        assert done.wait(PATIENCE)
+        crew.close()
+        other.close()
+
     def test_a_crew_that_is_closed(self) -> None:
         """What was left to a sender is done before the threads end."""
         crew, done = self.watched("shut"), Event()
