@@ -314,8 +314,8 @@ class Connection(ABC):
     def after_arrivals(self, function: Callable[[], None]) -> None:
         """Call `function`, which must not block, once the messages that arrived together are delivered.
 
-        That is at once, unless the caller is the thread that reads the socket and more messages of one arrival wait:
-        then it is called after the last of them, or some milliseconds later.
+        That is at once, unless the caller is the thread that reads the socket, or in the embedded broker one that calls
+        `on_delivery`, and more messages wait: then it is called after the last of them, or some milliseconds later.
         """
         function()
 

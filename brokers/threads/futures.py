@@ -16,7 +16,7 @@ from threading import Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
-from brokers.threads.thread import Pool, Thread
+from brokers.threads.thread import SUBMITTERS, Pool, Thread, after_burst
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +131,7 @@ class Completion(Future[T]):
         Raises:
             TimeoutError: it is not after `timeout` seconds.
         """
+        SUBMITTERS.own.about_to_wait()
         gate = allocate_lock()
         gate.acquire()
         with self._condition:
@@ -204,15 +205,16 @@ class Completion(Future[T]):
             self._result, self._exception, self._state = result, error, FINISHED
             for waiter in self._waiters:  # of `wait` and `as_completed`
                 waiter.add_result(self) if error is None else waiter.add_exception(self)
-            if self._gates is not None:
-                self._open_gates()
+            has_waiters = self._gates is not None
+        if has_waiters:
+            after_burst(self._open_gates)
         self.on_cancel = None
         if self._done_callbacks:
             self._invoke_callbacks()
         return True
 
     def _open_gates(self) -> None:
-        """Wake all who wait, with the lock held."""
+        """Wake all who wait; nobody begins to once the future is done."""
         for gate in self._gates or ():
             gate.release()
 
@@ -235,6 +237,7 @@ class Completion(Future[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
         if not self.done():
+            SUBMITTERS.own.about_to_wait()
             from brokers.threads.event_loop import inbox_of_loop
 
             inbox, waiter = inbox_of_loop()
@@ -274,6 +277,10 @@ class DoneCompletion(Completion[T]):
         self._state = FINISHED
         self._result = result
         self._exception = error
+
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` at once."""
+        self._tell(fn)
 
 
 class NearCompletion(Completion[T]):
