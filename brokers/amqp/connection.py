@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -22,7 +23,7 @@ from brokers.amqp.message import to_amqp_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
-from brokers.amqp.send import Outbox, OutgoingMessage, Settle
+from brokers.amqp.send import Outbox, OutgoingMessage
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode, topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
@@ -116,14 +117,14 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         session = self._usable()
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
-        posting = OutgoingMessage(octets, self._settling(session.login, stamped, future))
+        posting = OutgoingMessage(octets, partial(self._settle, session.login, stamped, future))
         assert stamped.destination is not None
         with session.held():
             outbox = session.outboxes.to(stamped.destination)
-            outbox.post(posting, until=until)
-            waits = until is not None and until < inf and outbox.has_waiting(posting)
+            if outbox.post(posting, until=until):
+                return future
         future.revoke = partial(_withdrawn, session, outbox, posting)
-        if waits and until is not None:
+        if until is not None and until < inf:
             deadline = self._deadlines.call_at(until, partial(outbox.give_up, posting))
             future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
@@ -145,21 +146,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         there.check(connection.capabilities)
         return connection._consume(there, on_delivery)
 
-    def _settling(self, login: AmqpLogin, message: Message, future: Completion[SendResult]) -> Settle:
-        """Return the function that completes a send; a redirected message is first sent to its new place."""
-        told = partial(future.settle, SendResult(message.message_id))
-
-        def decide(error: BrokerError | None) -> None:
-            way = self._branches.way_on(login, message, error)
-            if way is None:
-                told(error)
-                return
-            try:
+    def _settle(
+        self, login: AmqpLogin, message: Message, future: Completion[SendResult], error: BrokerError | None
+    ) -> None:
+        """Complete a send; a redirected message is first sent to its new place."""
+        way = None if error is None else self._branches.way_on(login, message, error)
+        if way is not None:
+            with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._crew.submit(lambda: future.settle(*self._sent_by(way)))
-            except RuntimeError:  # the connection was closed meanwhile
-                told(error)
-
-        return decide
+                return
+        future.settle(SendResult(message.message_id), error)
 
     def _sent_by(self, way: Way) -> tuple[SendResult, SendFailedError | None]:
         try:

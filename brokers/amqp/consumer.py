@@ -48,7 +48,8 @@ class AmqpDelivery(Delivery):
     __slots__ = ("consumer", "inlet", "is_settled", "number", "owner", "state")
 
     def __init__(self, consumer: AmqpConsumer, arrival: AmqpArrival, arrived: ReceivedMessage) -> None:
-        super().__init__(arrived.message, arrived.delivery_count, arrival.inlet.generation)
+        self.message, self.delivery_count = arrived
+        self.generation = arrival.inlet.generation
         self.consumer = consumer
         self.owner = consumer.owner
         self.inlet = arrival.inlet
@@ -125,21 +126,23 @@ class AmqpDelivery(Delivery):
         if self.is_settled:
             self.inlet.note_done()
             return
-        with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
-            self.inlet.settle(self.number, Outcome.ACCEPTED)
+        self.inlet.conclude(self.number)
 
     def _give_back(self, outcome: int, reason: str | None) -> None:
         with suppress(ConnectionLostError), self.inlet.engine.held():
             self.inlet.settle(self.number, outcome, error=_condition(reason))
 
     def _settle(self, state: DeliveryState, outcome: int, reason: str | None = None) -> bool:
-        with suppress(ConnectionLostError), self.inlet.engine.held():  # if lost, the broker delivers it again
-            if not self.is_held:
-                return False
-            self.state = state
-            self.inlet.settle(self.number, outcome, error=_condition(reason))
-            return True
-        return False
+        inlet = self.inlet
+        try:
+            with inlet.engine.held():
+                if self.state is not DeliveryState.HELD or not inlet.is_holding(self.number):
+                    return False
+                self.state = state
+                inlet.settle(self.number, outcome, error=None if reason is None else _condition(reason))
+                return True
+        except ConnectionLostError:  # the broker delivers it again
+            return False
 
 
 def _condition(reason: str | None) -> Condition | None:

@@ -105,28 +105,30 @@ class HeldLock:
 
     Args:
         driver: the driver.
-        write: writes the output. With the lock held.
+        must_write: returns whether this thread has to write, because the leading thread will not do it soon.
+        write: writes the output. With the lock held, as the other.
     """
 
-    __slots__ = ("_driver", "_write")
+    __slots__ = ("_acquire", "_driver", "_must_write", "_release", "_write")
 
-    def __init__(self, driver: Driver, write: Callable[[], None]) -> None:
+    def __init__(self, driver: Driver, must_write: Callable[[], bool], write: Callable[[], None]) -> None:
         self._driver = driver
+        self._must_write = must_write
         self._write = write
+        self._acquire, self._release = driver.lock.acquire, driver.lock.release
 
     def __enter__(self) -> None:
-        driver = self._driver
-        driver.lock.acquire()
-        if not driver.is_up:
-            driver.lock.release()
-            raise driver.lost()
+        self._acquire()
+        if not self._driver.is_up:
+            self._release()
+            raise self._driver.lost()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            if kind is None:
+            if kind is None and self._must_write():
                 self._write()
         finally:
-            self._driver.lock.release()
+            self._release()
 
 
 class Driver(ABC):
@@ -141,6 +143,7 @@ class Driver(ABC):
         lock: held while proton is used.
         written: signalled when something was written, with the lock held.
         is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each piece.
+        is_up: whether the connection has not ended. It changes with the lock held.
         read_at: when the data being handled was read, in seconds since 1970, if `is_lazy`; otherwise None.
     """
 
@@ -167,13 +170,13 @@ class Driver(ABC):
         self._error: BrokerError | None = None  # why there is nothing more to read
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reading thread waits for the lead
-        self._holding = HeldLock(self, self._write)
+        self._holding = HeldLock(self, self._must_write, self._flush)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
         self._max_debt = max_debt
         self._deeds: deque[Callable[[], None]] = deque()
-        self._has_ended = False
+        self.is_up = True
         self._why = ""
 
     def __str__(self) -> str:
@@ -195,11 +198,6 @@ class Driver(ABC):
     def _explain(self, why: str) -> BrokerError:
         """Return the error for an end without a reason."""
         return ConnectionFailedError(f"{self} {why}")
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the connection has not ended."""
-        return not self._has_ended
 
     @property
     def unwritten(self) -> int:
@@ -227,9 +225,9 @@ class Driver(ABC):
         """
         return self._holding
 
-    def _write(self) -> None:
-        if not self._is_awake or (self._is_at_task and get_ident() != self._leader):  # otherwise the leader soon will
-            self._flush()
+    def _must_write(self) -> bool:
+        """Whether output has to be written by the thread that made it: otherwise the leading thread soon will."""
+        return not self._is_awake or (get_ident() != self._leader and self._is_at_task)
 
     def after_arrivals(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread after the functions that wait there; at once on any other thread."""
@@ -240,7 +238,7 @@ class Driver(ABC):
 
     def later(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread once it does not hold the lock; after the end, run it at once."""
-        if self._has_ended:
+        if not self.is_up:
             deed()
             return
         self._deeds.append(deed)
@@ -302,9 +300,9 @@ class Driver(ABC):
 
     def _end(self, error: BrokerError) -> None:
         with self.lock:
-            if self._has_ended:
+            if not self.is_up:
                 return
-            self._has_ended = True
+            self.is_up = False
             self.written.notify_all()
         self._waker.wake()
         self._ended(error)
@@ -313,7 +311,7 @@ class Driver(ABC):
 
     def _flush(self) -> None:
         """Write pending output as far as the socket takes it; the leading thread writes the rest."""
-        while not self._has_ended and self._machine is not None and self._socket is not None:
+        while self.is_up and self._machine is not None and self._socket is not None:
             is_all = not self._out  # that proton has
             if is_all:
                 self._out = memoryview(self._machine.take())
@@ -424,7 +422,7 @@ class Driver(ABC):
 
     def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:
-            has_more_to_say = not (self._has_ended or machine.may_hang_up)
+            has_more_to_say = self.is_up and not machine.may_hang_up
             if has_more_to_say:
                 machine.leave()
                 self._flush()
@@ -447,7 +445,7 @@ class Driver(ABC):
     def _read_on(self, machine: AmqpMachine, connected: socket.socket) -> bool:
         """Wait for the socket or a wake-up, and handle what arrived; return False at the end."""
         with self.lock:
-            if self._has_ended:
+            if not self.is_up:
                 return False
             wait = self._tick(machine)
             if self._is_relieved and (wait is None or wait > STAND_IN_SECONDS):
@@ -466,7 +464,7 @@ class Driver(ABC):
         with self.lock:
             self._is_awake, goes_on = True, False
             try:
-                goes_on = not self._has_ended and (not (listens and ready) or self._read(machine, connected))
+                goes_on = self.is_up and (not (listens and ready) or self._read(machine, connected))
                 return goes_on
             finally:
                 if not goes_on or not self._deeds:  # which add to the output, and `_tick` writes it
@@ -557,7 +555,7 @@ class Driver(ABC):
         try:
             deed()
         except Exception as error:
-            if isinstance(error, MemoryError) and not self._has_ended:
+            if isinstance(error, MemoryError) and self.is_up:
                 raise  # the data is lost here, so the peer must send it again
             log.exception("%s: arriving data could not be handled", self)
 

@@ -15,10 +15,10 @@ from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
-from brokers.amqp.events import key_of
+from brokers.amqp.events import TRANSFER, key_of
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
-from brokers.amqp.transfers import Transfer
+from brokers.amqp.transfers import Transfer, outgoing_octets
 from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
@@ -119,7 +119,7 @@ class AmqpEngine(Driver):
             Event.LINK_FLOW: self._on_link_flow,
             Event.LINK_REMOTE_CLOSE: lambda event: self._tell_closed(event.link, event.link.close),
             Event.LINK_REMOTE_DETACH: lambda event: self._tell_closed(event.link, event.link.detach),
-            Event.DELIVERY: self._on_delivery,
+            TRANSFER: self._on_transfer,
             Event.TRANSPORT_ERROR: self._on_transport_error,
         }
 
@@ -183,7 +183,7 @@ class AmqpEngine(Driver):
     @property
     def is_behind(self) -> bool:
         """Whether so much waits for the broker, or for its session window, that nothing more is sent."""
-        return self.unwritten + self.session.outgoing_bytes > MAX_UNWRITTEN
+        return self.unwritten + outgoing_octets(self._session) > MAX_UNWRITTEN
 
     def note_sent(self, octets: int) -> None:
         """Record the size of a message to be written. With the lock held."""
@@ -317,10 +317,10 @@ class AmqpEngine(Driver):
         if found is not None:
             found[1].flowed()
 
-    def _on_delivery(self, event: Any) -> None:
-        found = self._links.get(event.link_key)
+    def _on_transfer(self, link_key: Any, transfer: Transfer) -> None:
+        found = self._links.get(link_key)
         if found is not None:
-            found[1].delivered(event.transfer)
+            found[1].delivered(transfer)
 
     def _tell_closed(self, link: Any, answer: Callable[[], None]) -> None:
         condition = link.remote_condition

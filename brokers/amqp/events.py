@@ -7,11 +7,11 @@ module uses proton's C library directly, as proton's own binding does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import cproton
 from cproton_ffi import lib
-from proton import Connection, Delivery, EventType, Link, Session, Transport
+from proton import Connection, Delivery, Event, EventType, Link, Session, Transport
 
 
 def _wrapped(kind: Any, found: Any) -> Any:
@@ -86,15 +86,28 @@ class EngineEvent:
         return _wrapped(Transport, cproton.pn_event_transport(self._event))
 
 
-Handlers: TypeAlias = Mapping[Any, Callable[[Any], None]]
-"""Functions for proton's events; other events are ignored."""
+Handlers: TypeAlias = Mapping[Any, Callable[..., None]]
+"""Functions for proton's events; other events are ignored.
+
+Each is called with an `EngineEvent`. That of `TRANSFER` comes before that of `Event.DELIVERY`, and is called with the
+key of the link and the transfer.
+"""
+
+TRANSFER: Final = "transfer"
+"""The key of the function for deliveries, which are most of the events."""
+
+_DELIVERY: Final = Event.DELIVERY.number
 
 
 def dispatch(collector: Any, handlers: Handlers) -> None:
     """Pass the events to their handlers, in order; each is released once it was handled."""
-    collected, types = collector._impl, EventType.TYPES
+    collected, types, take = collector._impl, EventType.TYPES, handlers.get(TRANSFER)
     while event := lib.pn_collector_peek(collected):
-        handle = handlers.get(types[lib.pn_event_type(event)])
-        if handle is not None:
-            handle(EngineEvent(event))
+        number = lib.pn_event_type(event)
+        if number == _DELIVERY and take is not None:
+            take(lib.pn_event_link(event), lib.pn_event_delivery(event))
+        else:
+            handle = handlers.get(types[number])
+            if handle is not None:
+                handle(EngineEvent(event))
         lib.pn_collector_pop(collected)

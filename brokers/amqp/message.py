@@ -15,6 +15,7 @@ part 1, primitive types; AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
 from __future__ import annotations
 
 import re
+import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -25,7 +26,19 @@ from uuid import UUID
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from brokers.amqp.dialect import PLAIN, AmqpDialect, node_kind, read_address, spell
+from brokers.amqp.primitives import (
+    LIST,
+    MAP,
+    SHORT_TEXT,
+    TIME,
+    WRITERS,
+    WRONG,
+    write_compound,
+    write_text,
+    write_time,
+)
 from brokers.amqp.sections import (
+    BEGINNINGS,
     BODIES,
     SMALL_MESSAGE_OCTETS,
     AmqpSection,
@@ -34,8 +47,9 @@ from brokers.amqp.sections import (
     decode,
     encode,
     encode_data,
+    sole_data,
 )
-from brokers.amqp.shapes import SectionShape, SectionShapes
+from brokers.amqp.shapes import Leaf, SectionShape, SectionShapes
 from brokers.message import (
     DEFAULT_PRIORITY,
     FIELDS,
@@ -207,12 +221,15 @@ OCTETS: Final = "application/octet-stream"
 JAVA_OBJECT: Final = "application/x-java-serialized-object"
 CONTENT_TYPES: Final = {MessageType.BYTES: symbol(OCTETS), MessageType.OBJECT: symbol(JAVA_OBJECT)}
 
+BYTES_AND_NO_ENCODING: Final = WRITERS[symbol](CONTENT_TYPES[MessageType.BYTES]) + b"\x40"
+"""The fields `content-type` and `content-encoding` of a message of bytes."""
+
 GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
 """JMS properties with a separate field in AMQP; the last is set by the broker and never sent."""
 
-MAX_REPEATED_OCTETS: Final = 1024
-"""Maximum size of a section of properties that is kept for further messages, in octets."""
+MAX_REPEATED_OCTETS: Final = 512
+"""Maximum size of a part of a message that is kept for further messages, in octets."""
 
 FLOATING: Final = frozenset({PropertyType.FLOAT, PropertyType.DOUBLE})
 
@@ -252,37 +269,126 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
         ValueError: the message has no destination (or one without name and address), an unknown type, a body that does
             not fit its type, or text that UTF-8 cannot encode.
     """
-    if message.destination is None:
-        raise ValueError("the message has no destination")
-    pieces: Pieces = [
-        _header(message) if with_header else b"",
-        _annotations(message, message.destination, dialect),
-        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
-    ]
+    return _plain_message(message, dialect, with_header=with_header) or _any_message(
+        message, dialect, with_header=with_header
+    )
+
+
+def _plain_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes | None:
+    """Return the octets of a message of bytes with plain ids and properties; None for any other, even an invalid one.
+
+    Its sections are put together from parts that many messages share.
+    """
+    body, destination = message.body, message.destination
+    if message.message_type is not MessageType.BYTES or type(body) is not bytes or destination is None:
+        return None
     try:
-        pieces.append(_repeated_application(message.properties))
-    except ValueError:  # they are not kept, or invalid
-        pieces.append(_application(message.properties))
-    pieces += _body(message)
-    return b"".join(pieces)
+        header = _header(message) if with_header else b""
+        annotations, addresses = _encoded_addresses(destination, message.reply_to, message.type, dialect)
+        return b"".join(
+            (
+                header,
+                annotations,
+                _plain_properties(message, addresses),
+                _plain_application(message.properties),
+                *encode_data(body),
+            )
+        )
+    except WRONG:
+        return None
 
 
 @lru_cache(maxsize=256)
-def _repeated_application(properties: Properties) -> bytes:
-    """Return the section of properties that many messages share; it is encoded once for those that come often.
+def _encoded_addresses(
+    destination: Destination, reply_to: Destination | None, subject: str | None, dialect: AmqpDialect
+) -> tuple[bytes, bytes]:
+    """Return the annotations of a message of bytes, and the fields of its properties from `user-id` to `reply-to`.
 
     Raises:
-        ValueError: they are large, or one is a floating-point number: 0.0 equals -0.0.
+        ValueError: a destination has neither name nor address, or it is long, as are few.
     """
-    octets = _application(properties)
-    if len(octets) > MAX_REPEATED_OCTETS or FLOATING & {kind for _, kind, _ in properties}:
-        raise ValueError("these properties are not kept")
+    fields = [None, spell(destination, dialect), subject, None if reply_to is None else spell(reply_to, dialect)]
+    octets = b"".join([WRITERS[type(each)](each) for each in fields])
+    if len(octets) > MAX_REPEATED_OCTETS:
+        raise ValueError("these addresses are not kept")
+    return _annotations(MessageType.BYTES, destination, reply_to, dialect), octets
+
+
+def _plain_properties(message: Message, addresses: bytes) -> bytes:
+    """Return the properties section of a message that needs no conversion of ids and has no JMSXUserID or the like.
+
+    Raises:
+        WRONG: an id is not plain text.
+    """
+    message_id, correlation_id, timestamp = message.message_id, message.correlation_id, message.timestamp
+    if (message_id or "").startswith(ENCODED) or (correlation_id or "").startswith(ENCODED):
+        raise ValueError("ids of other types are not handled here")
+    octets = b"".join(
+        (
+            b"\x40" if message_id is None else write_text(message_id),
+            addresses,
+            b"\x40" if correlation_id is None else write_text(correlation_id),
+            BYTES_AND_NO_ENCODING,
+            write_time(message.expiration) if message.expiration else b"\x40",
+            b"\x40" if timestamp is None else write_time(timestamp),
+        )
+    )
+    return BEGINNINGS[AmqpSection.PROPERTIES] + write_compound(LIST, octets, 10)
+
+
+def _plain_application(properties: Properties) -> bytes:
+    """Return the section of properties, each of which is encoded once if it comes often.
+
+    Raises:
+        WRONG: a name comes twice, or a property belongs into another section or is not kept.
+    """
+    if not properties:
+        return b""
+    if not _are_keys(tuple([name for name, _, _ in properties])):
+        raise ValueError("these properties are not handled here")
+    return BEGINNINGS[AmqpSection.APPLICATION_PROPERTIES] + write_compound(
+        MAP, b"".join(map(_entry, properties)), 2 * len(properties)
+    )
+
+
+@lru_cache(maxsize=256)
+def _are_keys(names: tuple[str, ...]) -> bool:
+    """Return whether properties of these names are all application properties, each with a name of its own."""
+    return len(set(names)) == len(names) and IN_SECTIONS.isdisjoint(names)
+
+
+@lru_cache(maxsize=1024)
+def _entry(entry: Property) -> bytes:
+    """Return the encoded name and value of a property.
+
+    Raises:
+        WRONG: it is large, or equal to another one that is encoded differently, such as 0.0 to -0.0.
+    """
+    name, kind, value = entry
+    if kind in FLOATING or (kind is PropertyType.STRING and type(value) is not str):
+        raise ValueError("this property is not kept")
+    typed = to_amqp(kind, value)
+    octets = WRITERS[str](name) + WRITERS[type(typed)](typed)
+    if len(octets) > MAX_REPEATED_OCTETS:
+        raise ValueError("this property is not kept")
     return octets
 
 
-def _application(properties: Properties) -> bytes:
-    application = {name: to_amqp(kind, value) for name, kind, value in properties if name not in IN_SECTIONS}
-    return encode(AmqpSection.APPLICATION_PROPERTIES, application) if application else b""
+def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes:
+    """Return the octets of a message, section by section. Raises ValueError as `to_amqp_message` does."""
+    if message.destination is None:
+        raise ValueError("the message has no destination")
+    if message.message_type not in MESSAGE_TYPES:
+        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
+    pieces: Pieces = [
+        _header(message) if with_header else b"",
+        _annotations(message.message_type, message.destination, message.reply_to, dialect),
+        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+    ]
+    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
+    if application:
+        pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
+    return b"".join(pieces + _body(message))
 
 
 def _header(message: Message) -> bytes:
@@ -300,13 +406,13 @@ def _encoded_header(is_durable: bool, priority: int, time_to_live: int | None) -
     return encode(AmqpSection.HEADER, fields if time_to_live is None else [*fields, uint(time_to_live)])
 
 
-def _annotations(message: Message, destination: Destination, dialect: AmqpDialect) -> bytes:
-    if message.message_type not in MESSAGE_TYPES:
-        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
+def _annotations(
+    message_type: MessageType, destination: Destination, reply_to: Destination | None, dialect: AmqpDialect
+) -> bytes:
     return _encoded_annotations(
-        message.message_type,
+        message_type,
         None if destination.kind in dialect.unannotated else destination.kind,
-        None if message.reply_to is None else node_kind(message.reply_to, dialect),
+        None if reply_to is None else node_kind(reply_to, dialect),
     )
 
 
@@ -410,8 +516,7 @@ def _shaped(
     if not plan.works:
         return None
     try:
-        bodies = list(decode(octets, begin=found.end()))
-        return plan.read(found, bodies) if all(each.section in BODIES for each in bodies) else None
+        return plan.read_all(found, octets)
     except ValueError:  # for example malformed octets
         return None
 
@@ -542,6 +647,46 @@ A shape in which another field of that section differs is not used.
 """
 
 
+_VALUES, _STATED, _PROPERTIES = range(3)
+"""What an `ArrivalPlan` fills in: fields of the message, the properties section, application properties."""
+
+_unpacked_long: Final = struct.Struct(">q").unpack
+
+
+def _read_id(octets: bytes) -> str | None:
+    """Return the JMSMessageID for a message-id of type string."""
+    text = octets.decode()
+    return text if text.startswith(JMS_PREFIX) and not text.startswith(ENCODED) else message_id_of(text)
+
+
+def _read_correlation_id(octets: bytes) -> str | None:
+    text = octets.decode()
+    return correlation_id_of(text) if text.startswith(ENCODED) else text
+
+
+def _read_time(octets: bytes) -> int:
+    return int(_unpacked_long(octets)[0])
+
+
+FIELD_OF_LEAF: Final[Mapping[tuple[int | str, int], tuple[str, Callable[[bytes], Any]]]] = {
+    (0, SHORT_TEXT): ("message_id", _read_id),
+    (5, SHORT_TEXT): ("correlation_id", _read_correlation_id),
+    (8, TIME): ("expiration", _read_time),
+    (9, TIME): ("timestamp", _read_time),
+}
+"""The field that mostly depends on one value of the properties section alone, and what reads it from the octets of that
+value; by the index and the constructor of the value.
+"""
+
+
+def _property_reader(name: str, leaf: Leaf) -> Callable[[bytes], Property]:
+    """Return the function that makes a property from the octets of its value."""
+    if leaf.code == SHORT_TEXT:
+        kind = PropertyType.STRING
+        return lambda octets: new_property((name, kind, octets.decode()))
+    return lambda octets: new_property((name, *cast("TypedValue", from_amqp(leaf.read(octets)))))
+
+
 class ArrivalPlan:
     """Makes messages from heads of one shape; values that do not differ are read once.
 
@@ -561,10 +706,9 @@ class ArrivalPlan:
         "_fields",
         "_has_own",
         "_heads",
-        "_places",
         "_properties",
-        "_readers",
-        "_stated",
+        "_steps",
+        "_type_of_data",
         "_values",
         "works",
     )
@@ -574,25 +718,42 @@ class ArrivalPlan:
         self._heads = _message_heads(sections, dialect, source)
         message, self._count = _arrived(sections, dialect, source)
         self._declared, self._content_type = self._heads.declared, self._heads.content_type
+        of_data = _from_data([b""], self._declared, self._content_type)
+        self._type_of_data = None if of_data is None else of_data[0]
         self._values = [getattr(message, name) for name in FIELDS[2:]]
         self._properties = list(message.properties)
         names = [each.name for each in message.properties]
-        differing = shape.differing
-        stated = [each for each in differing if each.section is AmqpSection.PROPERTIES]
-        own = [each for each in differing if each.section is AmqpSection.APPLICATION_PROPERTIES]
+        stated = [each for each in shape.differing if each.section is AmqpSection.PROPERTIES]
+        own = [each for each in shape.differing if each.section is AmqpSection.APPLICATION_PROPERTIES]
         self.works = (
-            len(stated) + len(own) == len(differing)
+            len(stated) + len(own) == len(shape.differing)
             and all(each.key in FIELDS_OF_STATED for each in stated)
             and all(each.key in names and each.key not in IN_SECTIONS for each in own)
         )
-        self._readers = [each.read for each in differing]
-        self._stated = [each.key if each in stated and isinstance(each.key, int) else -1 for each in differing]
-        self._places = [names.index(str(each.key)) if self.works and each in own else -1 for each in differing]
         self._has_own = bool(own)
-        affected = {field for each in stated for field in FIELDS_OF_STATED.get(each.key, ())}
-        if self._heads.header[2] is None and not any(each.key == 8 for each in stated):
-            affected.discard("expiration")  # it depends on the creation time only if there is a time to live
-        self._fields = [(field, FIELDS_OF_HEADS[field]) for field in affected]
+        self._steps: list[tuple[int, int, Callable[[bytes], Any]]] = []  # for each value: which list, where, its reader
+        affected: set[str] = set()  # fields that are read from the sections
+        for leaf in shape.differing if self.works else ():
+            if leaf in own:
+                place = names.index(str(leaf.key))
+                self._steps.append((_PROPERTIES, place, _property_reader(names[place], leaf)))
+                continue
+            fields, known = self._fields_of(leaf), FIELD_OF_LEAF.get((leaf.key, leaf.code))
+            if known is not None and fields == {known[0]}:
+                self._steps.append((_VALUES, FIELDS.index(known[0]) - 2, known[1]))
+            else:
+                self._steps.append((_STATED, int(leaf.key), leaf.read))
+                affected |= fields
+        self._fields = [(FIELDS.index(each) - 2, FIELDS_OF_HEADS[each]) for each in affected]
+
+    def _fields_of(self, leaf: Leaf) -> set[str]:
+        """Return the fields that a value of the properties section affects."""
+        heads, fields = self._heads, set(FIELDS_OF_STATED[leaf.key])
+        if leaf.key == 9 and (heads.header[2] is None or isinstance(heads.stated[8], timestamp)):
+            fields.discard("expiration")  # it depends on the creation time only if there is just a time to live
+        if leaf.key == 0 and _id_of_sender(heads.application, heads.dialect) is not None:
+            fields.clear()
+        return fields
 
     def read(self, found: re.Match[bytes], bodies: list[SectionValue]) -> ReceivedMessage:
         """Return the message whose head the pattern of the shape matched.
@@ -604,23 +765,31 @@ class ArrivalPlan:
         Raises:
             ValueError: a value cannot be decoded.
         """
-        heads, properties = self._heads, self._properties
-        stated = heads.stated.copy()
+        return self._made(found, *_content(bodies, self._declared, self._content_type))
+
+    def read_all(self, found: re.Match[bytes], octets: bytes) -> ReceivedMessage | None:
+        """Return the message with these octets, of which the pattern matched the head; None to decode each section.
+
+        Raises:
+            ValueError: a value cannot be decoded.
+        """
+        begin = found.end()
+        if self._type_of_data is not None and (body := sole_data(octets, begin)) is not None:
+            return self._made(found, self._type_of_data, body)
+        bodies = list(decode(octets, begin=begin))
+        return self.read(found, bodies) if all(each.section in BODIES for each in bodies) else None
+
+    def _made(self, found: re.Match[bytes], message_type: MessageType, body: Body) -> ReceivedMessage:
+        values, stated, properties = lists = self._values.copy(), self._heads.stated.copy(), self._properties.copy()
+        for (which, place, read), octets in zip(self._steps, found.groups(), strict=True):
+            lists[which][place] = read(octets)
+        if self._fields:
+            heads = self._heads._replace(stated=stated)
+            for place, read_field in self._fields:
+                values[place] = read_field(heads)
         if self._has_own:
-            properties = properties.copy()
-        for index, place, read, octets in zip(self._stated, self._places, self._readers, found.groups(), strict=True):
-            value = read(octets)
-            if index >= 0:
-                stated[index] = value
-            elif (typed := from_amqp(value)) is not None:
-                properties[place] = new_property((properties[place][0], *typed))
-        heads = heads._replace(stated=stated)
-        draft = MessageDraft(*_content(bodies, self._declared, self._content_type), *self._values)
-        for field, read_field in self._fields:
-            setattr(draft, field, read_field(heads))
-        if properties is not self._properties:
-            draft.properties = Properties(properties)
-        return ReceivedMessage(draft.frozen(), self._count)
+            values[0] = Properties(properties)
+        return ReceivedMessage(MessageDraft(message_type, body, *values).frozen(), self._count)
 
 
 def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:

@@ -84,7 +84,9 @@ COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4
 """How many octets the size and the count of a list or map have, and whether it is a map, by its constructor."""
 
 EMPTY_LIST: Final = 0x45
+LIST, MAP = 0xC0, 0xC1
 SHORT_TEXT: Final = 0xA1
+TIME: Final = 0x83
 NULL: Final = 0x40
 
 WRONG: Final = (LookupError, ValueError, struct.error)
@@ -164,7 +166,8 @@ def _fixed(code: int, bits: int, *, signed: bool) -> Callable[[int], bytes]:
     return partial(struct.Struct(f">B{form if signed else form.upper()}").pack, code)
 
 
-def _write_text(value: str) -> bytes:
+def write_text(value: str) -> bytes:
+    """Encode a string. Raises ValueError for lone surrogates."""
     octets = value.encode()
     return b"\xa1%c%b" % (len(octets), octets) if len(octets) < 256 else _sized(0xA1, octets)
 
@@ -176,10 +179,13 @@ def _sized(short_code: int, octets: bytes) -> bytes:
     return struct.pack(">BI", short_code | 0x10, size) + octets
 
 
+write_time: Final = _fixed(TIME, 64, signed=True)
+"""Encodes milliseconds since 1970. Raises struct.error for a number of more than 64 bits."""
+
 WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
     type(None): lambda value: b"\x40",
     bool: lambda value: b"\x41" if value else b"\x42",
-    str: _write_text,
+    str: write_text,
     symbol: lambda value: _sized(0xA3, value.encode("ascii")),
     bytes: partial(_sized, 0xA0),
     byte: _fixed(0x51, 8, signed=True),
@@ -190,7 +196,7 @@ WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
     uint: _small(0x52, 32, 0x70, signed=False),
     int: _small(0x55, 64, 0x81, signed=True),
     ulong: _small(0x53, 64, 0x80, signed=False),
-    timestamp: _fixed(0x83, 64, signed=True),
+    timestamp: write_time,
     float32: partial(struct.Struct(">Bf").pack, 0x72),
     float: partial(struct.Struct(">Bd").pack, 0x82),
     UUID: lambda value: b"\x98" + value.bytes,
@@ -210,9 +216,9 @@ def _written(value: Any) -> bytes:
     """Encode a value. Raises WRONG."""
     match value:
         case list():
-            return _compound(0xC0, value)
+            return _compound(LIST, value)
         case dict():
-            return _compound(0xC1, [each for entry in value.items() for each in entry])
+            return _compound(MAP, [each for entry in value.items() for each in entry])
         case Described():
             return b"\x00" + WRITERS[type(value.descriptor)](value.descriptor) + _written(value.value)
     return WRITERS[type(value)](value)
@@ -223,7 +229,11 @@ def _compound(short_code: int, values: list[Any]) -> bytes:
     count = len(values)
     if count > MAX_VALUES:
         raise ValueError("too many values")
-    octets = b"".join([WRITERS[type(each)](each) for each in values])
+    return write_compound(short_code, b"".join([WRITERS[type(each)](each) for each in values]), count)
+
+
+def write_compound(short_code: int, octets: bytes, count: int) -> bytes:
+    """Encode a list or map whose values are encoded; `count` includes the keys of a map."""
     size = len(octets) + 1
     if size < 256 and count < 256:
         return b"%c%c%c%b" % (short_code, size, count, octets)

@@ -9,11 +9,11 @@ Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delive
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -30,9 +30,20 @@ from brokers.amqp.outcomes import (
     says_gone,
     text_of,
 )
+from brokers.amqp.sections import SMALL_MESSAGE_OCTETS
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.shapes import SectionShapes
-from brokers.amqp.transfers import Transfer, accept_in, read, settle, was_settled, wrapped
+from brokers.amqp.transfers import (
+    Transfer,
+    accept,
+    accept_in,
+    give_credit,
+    read,
+    read_whole,
+    settle,
+    was_settled,
+    wrapped,
+)
 from brokers.connection import SubscribeOptions
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 
@@ -79,16 +90,19 @@ class Inlet:
         self.dialect = dialect
         self.options = options
         self.limit = limit
+        self._whole = min(limit, SMALL_MESSAGE_OCTETS)
         self.shapes = SectionShapes()
         self._is_let_in = False
         self._link: Receiver | None = None
         self._session: Session | None = None
-        self._numbers = count(1)
+        self._number = 0  # of the last message
         self._transfers: dict[int, Transfer] = {}
         self._credit = 0  # that the broker has
         self._owed = 0
         self._done = 0
         self._seen: set[int] = set()
+        self._concluded: deque[int] = deque()
+        self._is_concluding = False  # whether those will soon be accepted
         self._buffer = bytearray()
         self._size = 0  # octets of the current message that arrived, including dropped ones
         self._receive: Callable[[AmqpArrival], None] = lambda arrival: None
@@ -185,9 +199,39 @@ class Inlet:
         self._seen.discard(number)
         if transaction is not None:
             accept_in(transfer, transaction)
+        elif state == Delivery.ACCEPTED:
+            accept(transfer)
         else:
             settle(transfer, state, error)
         self._give(1)
+
+    def conclude(self, number: int) -> None:
+        """Accept a message that was handled, together with the others that were read with it. For one thread at a time.
+
+        If the connection is lost before, the broker delivers it again.
+        """
+        self._concluded.append(number)
+        if not self._is_concluding:
+            self._is_concluding = True
+            self.engine.after_arrivals(self._accept_concluded)
+
+    def _accept_concluded(self) -> None:
+        self._is_concluding = False
+        with suppress(ConnectionLostError), self.engine.held():
+            self._settle_concluded()
+
+    def _settle_concluded(self) -> None:
+        """Accept the messages that were handled. With the engine's lock held."""
+        done = 0
+        while self._concluded:
+            number = self._concluded.popleft()
+            transfer = self._transfers.pop(number, None)
+            if transfer is not None and self._link is not None:
+                self._seen.discard(number)
+                accept(transfer)
+                done += 1
+        if done:
+            self._give(done)
 
     def note_done(self) -> None:
         """Record that a message that arrived settled was handled. For one thread at a time.
@@ -205,7 +249,7 @@ class Inlet:
         self._owed += credit
         if self._owed < self._credit:
             return
-        if self.is_held_up:
+        if self.engine.is_unread:
             self.engine.wait(self)
         else:
             self.go_on()
@@ -221,7 +265,7 @@ class Inlet:
         owed, self._owed = self._owed, 0
         if owed and self.is_live and self._link is not None:
             self._credit += owed
-            self._link.flow(owed)
+            give_credit(self._link, owed)
 
     def _spend(self) -> None:
         """Record the arrival of one message.
@@ -242,6 +286,7 @@ class Inlet:
         """
         if not self.is_live or self._link is None or self._session is None:
             return
+        self._settle_concluded()
         self.is_live = False
         for number, transfer in self._transfers.items():
             settle(transfer, Delivery.MODIFIED if number in self._seen else Delivery.RELEASED)
@@ -281,6 +326,11 @@ class Inlet:
 
     def delivered(self, transfer: Transfer) -> None:
         """Collect the octets of a message, and pass it on once it is complete."""
+        if self.is_live and not self._size:
+            whole = read_whole(transfer, self._whole)
+            if whole is not None:
+                self._take(transfer, whole, len(whole))
+                return
         arrived = read(transfer) if self.is_live else None
         if arrived is None:
             self._drop(wrapped(transfer))
@@ -335,9 +385,9 @@ class Inlet:
         self._buffer.clear()
         self._size = 0
 
-    def _take(self, transfer: Transfer, octets: bytearray, size: int) -> None:
+    def _take(self, transfer: Transfer, octets: bytes | bytearray, size: int) -> None:
         self._spend()
-        number = next(self._numbers)
+        self._number = number = self._number + 1
         is_settled = self.options.auto_accept and was_settled(transfer)  # otherwise it is held and settled like others
         if is_settled:
             settle(transfer)

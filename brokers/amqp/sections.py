@@ -107,6 +107,18 @@ def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
     return DATA_32 + len(body).to_bytes(4, "big"), body
 
 
+def sole_data(octets: bytes, begin: int) -> bytes | None:
+    """Return the content of the data section that begins there and ends the message; None if there is another section,
+    or more than one.
+    """
+    kind = octets[begin : begin + 4]
+    if kind not in (DATA_8, DATA_32):
+        return None
+    at = begin + (5 if kind == DATA_8 else 8)
+    is_sole = at + int.from_bytes(octets[begin + 4 : at], "big") == len(octets)
+    return octets[at:] if is_sole else None
+
+
 def decode(octets: bytes | bytearray, *, begin: int = 0, with_body: bool = True) -> Iterator[SectionValue]:
     """Yield the sections of a message, those that no version of AMQP knows left out; or those before its body.
 

@@ -23,7 +23,7 @@ from proton import Condition, Data, Receiver, Sender, Terminus, symbol
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import failing_tag, failure_of, is_final, refusal, says_refused
-from brokers.amqp.transfers import Transfer, begin, pass_on, settle, was_accepted, wrapped
+from brokers.amqp.transfers import Transfer, begin, has_credit, pass_on, send, settle, was_accepted, wrapped
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
 
@@ -99,8 +99,10 @@ class Outbox(AmqpLink):
         """Whether no message waits or is unsettled."""
         return not self._waiting and not self._unsettled
 
-    def post(self, posting: OutgoingMessage, *, until: float | None = None) -> None:
-        """Send a message, or queue it for credit. With the engine's lock held.
+    def post(self, posting: OutgoingMessage, *, until: float | None = None) -> bool:
+        """Send a message, or queue it for credit; return whether it cannot be withdrawn any more.
+
+        With the engine's lock held.
 
         Args:
             posting: the message.
@@ -110,6 +112,13 @@ class Outbox(AmqpLink):
         Raises:
             NotSentError: there was no room in time.
         """
+        if self._is_open and not (self._waiting or self._rest or len(posting.octets) > PIECE_OCTETS):
+            link = self._link
+            if link is not None and self._engine.is_up and has_credit(link) and not self._engine.is_behind:
+                self._unsettled[send(link, self._tagged(posting), posting.octets, posting.transaction)] = posting
+                if posting.when_sent is not None:
+                    posting.is_sent()
+                return True
         while until is not None and len(self._waiting) >= MAX_WAITING_MESSAGES and self._engine.is_up:
             left = until - monotonic()
             if left <= 0 or not self._room.wait(None if left == inf else left):
@@ -120,10 +129,7 @@ class Outbox(AmqpLink):
             self._attach()
         self._waiting.append(posting)
         self._send_waiting()
-
-    def has_waiting(self, posting: OutgoingMessage) -> bool:
-        """Return whether a message still waits for the broker to read or give credit. With the engine's lock held."""
-        return bool(self._waiting) and posting in self._waiting
+        return posting not in self._waiting
 
     def withdraw(self, posting: OutgoingMessage) -> bool:
         """Remove a waiting message; return False if it was sent already. With the engine's lock held."""
@@ -166,7 +172,7 @@ class Outbox(AmqpLink):
 
     def _send_waiting(self) -> None:
         link, was_full = self._link, len(self._waiting) >= MAX_WAITING_MESSAGES
-        while link is not None and self._is_open and (self._rest or (self._waiting and link.credit > 0)):
+        while link is not None and self._is_open and (self._rest or (self._waiting and has_credit(link))):
             if self.is_held_up:
                 self._engine.wait(self)
                 break
@@ -181,11 +187,15 @@ class Outbox(AmqpLink):
 
     def _begin(self, link: Sender, posting: OutgoingMessage) -> None:
         """Begin a delivery, whose octets follow."""
-        self._engine.note_sent(len(posting.octets))
-        posting.tag = b"%d" % next(self._tags)
-        self._unsettled[begin(link, posting.tag, posting.transaction)] = posting
-        self._has_sent = True
+        self._unsettled[begin(link, self._tagged(posting), posting.transaction)] = posting
         self._current, self._rest = posting, memoryview(posting.octets)
+
+    def _tagged(self, posting: OutgoingMessage) -> bytes:
+        """Give a message that is about to be sent its tag, and return it."""
+        self._engine.note_sent(len(posting.octets))
+        self._has_sent = True
+        posting.tag = tag = b"%d" % next(self._tags)
+        return tag
 
     def _current_is_sent(self) -> None:
         """Record that the current message, if there is one, is sent or never will be."""

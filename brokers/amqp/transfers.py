@@ -28,6 +28,8 @@ DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
 """The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
+_CHARS: Final = ffi.typeof("char[]")
+
 _OUTCOME_ACCEPTED: Final = b"\x00\x53\x24\x45"
 
 
@@ -45,6 +47,11 @@ def begin(link: Any, tag: bytes, transaction: bytes | None = None) -> Transfer:
     return transfer
 
 
+def has_credit(link: Any) -> bool:
+    """Return whether the peer takes a message."""
+    return bool(lib.pn_link_credit(link._impl) > 0)
+
+
 def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
     """Send further octets of the message that was begun on a link."""
     lib.pn_link_send(link._impl, octets, len(octets))
@@ -52,9 +59,9 @@ def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
         lib.pn_link_advance(link._impl)
 
 
-def send(link: Any, tag: bytes, octets: bytes) -> Transfer:
-    """Send a whole message, outside a transaction."""
-    transfer = begin(link, tag)
+def send(link: Any, tag: bytes, octets: bytes, transaction: bytes | None = None) -> Transfer:
+    """Send a whole message, perhaps within a transaction."""
+    transfer = begin(link, tag, transaction)
     pass_on(link, octets)
     return transfer
 
@@ -78,6 +85,22 @@ def settle(transfer: Transfer, outcome: int | None = None, error: Condition | No
     lib.pn_delivery_settle(transfer)
 
 
+def outgoing_octets(session: Any) -> int:
+    """Return the number of octets of messages that wait for the window of a session."""
+    return int(lib.pn_session_outgoing_bytes(session._impl))
+
+
+def give_credit(link: Any, credit: int) -> None:
+    """Let the peer send so many further messages."""
+    lib.pn_link_flow(link._impl, credit)
+
+
+def accept(transfer: Transfer) -> None:
+    """Accept a message, and settle it."""
+    lib.pn_delivery_update(transfer, STATE_ACCEPTED)
+    lib.pn_delivery_settle(transfer)
+
+
 class ArrivedOctets(NamedTuple):
     """Octets of a message.
 
@@ -88,6 +111,19 @@ class ArrivedOctets(NamedTuple):
 
     octets: bytes
     is_partial: bool
+
+
+def read_whole(transfer: Transfer, limit: int) -> bytes | None:
+    """Read a message that has arrived completely; None, having read nothing, if it has not, or is above the limit."""
+    if lib.pn_delivery_partial(transfer) or lib.pn_delivery_aborted(transfer) or not lib.pn_delivery_readable(transfer):
+        return None
+    size = lib.pn_delivery_pending(transfer)
+    if not 0 < size <= limit:
+        return None
+    link, place = lib.pn_delivery_link(transfer), ffi.new(_CHARS, size)
+    lib.pn_link_recv(link, place, size)
+    lib.pn_link_advance(link)
+    return bytes(ffi.unpack(place, size))
 
 
 def read(transfer: Transfer) -> ArrivedOctets | None:
