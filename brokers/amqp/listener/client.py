@@ -38,7 +38,7 @@ from proton import (
 from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME, PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.engine import discard
-from brokers.amqp.events import key_of
+from brokers.amqp.events import TRANSFER, LookedAtDelivery, key_of
 from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, FrameViolation, LinkHandle, close_of, flow_of
 from brokers.amqp.listener.login import SaslServer
 from brokers.amqp.listener.messages import MessageCarrier
@@ -70,6 +70,7 @@ from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.stack import start
 from brokers.amqp.stream import PlainStream, Stream
+from brokers.amqp.transfers import Transfer
 from brokers.connection import OnDelivery
 from brokers.embedded import Broker
 from brokers.embedded.connection import EmbeddedConsumer, Submit
@@ -521,7 +522,7 @@ class AmqpClient(Driver):
             Event.LINK_FLOW: self._on_flow,
             Event.LINK_REMOTE_CLOSE: partial(self._on_link_close, for_good=True),
             Event.LINK_REMOTE_DETACH: partial(self._on_link_close, for_good=False),
-            Event.DELIVERY: self._on_delivery,
+            TRANSFER: self._on_transfer,
             Event.TRANSPORT_ERROR: self._on_transport_error,
         }
 
@@ -861,18 +862,20 @@ class AmqpClient(Driver):
         self._attaching.detached(event.link, for_good=for_good)
         event.link.free()
 
-    def _on_delivery(self, event: Any) -> None:
-        link = self._by_key.get(event.link_key)
+    def _on_transfer(self, link_key: Any, transfer: Transfer) -> None:
+        link = self._by_key.get(link_key)
         if link is None:
-            if event.link.is_receiver:
-                discard(event.delivery)
+            delivery = LookedAtDelivery(transfer)
+            if delivery.link.is_receiver:
+                discard(delivery)
             return
         try:
-            link.delivered(event.transfer)
+            link.delivered(transfer)
         except RefusalError as refusal:
-            if event.link.state & Endpoint.LOCAL_ACTIVE:  # otherwise the first refusal has closed it already
-                event.link.condition = refusal.told()
-                event.link.close()
+            attached = LookedAtDelivery(transfer).link
+            if attached.state & Endpoint.LOCAL_ACTIVE:  # otherwise the first refusal has closed it already
+                attached.condition = refusal.told()
+                attached.close()
 
 
 def end_of(link: IncomingLink | OutgoingLink) -> Callable[..., None]:

@@ -20,9 +20,9 @@ from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpN
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
-from brokers.amqp.transfers import Transfer, read, settle, was_settled
+from brokers.amqp.transfers import Transfer, accept, give_credit, read, read_whole, settle, was_settled
 from brokers.embedded.connection import EmbeddedConnection
-from brokers.errors import BrokerError
+from brokers.errors import SendFailedError
 from brokers.message import Destination
 
 CREDIT_MESSAGES: Final = 200
@@ -95,6 +95,12 @@ class IncomingLink:
 
     def delivered(self, transfer: Transfer) -> None:
         """Collect octets, and take a message once it is complete; drop data after a detach. With the lock held."""
+        if not (self._buffer or self._has_detached):
+            whole = read_whole(transfer, self._max_message)
+            if whole is not None:
+                self._renew()
+                self.take(transfer, whole)
+                return
         arrived = read(transfer)
         if arrived is None:
             if cproton.lib.pn_delivery_aborted(transfer):
@@ -163,7 +169,7 @@ class IncomingLink:
     def _renew(self) -> None:
         self._taken += 1
         if self._taken % CREDIT_RENEWAL_MESSAGES == 0:
-            self._link.flow(CREDIT_RENEWAL_MESSAGES - self._lent)
+            give_credit(self._link, CREDIT_RENEWAL_MESSAGES - self._lent)
             self._lent = 0
 
     def echo(self) -> None:
@@ -240,15 +246,27 @@ class Posts:
     ) -> None:
         self._incoming = incoming
         self._sink = sink
+        self._connection = sink.connection
+        self._user = sink.user
         self._destination = destination
         self._capabilities = capabilities
 
     def take(self, transfer: Transfer, octets: bytes) -> None:
         """Send one message, and report the outcome to the client. With the lock held."""
         transaction = transaction_of(transfer)
-        if transaction is None:
-            self._take_alone(transfer, octets)
+        if transaction is not None:
+            self._take_within(transaction, transfer, octets)
             return
+        try:
+            self._connection.put(self._addressed(octets))
+        except SendFailedError as error:
+            self._incoming.reject(transfer, refusal_of(error))
+        except RefusalError as refusal:
+            self._incoming.reject(transfer, refusal)
+        else:
+            accept(transfer)
+
+    def _take_within(self, transaction: bytes, transfer: Transfer, octets: bytes) -> None:
         try:
             work = self._sink.works.find(transaction)
         except RefusalError as refusal:
@@ -264,24 +282,15 @@ class Posts:
         else:
             settle(transfer)
 
-    def _take_alone(self, transfer: Transfer, octets: bytes) -> None:
-        try:
-            error = self._sink.connection.send(self._addressed(octets)).exception()
-            if isinstance(error, BrokerError):
-                raise refusal_of(error)
-        except RefusalError as refusal:
-            self._incoming.reject(transfer, refusal)
-            return
-        settle(transfer, ACCEPTED)
-
     def _addressed(self, octets: bytes) -> CarriedMessage:
         """Parse a message and find its destination.
 
         Raises:
             RefusalError: the message is malformed, or its destination does not exist.
         """
+        sink = self._sink
         try:
-            return self._sink.carrier.carry(octets, self._resolve, self._sink.now(), self._sink.user)
+            return sink.carrier.carry(octets, self._resolve, self._connection.new_message_id(), sink.now(), self._user)
         except MalformedError as error:
             raise RefusalError(DECODE, str(error)) from error
 
@@ -290,7 +299,7 @@ class Posts:
             return self._destination
         address = None if named is None else self._sink.nodes.address_of(named)
         kind = None if named is None else named.kind
-        found = self._sink.nodes.resolve(address, kind, self._sink.user, Action.SEND)
+        found = self._sink.nodes.resolve(address, kind, self._user, Action.SEND)
         if self._capabilities and CAPABILITIES[found.kind] not in self._capabilities:
             raise RefusalError(NOT_IMPLEMENTED, f"{found} has none of {', '.join(sorted(self._capabilities))}")
         return found

@@ -16,6 +16,7 @@ from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.sections import DATA_8, AmqpSection, MalformedError, encode
 
 NOW = 1_700_000_000_000
+RECEIVED = NOW + 7
 
 
 def octets_of(number: int, body: bytes = b"body", **more: Any) -> bytes:
@@ -42,7 +43,7 @@ def resolved(named: Destination | None) -> Destination:
 def outcome(carrier: MessageCarrier, octets: bytes, user: str | None = None) -> dict[str, Any] | str:
     """Return the message, or how it is refused."""
     try:
-        carried = carrier.carry(octets, resolved, NOW, user)
+        carried = carrier.carry(octets, resolved, "ID:stored", RECEIVED, user)
     except (MalformedError, RefusalError) as error:
         return f"{type(error).__name__}: {error}"
     assert type(carried) is CarriedMessage
@@ -120,7 +121,7 @@ def test_broken_octets(data: st.DataObject) -> None:
 
 def test_it_goes_out_as_it_came() -> None:
     """Only the sections of a hop differ: the header is new, what comes after it is kept."""
-    carried = knowing().carry(octets_of(5), resolved, NOW, None)
+    carried = knowing().carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
     kept = encode(AmqpSection.HEADER, [True])
     assert uncarried(carried, 1, NOW).endswith(carried.kept)
     assert carried.kept.endswith(DATA_8 + b"\x04body")
