@@ -510,9 +510,9 @@ def _shaped(
     octets: bytes, shape: SectionShape, found: re.Match[bytes], dialect: AmqpDialect, source: Destination | None
 ) -> ReceivedMessage | None:
     """Return the message whose head matched the pattern of a shape, or None if it must be decoded by section."""
-    plan = shape.plan
-    if plan is None:
-        plan = shape.plan = ArrivalPlan(shape, dialect, source)
+    if shape.plan is None:
+        shape.plan = ArrivalPlan(shape, dialect, source)
+    plan: ArrivalPlan = shape.plan
     if not plan.works:
         return None
     try:
