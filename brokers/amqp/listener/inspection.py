@@ -246,22 +246,20 @@ class FrameInspection:
         begin = at  # of the plain transfers that were not yielded yet
         while (have := len(rest) - at) >= SIZE_OCTETS:
             size = int.from_bytes(rest[at : at + SIZE_OCTETS], "big")
-            if not MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS or (
-                have > SIZE_OCTETS and not 2 <= rest[at + SIZE_OCTETS] <= size // 4
-            ):
-                self._violated(
-                    FrameViolation(
-                        FRAMING, f"a frame has 8 to {MAX_FRAME_OCTETS} octets here, and its header 8 or more"
-                    )
-                )
-            if have < size:
+            is_frame = MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS and (
+                have == SIZE_OCTETS or 2 <= rest[at + SIZE_OCTETS] <= size // 4
+            )
+            if is_frame and have < size:
                 break
-            found = PLAIN_TRANSFER.match(rest, at, at + size)
+            found = PLAIN_TRANSFER.match(rest, at, at + size) if is_frame else None
             if found is not None and self._is_plain_transfer(found):
                 at += size
                 continue
             if begin < at:
                 yield rest[begin:at]
+            if not is_frame:
+                why = f"a frame has 8 to {MAX_FRAME_OCTETS} octets here, and its header 8 or more"
+                self._violated(FrameViolation(FRAMING, why))
             frame = rest[at : at + size]
             begin = at = at + size
             yield from self._frame(frame)

@@ -14,6 +14,8 @@ from brokers import Destination, MessageType, queue
 from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier, uncarried
 from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.sections import DATA_8, AmqpSection, MalformedError, encode
+from brokers.embedded.queues import dead_letter, received
+from brokers.message import ENTRY_OCTETS
 
 NOW = 1_700_000_000_000
 RECEIVED = NOW + 7
@@ -47,7 +49,9 @@ def outcome(carrier: MessageCarrier, octets: bytes, user: str | None = None) -> 
     except (MalformedError, RefusalError) as error:
         return f"{type(error).__name__}: {error}"
     assert type(carried) is CarriedMessage
-    return asdict(carried)
+    found = asdict(carried)
+    assert found == asdict(received(carried, "ID:stored", RECEIVED)), "it is as the broker stores it"
+    return found
 
 
 def knowing(user: str | None = None, **more: Any) -> MessageCarrier:
@@ -104,6 +108,32 @@ def test_a_data_section_without_octets(value: bytes) -> None:
     found = outcome(MessageCarrier(), body)
     assert isinstance(found, dict)
     assert (found["message_type"], found["body"]) == (MessageType.UNKNOWN, body)
+
+
+@pytest.mark.parametrize("body", [b"octets", "text", {"a": 1, "b": None}, [1, "x"], b"", 5, {"a": [1]}], ids=repr)
+def test_bodies(body: Any) -> None:
+    """A body of any kind is read alike, and that of no JMS message type too."""
+    carrier = MessageCarrier()
+    for number in range(1, 9):
+        message = Message(body=body, id=f"ID:{number:04}", inferred=isinstance(body, bytes | list))
+        assert outcome(carrier, octets := bytes(message.encode())) == outcome(MessageCarrier(), octets)
+    assert carrier._shapes.match(octets) is not None
+
+
+def test_what_the_sender_said() -> None:
+    """The sender's id and time are kept beside those of the broker."""
+    for carrier in (knowing(), MessageCarrier()):
+        carried = carrier.carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
+        assert (carried.message_id, carried.timestamp) == ("ID:stored", RECEIVED)
+        assert (carried.told_id, carried.told_timestamp) == ("ID:0005", NOW + 5000)
+
+
+def test_its_size() -> None:
+    """Its octets in AMQP count, and each property as in JMS; where it is encoded again, the larger of both sizes."""
+    carried = knowing().carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
+    assert carried.octets == len(carried.kept) + 2 * ENTRY_OCTETS
+    letter = dead_letter(carried, queue("here"), "x" * 10_000)
+    assert letter.octets > 10_000
 
 
 CARRIER = knowing()
