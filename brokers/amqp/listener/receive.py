@@ -25,11 +25,14 @@ from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import SendFailedError
 from brokers.message import Destination
 
-CREDIT_MESSAGES: Final = 200
+CREDIT_MESSAGES: Final = 1000
 """Number of messages that a client may send before they are answered."""
 
-CREDIT_RENEWAL_MESSAGES: Final = 50
+CREDIT_RENEWAL_MESSAGES: Final = 250
 """Number of messages after which the client gets new credit."""
+
+MAX_LEFT_MESSAGES: Final = 100_000
+"""Maximum number of messages of a client that are left unsettled because their links had been detached."""
 
 NOT_TAKEN: Final = "amqp:link:detach-forced"
 
@@ -49,15 +52,16 @@ def tag_of(transfer: Transfer) -> bytes:
 
 
 class OpenTransfers:
-    """The size of a client's partly received messages, on all its links together.
+    """The size of a client's partly received messages, and the number of those left unsettled, on all its links.
 
     Args:
-        limit: maximum size, in octets.
+        limit: maximum size of the former, in octets.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.octets = 0
+        self.left = 0
 
 
 class IncomingLink:
@@ -129,6 +133,8 @@ class IncomingLink:
         free it on any thread.
         """
         self._clear()
+        self._unfinished.left -= self._left
+        self._left = 0
         self.end()
         self.take, self.end = _nothing, _nothing
 
@@ -154,10 +160,11 @@ class IncomingLink:
     def _leave_open(self, transfer: Transfer) -> None:
         """Leave a message unsettled that was not accepted: the client would believe that a settled one was accepted.
 
-        Messages beyond the credit are settled anyway; they would only use memory.
+        Messages beyond the credit, or beyond `MAX_LEFT_MESSAGES`, are settled anyway; they would only use memory.
         """
         self._left += 1
-        if was_settled(transfer) or self._left > CREDIT_MESSAGES:
+        self._unfinished.left += 1
+        if was_settled(transfer) or self._left > CREDIT_MESSAGES or self._unfinished.left > MAX_LEFT_MESSAGES:
             settle(transfer)
 
     def _poison(self, transfer: Transfer, refusal: RefusalError) -> None:
