@@ -301,7 +301,10 @@ class Message:
         body = self.body
         total = _octets_of_all(self.properties)
         for text in (self.message_id, self.correlation_id, self.type):
-            total += 0 if text is None else _octets(text)
+            if text is not None:
+                total += len(text) if text.isascii() else _octets(text)
+        if type(body) is bytes:
+            return total + len(body)
         if isinstance(body, tuple):
             return total + _octets_of_all(body)
         return total if body is None else total + _octets(body)

@@ -35,6 +35,7 @@ from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
 from brokers.threads.futures import Completion, DoneCompletion
 from brokers.threads.pool import Crew
+from brokers.threads.thread import after_burst
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,10 @@ class EmbeddedDelivery(Delivery):
 
     def __init__(self, core: EmbeddedCore, holding: Handover, batch: Batch | None = None) -> None:
         """Wrap a hand-over; with a `batch`, it is settled at the commit of that transaction."""
-        super().__init__(holding.message, holding.delivery_count, GENERATION)
+        self.message = holding.message  # as `Delivery` does
+        self.delivery_count = holding.delivery_count
+        self.generation = GENERATION
+        self.read_at = None
         self._core = core
         self._batch = batch
         self.holding = holding
@@ -80,6 +84,9 @@ class EmbeddedDelivery(Delivery):
 BURST_DELIVERIES: Final = 8
 """Number of deliveries after which a consumer lets others use its thread."""
 
+INLINE_DELIVERIES: Final = 64
+"""Number of deliveries after which an inline consumer lets the sender go; a transaction often sends some dozens."""
+
 Submit: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs a function soon, on another thread or on this one; raises RuntimeError if it cannot."""
 
@@ -94,7 +101,7 @@ class EmbeddedConsumer(Consumer):
         submit: gives the consumer a thread when there are messages.
         begin: gives it one for the messages that are there already, and whenever it lets others go first.
         on_end: called when the consumer has ended and uses no thread.
-        accepts: whether deliveries are accepted before `on_delivery` is called.
+        most: number of deliveries after which it lets others go first.
 
     Raises:
         BrokerError: no thread could be started; the subscription has ended.
@@ -108,15 +115,14 @@ class EmbeddedConsumer(Consumer):
         submit: Submit,
         begin: Submit,
         on_end: Callable[[EmbeddedConsumer], None],
-        *,
-        accepts: bool,
+        most: int = BURST_DELIVERIES,
     ) -> None:
         self._core = core
         self._on_delivery = on_delivery
         self._submit = submit
         self._begin = begin
         self._on_end = on_end
-        self._accepts = accepts
+        self._most = most
         self._subscription = subscribe(partial(self._wake, submit))
         try:
             begin(self._run)
@@ -161,12 +167,13 @@ class EmbeddedConsumer(Consumer):
 
     def _run(self) -> None:
         """Deliver until there is nothing to take, or others should go first."""
+        core, subscription = self._core, self._subscription
         try:
-            for _ in range(BURST_DELIVERIES):
-                holding = self._core.take(self._subscription, accepts=self._accepts)
+            for number in range(self._most):
+                holding = core.take(subscription) if number else core.begin(subscription)
                 if holding is None:
                     break
-                self._deliver(EmbeddedDelivery(self._core, holding))
+                self._deliver(EmbeddedDelivery(core, holding))
             else:
                 self._go_on_later()
         except BaseException:
@@ -244,7 +251,7 @@ class EmbeddedTransaction(OwnedTransaction):
             ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
-        self.taking(own_delivery(delivery, self.owner)).accept()
+        self._core.accept(own_delivery(delivery, self.owner).holding, self._batch)
 
     def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
         """Return a delivery of this connection as part of this transaction, however it is settled."""
@@ -304,7 +311,8 @@ class EmbeddedConnection(AdapterConnection):
 
         The future raises DestinationGoneError if a temporary destination has ended, SendFailedError if one is full.
         """
-        self._require_open()
+        if self._life.state is not ConnectionState.CONNECTED:
+            self._require_open()
         if transaction is not None:
             return self.completed(own_transaction(transaction, self, EmbeddedTransaction).add(message))
         stamped = self._core.stamp(message)
@@ -312,7 +320,7 @@ class EmbeddedConnection(AdapterConnection):
             self._core.send(stamped, self.place)
         except SendFailedError as error:
             return self.completed(None, error)
-        return self.completed(SendResult(stamped.message_id))
+        return DoneCompletion(self._callbacks.executor, SendResult(stamped.message_id))
 
     def new_message_id(self) -> str:
         """Return the id of a new message, for `put`."""
@@ -332,6 +340,10 @@ class EmbeddedConnection(AdapterConnection):
         """Return a future that is done, whose callbacks run on this connection's executor."""
         return DoneCompletion(self._callbacks.executor, result, error)
 
+    def after_arrivals(self, function: Callable[[], None]) -> None:
+        """Call `function` once the deliveries that wait for this thread of `on_delivery` are handled, or soon."""
+        after_burst(function)
+
     def _consume(self, options: SubscribeOptions, on_delivery: OnDelivery) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so no consumer hoards them.
 
@@ -349,7 +361,7 @@ class EmbeddedConnection(AdapterConnection):
         chosen = Selector(options.selector) if options.selector and options.selector.strip() else None
         wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
         terms = SubscribeTerms(prefetch=options.prefetch, name=options.durable_name, wants=wants, label=label)
-        submit = self._core.own_thread.submit if options.inline else self._crew.submit
+        submit = self._core.own_thread.submit if options.inline else None
         return self.subscribe(options.destination, on_delivery, terms, submit, accepts=options.auto_accept)
 
     def subscribe(
@@ -378,11 +390,10 @@ class EmbeddedConnection(AdapterConnection):
         """
         with self._lock:
             self._require_not_closing()
-            subscribe = partial(self._core.subscribe, destination, self.place, terms)
-            crew, forget = self._crew.submit, self._forget_consumer
-            consumer = EmbeddedConsumer(
-                self._core, subscribe, on_delivery, submit or crew, begin or crew, forget, accepts=accepts
-            )
+            subscribe = partial(self._core.subscribe, destination, self.place, terms, accepts=accepts)
+            submit, begin = submit or self._crew.submit_soon, begin or self._crew.submit
+            most = INLINE_DELIVERIES if submit == self._core.own_thread.submit else BURST_DELIVERIES
+            consumer = EmbeddedConsumer(self._core, subscribe, on_delivery, submit, begin, self._forget_consumer, most)
             self._consumers.add(consumer)
             return consumer
 

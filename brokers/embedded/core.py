@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -44,6 +45,7 @@ from brokers.embedded.queues import (
     Total,
     dead_letter,
     is_dead_letter_queue,
+    is_expired,
     key_of,
     received,
     redelivered,
@@ -83,8 +85,8 @@ class DestinationNodes:
             BrokerError: there are too many destinations.
         """
         self._count(maker, destination)
-        node = DestinationNode(destination, maker, owner)
-        if not destination.kind.is_topic:
+        node = DestinationNode(destination, maker, owner, is_topic=destination.kind.is_topic)
+        if not node.is_topic:
             node.outlets.append(Outlet(destination, self._new_store()))
         self._nodes[key_of(destination)] = node
         return node
@@ -155,35 +157,40 @@ class DestinationNodes:
             DestinationGoneError: its temporary destination has ended.
             SendFailedError: there are too many destinations.
         """
-        return MessageRoute(message, message.octets, self._outlets(message, sender))
+        destination = message.destination
+        assert destination is not None  # checked by `stamp`
+        node = self._nodes.get((destination.kind, destination.name or ""))
+        if node is None:
+            outlets = self._new_outlets(destination, sender)
+        elif node.is_topic:
+            outlets = [outlet for outlet in node.outlets if outlet.takes(message, sender)]
+        else:
+            outlets = node.outlets
+        octets = message.octets
+        return MessageRoute(message, outlets, octets, octets + MESSAGE_OVERHEAD_OCTETS if outlets else 0)
 
-    def _outlets(self, message: Message, sender: ConnectionPlace) -> list[Outlet]:
-        assert message.destination is not None  # checked by `stamp`
-        node = self.find(message.destination)
-        if node is None and message.destination.kind.is_temporary:
-            raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
-        if node is None and message.destination.kind.is_topic:
+    def _new_outlets(self, destination: Destination, sender: ConnectionPlace) -> list[Outlet]:
+        if destination.kind.is_temporary:
+            raise DestinationGoneError(f"{destination} is gone: the connection that it belonged to was closed")
+        if destination.kind.is_topic:
             return []
-        if node is not None and message.destination.kind.is_topic:
-            return [outlet for outlet in node.outlets if outlet.takes(message, sender)]
         try:
-            return (node or self.add(message.destination, sender)).outlets
+            return self.add(destination, sender).outlets
         except BrokerError as error:
             raise SendFailedError(str(error)) from error
 
     def put(self, route: MessageRoute, numbers: Iterator[int]) -> None:
         """Put a message into the outlets of its route."""
-        share = MessageShare(self._total, route.octets + MESSAGE_OVERHEAD_OCTETS)
+        share = MessageShare(self._total, route.total_octets)
         for outlet in route.outlets:
             outlet.put(QueueEntry(route.message, next(numbers), route.octets, share=share))
 
-    def require_room(self, routes: Iterable[MessageRoute]) -> None:
-        """Check that the messages of these routes fit the limit of all destinations together.
+    def require_room(self, more: int) -> None:
+        """Check that so many octets fit the limit of all destinations together.
 
         Raises:
             SendFailedError: they do not.
         """
-        more = sum(route.octets + MESSAGE_OVERHEAD_OCTETS for route in routes if route.outlets)
         if self._total.octets + more > self._limits.max_total_octets:
             raise SendFailedError(
                 f"the broker is full: max_total_octets is {self._limits.max_total_octets},"
@@ -286,9 +293,10 @@ class EmbeddedCore:
         Raises:
             ValueError: the message has no destination, or a body that does not fit its type.
         """
-        if message.destination is None:
+        destination = message.destination
+        if destination is None:
             raise ValueError("the message has no destination")
-        key_of(message.destination)
+        key_of(destination)
         return received(message, self.new_message_id(), self.clock())
 
     def new_message_id(self) -> str:
@@ -305,7 +313,10 @@ class EmbeddedCore:
         with self._lock:
             route = self._nodes.route(stamped, sender)
             try:
-                self._require_room((route,))
+                self._nodes.require_room(route.total_octets)
+                for outlet in route.outlets:
+                    if outlet.store.excess(1, route.octets):
+                        self._require_place(outlet, 1, route.octets)
             except SendFailedError:
                 self._forget_unused(Batch(sender, [stamped]))
                 raise
@@ -330,7 +341,13 @@ class EmbeddedCore:
     # --- subscriptions
 
     def subscribe(
-        self, destination: Destination, owner: ConnectionPlace, terms: SubscribeTerms, wake_up: WakeUp
+        self,
+        destination: Destination,
+        owner: ConnectionPlace,
+        terms: SubscribeTerms,
+        wake_up: WakeUp,
+        *,
+        accepts: bool = False,
     ) -> OutletSubscription:
         """Add a subscription, which is at work; several of one name compete like the consumers of a queue.
 
@@ -338,8 +355,9 @@ class EmbeddedCore:
             destination: the queue or topic.
             owner: the connection.
             terms: the terms.
-            wake_up: called without the lock when the subscription is at work again; then `take` must be called until it
-                returns None.
+            wake_up: called without the lock when the subscription is at work again; then `begin` must be called, and
+                `take` until it returns None.
+            accepts: whether deliveries are accepted at once.
 
         Raises:
             StaleDestinationError: the temporary destination is not, or no longer, the owner's.
@@ -356,7 +374,7 @@ class EmbeddedCore:
                 self._nodes.remove_if_unused(node)
                 raise
             subscription = OutletSubscription(
-                node, outlet, owner, terms.prefetch, self._lock, wake_up, is_on_credit=terms.prefetch == 0
+                node, outlet, owner, terms.prefetch, self._lock, wake_up, accepts, is_on_credit=terms.prefetch == 0
             )
             if not destination.kind.is_topic and (terms.is_browsing or terms.wants is not None):
                 subscription.line = EntryLine(terms.wants, is_for_looking=terms.is_browsing)
@@ -364,17 +382,36 @@ class EmbeddedCore:
             outlet.subscriptions.add(subscription)
             return subscription
 
-    def take(self, subscription: OutletSubscription, *, accepts: bool = False) -> Handover | None:
+    def begin(self, subscription: OutletSubscription) -> Handover | None:
+        """Return the delivery that a subscription was woken with, or else the next one, as `take` does."""
+        if subscription.in_hand:
+            subscription.thread = get_ident()  # first, so that `stop` sees that it has begun
+            try:
+                holding = subscription.in_hand.pop()
+            except IndexError:  # another thread removed it
+                return self.take(subscription)
+            if not holding.message.expiration or not is_expired(holding.message, self.clock()):
+                return holding
+            with self._lock:
+                subscription.hand_back(holding)
+        return self.take(subscription)
+
+    def take(self, subscription: OutletSubscription) -> Handover | None:
         """Return the next delivery of a subscription at work; None if there is none now, and it is no longer at work.
 
-        Args:
-            subscription: the subscription, which takes deliveries on one thread at a time.
-            accepts: whether the delivery is accepted at once.
+        A subscription takes deliveries on one thread at a time.
         """
         with self._lock:
-            holding = self._next(subscription, accepts=accepts) if subscription.is_open else None
-            subscription.is_at_work = holding is not None
-            subscription.thread = None if holding is None else get_ident()
+            holding = None
+            if subscription.is_open and not subscription.is_full:  # `_let_go` and `allow` wake one that was full
+                if subscription.outlet.store.waiting:
+                    holding = self._next(subscription)
+                if holding is None:
+                    subscription.outlet.idle[subscription] = None
+            if holding is None:
+                subscription.is_at_work, subscription.thread = False, None
+            else:
+                subscription.thread = get_ident()
             if not subscription.is_open:
                 self._lock.rested.notify_all()
             return holding
@@ -382,9 +419,14 @@ class EmbeddedCore:
     def put_off(self, subscription: OutletSubscription) -> None:
         """Record that a subscription at work got no thread: the next message, or `allow`, wakes it again."""
         with self._lock:
+            self._empty_hand(subscription)
             subscription.is_at_work, subscription.thread = False, None
             if subscription.is_open:
                 subscription.outlet.idle[subscription] = None
+
+    def _empty_hand(self, subscription: OutletSubscription) -> None:
+        with suppress(IndexError):  # there is none, or another thread removed it
+            subscription.hand_back(subscription.in_hand.pop())
 
     def pause(self, subscription: OutletSubscription) -> None:
         """Record that a subscription at work has let go of its thread, and waits for another one."""
@@ -416,6 +458,7 @@ class EmbeddedCore:
         with self._lock:
             subscription.is_open = False
             subscription.outlet.idle.pop(subscription, None)
+            self._empty_hand(subscription)
             subscription.outlet.hand_on()  # it may have been woken for a message that it will no longer take
             return subscription.thread is not None
 
@@ -471,27 +514,21 @@ class EmbeddedCore:
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        self._decide(holding, self._settle, batch)
+        with self._lock:
+            if batch is not None:
+                self._decide(holding, self._settle, batch)
+            elif holding.is_free:
+                self._settle(holding)
 
     def release(self, holding: Handover, batch: Batch | None = None, *, counts: bool = True) -> None:
         """Put the message back, or into the dead letters if it was delivered too often. Otherwise like `accept`."""
-        self._decide(holding, partial(self._give_back, counts=counts), batch)
+        with self._lock:
+            self._decide(holding, partial(self._give_back, counts=counts), batch)
 
     def reject(self, holding: Handover, reason: str, batch: Batch | None = None) -> None:
         """Put the message into the dead letters. Otherwise like `accept`."""
-        self._decide(holding, partial(self._discard, reason=reason), batch)
-
-    def _decide(self, holding: Handover, deed: Deed, batch: Batch | None) -> None:
         with self._lock:
-            if batch is not None:
-                _require_open(batch)
-            if not holding.is_free:
-                return
-            if batch is None:
-                deed(holding)
-            else:
-                batch.decided[holding] = deed
-                holding.batch = batch
+            self._decide(holding, partial(self._discard, reason=reason), batch)
 
     # --- transactions
 
@@ -512,7 +549,8 @@ class EmbeddedCore:
             _require_open(batch)
             try:
                 routes, refused = self._route_all(batch)
-                self._require_room(routes)
+                self._nodes.require_room(sum([route.total_octets for route in routes]))
+                self._require_places(routes)
             except SendFailedError:
                 self.abort(batch)
                 raise
@@ -539,12 +577,26 @@ class EmbeddedCore:
 
     # --- called with the lock held
 
+    @staticmethod
+    def _decide(holding: Handover, deed: Deed, batch: Batch | None) -> None:
+        if batch is not None:
+            _require_open(batch)
+        if not holding.is_free:
+            return
+        if batch is None:
+            deed(holding)
+        else:
+            batch.decided[holding] = deed
+            holding.batch = batch
+
     def _forget_unused(self, batch: Batch) -> None:
         """Remove destinations that are unused after the end of a transaction."""
-        found = [self._nodes.find(message.destination) for message in batch.sends if message.destination is not None]
-        for node in {*found, *(holding.subscription.node for holding in batch.decided)}:
-            if node is not None:
-                self._nodes.remove_if_unused(node)
+        found = {holding.subscription.node for holding in batch.decided}
+        for message in batch.sends:
+            if message.destination is not None and (node := self._nodes.find(message.destination)) is not None:
+                found.add(node)
+        for node in found:
+            self._nodes.remove_if_unused(node)
 
     def _route_all(self, batch: Batch) -> tuple[list[MessageRoute], tuple[RefusedSend, ...]]:
         routes, refused = [], []
@@ -554,10 +606,6 @@ class EmbeddedCore:
             except DestinationGoneError as gone:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
-
-    def _require_room(self, routes: Sequence[MessageRoute]) -> None:
-        self._nodes.require_room(routes)
-        self._require_places(routes)
 
     def _require_places(self, routes: Sequence[MessageRoute]) -> None:
         if len(routes) == 1:
@@ -580,17 +628,14 @@ class EmbeddedCore:
             if excess:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
 
-    def _next(self, subscription: OutletSubscription, *, accepts: bool) -> Handover | None:
-        if subscription.is_full:
-            return None  # `_settle`, `_give_back` and `allow` wake the subscription
+    def _next(self, subscription: OutletSubscription) -> Handover | None:
         outlet = subscription.outlet
         entry = self._browsed(subscription) if subscription.is_browsing else self._taken(subscription)
         if entry is None:
-            outlet.idle[subscription] = None
             return None
         message = entry.message if entry.deliveries == 1 else redelivered(entry.message)
         holding = Handover(entry, subscription, message, entry.deliveries)
-        if accepts:
+        if subscription.accepts:
             outlet.store.settle(entry)
         else:
             subscription.held.add(holding)
@@ -600,7 +645,8 @@ class EmbeddedCore:
 
     def _taken(self, subscription: OutletSubscription) -> QueueEntry | None:
         entry, expired = subscription.outlet.store.take(self.clock(), subscription.line)
-        self._bury_all(subscription.outlet, expired)
+        if expired:
+            self._bury_all(subscription.outlet, expired)
         return entry
 
     def _browsed(self, subscription: OutletSubscription) -> QueueEntry | None:
@@ -611,8 +657,9 @@ class EmbeddedCore:
 
     def _settle(self, holding: Handover) -> None:
         self._let_go(holding)
-        if not holding.subscription.is_browsing:
-            holding.subscription.outlet.store.settle(holding.entry)
+        subscription = holding.subscription
+        if subscription.line is None or not subscription.is_browsing:
+            subscription.outlet.store.settle(holding.entry)
 
     def _discard(self, holding: Handover, reason: str) -> None:
         self._settle(holding)
@@ -633,10 +680,13 @@ class EmbeddedCore:
 
     def _let_go(self, holding: Handover) -> None:
         subscription = holding.subscription
-        was_full = subscription.is_full
+        was_full = not subscription.is_at_work and subscription.is_full  # one at work looks for itself
         subscription.held.discard(holding)
         if was_full and not subscription.is_full:
-            subscription.rouse()
+            if subscription.outlet.store.waiting or not subscription.is_open:
+                subscription.rouse()
+            else:
+                subscription.outlet.idle[subscription] = None
 
     def _bury_all(self, outlet: Outlet, expired: Iterable[QueueEntry]) -> None:
         for entry in expired:

@@ -44,7 +44,10 @@ class WakingLock:
             return
         noted, self._noted = self._noted, []
         self._lock.release()
-        _call_all(noted)
+        if len(noted) == 1:
+            noted[0]()
+        else:
+            _call_all(noted)
 
 
 def _call_all(noted: list[WakeUp]) -> None:

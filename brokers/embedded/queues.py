@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from brokers.embedded.lock import WakeUp, WakingLock
 from brokers.message import (
     DEFAULT_PRIORITY,
-    Body,
     DeliveryMode,
     Destination,
     DestinationKind,
     Message,
+    MessageDraft,
     body_problem,
     changed,
     typed,
@@ -43,23 +43,11 @@ class Total:
 
 @dataclass(slots=True, eq=False)
 class MessageShare:
-    """The share of one message in the total, counted once, however many stores hold the message."""
+    """The share of one message in the total, counted while `stores`, the number of stores that hold it, is not 0."""
 
     total: Total = field(default_factory=Total)
     octets: int = 0
     stores: int = 0
-
-    def enter(self) -> None:
-        """Record that one more store holds the message."""
-        self.stores += 1
-        if self.stores == 1:
-            self.total.octets += self.octets
-
-    def leave(self) -> None:
-        """Record that one store fewer holds the message."""
-        self.stores -= 1
-        if self.stores == 0:
-            self.total.octets -= self.octets
 
 
 Wants: TypeAlias = Callable[[Message, int], bool]
@@ -106,7 +94,10 @@ class EntryLine:
         if self._wants is not None and not self._wants(entry.message, entry.deliveries + 1):
             return False
         self._known.add(entry)
-        heappush(self._heap, _ranked(entry))
+        priority = (
+            DEFAULT_PRIORITY if (given := entry.message.priority) is None else min(max(given, 0), HIGHEST_PRIORITY)
+        )
+        heappush(self._heap, (HIGHEST_PRIORITY - priority, entry.sequence, entry))  # no two sequences are the same
         return True
 
     def next(self) -> QueueEntry | None:
@@ -149,6 +140,10 @@ class EntryStore:
     Args:
         max_messages: maximum number of entries.
         max_octets: maximum of their octets together.
+
+    Attributes:
+        waiting: number of entries that could be taken, including expired ones.
+        has_others: whether a line was added.
     """
 
     def __init__(self, max_messages: int, max_octets: int) -> None:
@@ -156,36 +151,34 @@ class EntryStore:
         self._max_octets: Final = max_octets
         self._line = EntryLine()
         self._others: list[EntryLine] = []
-        self._waiting = 0
-        self._taken = 0
+        self.has_others = False
+        self.waiting = 0
+        self._entries = 0
         self._octets = 0
         self._earliest_expiration: int | None = None
         self._has_ended = False
 
     def __len__(self) -> int:
-        return self._waiting + self._taken
-
-    @property
-    def waiting(self) -> int:
-        """Number of entries that could be taken, including expired ones."""
-        return self._waiting
+        return self._entries
 
     def add(self, line: EntryLine) -> None:
         """Add a line for a subscription with a selector, or for a browser."""
         for entry in self:
             line.offer(entry)
         self._others.append(line)
+        self.has_others = True
 
     def drop(self, line: EntryLine) -> None:
         """Remove a line that was added."""
         self._others.remove(line)
+        self.has_others = bool(self._others)
 
     def excess(self, count: int, octets: int) -> str | None:
         """Return which limit `count` more entries of `octets` together would exceed, or None."""
-        if len(self) + count <= self._max_messages and self._octets + octets <= self._max_octets:
+        if self._entries + count <= self._max_messages and self._octets + octets <= self._max_octets:
             return None
         for name, limit, held, more in (
-            ("max_messages", self._max_messages, len(self), count),
+            ("max_messages", self._max_messages, self._entries, count),
             ("max_octets", self._max_octets, self._octets, octets),
         ):
             if held + more > limit:
@@ -194,17 +187,29 @@ class EntryStore:
 
     def put(self, entry: QueueEntry) -> list[EntryLine]:
         """Add a new entry, and return the added lines that contain it."""
-        self._octets += entry.octets
-        entry.share.enter()
+        self._count(entry)
         self._push(entry)
-        return [line for line in self._others if line.offer(entry)] if self._others else []
+        return [line for line in self._others if line.offer(entry)] if self.has_others else []
+
+    def put_taken(self, entry: QueueEntry) -> None:
+        """Add a new entry that is taken at once, as `put` and `take` do."""
+        self._count(entry)
+        entry.deliveries = 1
+
+    def _count(self, entry: QueueEntry) -> None:
+        self._entries += 1
+        self._octets += entry.octets
+        share = entry.share
+        share.stores += 1
+        if share.stores == 1:
+            share.total.octets += share.octets
 
     def _push(self, entry: QueueEntry) -> None:
         expiration = entry.message.expiration
         if expiration and (self._earliest_expiration is None or expiration < self._earliest_expiration):
             self._earliest_expiration = expiration
         entry.is_waiting = True
-        self._waiting += 1
+        self.waiting += 1
         self._line.offer(entry)
 
     def take(self, now: int, line: EntryLine | None = None) -> tuple[QueueEntry | None, list[QueueEntry]]:
@@ -218,16 +223,15 @@ class EntryStore:
         """
         expired: list[QueueEntry] = []
         found: QueueEntry | None = None
-        if not self._waiting:
+        if not self.waiting:
             return found, expired
         while found is None and (entry := (line or self._line).next()) is not None:
             entry.is_waiting = False
-            self._waiting -= 1
+            self.waiting -= 1
             if is_expired(entry.message, now):
                 expired.append(entry)
-                self._forget(entry)
+                self.settle(entry)
             else:
-                self._taken += 1
                 entry.deliveries += 1
                 found = entry
         if self._others:  # otherwise no line has entries that were taken from another
@@ -246,14 +250,17 @@ class EntryStore:
         if self._has_ended:
             self.settle(entry)
             return []
-        self._taken -= 1
         self._push(entry)
         return [line for line in self._others if not line.is_for_looking and line.offer(entry)]
 
     def settle(self, entry: QueueEntry) -> None:
         """Forget a taken entry: it was accepted, or moved elsewhere."""
-        self._taken -= 1
-        self._forget(entry)
+        self._entries -= 1
+        self._octets -= entry.octets
+        share = entry.share
+        share.stores -= 1
+        if share.stores == 0:
+            share.total.octets -= share.octets
 
     def end(self) -> None:
         """Forget all waiting entries; taken ones are forgotten once they are settled or given back."""
@@ -272,18 +279,14 @@ class EntryStore:
     def _drop_all(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             entry.is_waiting = False
-            self._forget(entry)
-        self._waiting -= len(entries)
+            self.settle(entry)
+        self.waiting -= len(entries)
         self._prune()
 
     def _prune(self) -> None:
-        self._line.prune(self._waiting)
+        self._line.prune(self.waiting)
         for line in self._others:
-            line.prune(self._waiting)
-
-    def _forget(self, entry: QueueEntry) -> None:
-        self._octets -= entry.octets
-        entry.share.leave()
+            line.prune(self.waiting)
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._line)
@@ -292,12 +295,6 @@ class EntryStore:
 def is_expired(message: Message, now: int) -> bool:
     """Return whether a message has expired at `now`; an expiration of 0 or None means never."""
     return 0 < (message.expiration or 0) <= now
-
-
-def _ranked(entry: QueueEntry) -> tuple[int, int, QueueEntry]:
-    """Return the item of the heap: the smallest comes first, and the sequence makes ties impossible."""
-    priority = DEFAULT_PRIORITY if entry.message.priority is None else entry.message.priority
-    return HIGHEST_PRIORITY - min(max(priority, 0), HIGHEST_PRIORITY), entry.sequence, entry
 
 
 Key: TypeAlias = tuple[DestinationKind, str]
@@ -396,7 +393,16 @@ class Outlet:
         return terms.wants is None or terms.wants(message, 1)
 
     def put(self, entry: QueueEntry) -> None:
-        """Add a new entry, and wake the subscriptions that may want it."""
+        """Add a new entry, and wake the subscriptions that may want it.
+
+        If nothing else waits, the first idle subscription is woken with the entry in its hand.
+        """
+        if self.idle and not (self.store.waiting or self.store.has_others):
+            first = next(iter(self.idle))
+            if not first.is_full:
+                del self.idle[first]
+                first.hand(entry)
+                return
         self._wake(self.store.put(entry))
 
     def give_back(self, entry: QueueEntry) -> None:
@@ -427,19 +433,23 @@ class Outlet:
 
 @dataclass(slots=True, eq=False)
 class DestinationNode:
-    """One destination with its outlets; `maker` used it first, `owner` is the connection of a temporary one."""
+    """One destination with its outlets; `maker` used it first, `owner` is the connection of a temporary one.
+
+    `is_topic` says whether each of its outlets gets a message.
+    """
 
     destination: Destination
     maker: ConnectionPlace
     owner: ConnectionPlace | None = None
     outlets: list[Outlet] = field(default_factory=list)
+    is_topic: bool = False
 
     @property
     def is_unused(self) -> bool:
         """Whether removing the node loses nothing: it has no message, subscriber, durable name or owner."""
-        return self.owner is None and not any(
-            outlet.is_durable or outlet.subscriptions or len(outlet.store) for outlet in self.outlets
-        )
+        if self.owner is not None:
+            return False
+        return not [each for each in self.outlets if each.subscriptions or len(each.store) or each.is_durable]
 
 
 @dataclass(slots=True, eq=False)
@@ -449,8 +459,11 @@ class OutletSubscription:
     `owner` is its connection, `held` its unsettled hand-overs, and `prefetch` their maximum number or, on credit, the
     number of further hand-overs. `line` has the entries that it wants of a queue; None for all entries of the outlet.
 
+    `accepts` says whether its deliveries are accepted at once, and so never held.
+
     `wake_up` makes a thread take messages, until there is none or it holds as many as it may: until then it
-    `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun.
+    `is_at_work`, from the beginning, and `thread` is the id of that thread once it has begun. `in_hand` has the
+    delivery that it was woken with: either the thread that begins removes it there, or one that stops it.
     """
 
     node: DestinationNode
@@ -459,7 +472,9 @@ class OutletSubscription:
     prefetch: int
     lock: WakingLock
     wake_up: WakeUp
+    accepts: bool = False
     held: set[Handover] = field(default_factory=set)
+    in_hand: list[Handover] = field(default_factory=list)
     is_open: bool = True
     is_on_credit: bool = False
     line: EntryLine | None = None
@@ -471,6 +486,30 @@ class OutletSubscription:
         if not self.is_at_work:
             self.is_at_work = True
             self.lock.note(self.wake_up)
+
+    def hand(self, entry: QueueEntry) -> None:
+        """Wake an idle subscription with a new entry, which its store then has as taken, unless it `accepts`."""
+        holding = Handover(entry, self, entry.message, 1)
+        if self.accepts:
+            entry.deliveries = 1
+        else:
+            self.outlet.store.put_taken(entry)
+            self.held.add(holding)
+        if self.is_on_credit:
+            self.prefetch -= 1
+        self.in_hand.append(holding)
+        self.is_at_work = True
+        self.lock.note(self.wake_up)
+
+    def hand_back(self, holding: Handover) -> None:
+        """Put the delivery that it was woken with, and did not begin, back at its place."""
+        if self.accepts:
+            self.outlet.store.put_taken(holding.entry)
+        self.held.discard(holding)
+        if self.is_on_credit:
+            self.prefetch += 1
+        holding.entry.deliveries = 0
+        self.outlet.give_back(holding.entry)
 
     @property
     def is_browsing(self) -> bool:
@@ -507,11 +546,12 @@ Deed: TypeAlias = Callable[[Handover], None]
 
 
 class MessageRoute(NamedTuple):
-    """A message, its size in octets, and the outlets that it goes to."""
+    """A message, the outlets that it goes to, and its octets: in each of them, and in the total of all destinations."""
 
     message: Message
-    octets: int
     outlets: list[Outlet]
+    octets: int
+    total_octets: int
 
 
 @dataclass(slots=True, eq=False)
@@ -553,16 +593,44 @@ def received(message: Message, message_id: str, now: int) -> Message:
     Raises:
         ValueError: the body does not fit the message type.
     """
-    return _changed(
-        message,
-        body=_checked_body(message),
-        message_id=message_id,
-        timestamp=now,
-        priority=DEFAULT_PRIORITY if message.priority is None else message.priority,
-        delivery_mode=DeliveryMode.PERSISTENT if message.delivery_mode is None else message.delivery_mode,
-        expiration=message.expiration or 0,
-        redelivered=False,
-    )
+    problem = body_problem(message)
+    if problem is not None:
+        raise ValueError(problem)
+    body, priority, mode = message.body, message.priority, message.delivery_mode
+    if isinstance(body, memoryview):
+        body = bytes(body)
+    if priority is None:
+        priority = DEFAULT_PRIORITY
+    if mode is None:
+        mode = DeliveryMode.PERSISTENT
+    expiration = message.expiration or 0
+    if type(message) is not Message:
+        return _changed(
+            message,
+            body=body,
+            message_id=message_id,
+            timestamp=now,
+            priority=priority,
+            delivery_mode=mode,
+            expiration=expiration,
+            redelivered=False,
+        )
+    return MessageDraft(
+        message.message_type,
+        body,
+        message.properties,
+        message.destination,
+        message_id,
+        message.correlation_id,
+        message.reply_to,
+        mode,
+        priority,
+        expiration,
+        now,
+        message.type,
+        False,  # by place, as that is quicker
+        message.untyped,
+    ).frozen()
 
 
 def redelivered(message: Message) -> Message:
@@ -604,10 +672,3 @@ def _dead_letter_queue(source: Destination) -> Destination:
     if source.kind.is_temporary:
         return TEMPORARY_DEAD_LETTERS
     return Destination(DestinationKind.QUEUE, f"{DEAD_LETTER_PREFIX}{source.name}")
-
-
-def _checked_body(message: Message) -> Body:
-    problem = body_problem(message)
-    if problem is not None:
-        raise ValueError(problem)
-    return bytes(message.body) if isinstance(message.body, memoryview) else message.body

@@ -16,7 +16,7 @@ from threading import Condition, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
-from brokers.threads.thread import Pool, Thread
+from brokers.threads.thread import SENDERS, Pool, Thread, after_burst
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +104,7 @@ class Completion(Future[T]):
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
         """The condition that the library waits for, made when it is first asked for: most futures never are."""
+        SENDERS.own.about_to_wait()
         with self._mutex:
             if self._waited is None:
                 self._waited = Condition(self._mutex)
@@ -171,8 +172,14 @@ class Completion(Future[T]):
             for waiter in self._waiters:  # of `wait` and `as_completed`
                 waiter.add_result(self) if error is None else waiter.add_exception(self)
             if self._waited is not None:
-                self._waited.notify_all()
+                after_burst(self._wake)
         self._invoke_callbacks()
+
+    def _wake(self) -> None:
+        """Wake the threads that wait."""
+        with self._mutex:
+            if self._waited is not None:
+                self._waited.notify_all()
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""
@@ -183,6 +190,7 @@ class Completion(Future[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
         if not self.done():
+            SENDERS.own.about_to_wait()
             from brokers.threads.event_loop import inbox_of_loop
 
             inbox, waiter = inbox_of_loop()
@@ -222,6 +230,10 @@ class DoneCompletion(Completion[T]):
         self._state = FINISHED
         self._result = result
         self._exception = error
+
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` at once."""
+        self._tell(fn)
 
 
 class NearCompletion(Completion[T]):

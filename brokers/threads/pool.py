@@ -6,6 +6,9 @@ milliseconds: if tasks wait and none was taken since the last check, it doubles 
 one thread to sleep. A thread that spends several checks on one task is *stuck* and is not counted until the task is
 done, so a slow task does not delay the start of the next.
 
+What threads outside wait for is given to them after a *burst*, the tasks that one thread takes without a pause: see
+`after_burst`.
+
 A thread with other work, such as reading a socket, may run quick tasks as a *guest*. That saves a change of threads,
 which costs more than many a task. If the tasks turn out to be slow, the watcher has another thread do the guest's
 work.
@@ -17,11 +20,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.threads.thread import Thread
+from brokers.threads.thread import SENDERS, Sender, Thread
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +50,27 @@ BEHIND_TICKS: Final = 5
 """Number of checks after which a guest is relieved: during one task, or over several, not counting one check each."""
 
 
+BURST_SECONDS: Final = 0.005
+"""Time after which what waits for the end of a burst is called between two tasks, in seconds."""
+
+SLOW_TICKS: Final = 2
+"""Number of checks after which the burst of a task's thread is ended by another thread."""
+
+
 class _Member:
     """One thread of the crew, and the lock that it sleeps on.
 
     Attributes:
+        burst: what is to be called after its tasks; see `after_burst`.
         looks: number of checks of the watcher during its current task; None while it has no task.
     """
 
-    __slots__ = ("awake", "has_left", "looks", "thread")
+    __slots__ = ("awake", "burst", "has_left", "looks", "thread")
 
     def __init__(self) -> None:
         self.awake = Lock()
         self.awake.acquire()
+        self.burst: deque[Task] = deque()
         self.has_left = False
         self.thread: Thread | None = None
         self.looks: int | None = None
@@ -116,6 +129,7 @@ class Crew:
         self._asleep: list[_Member] = []
         self._working: set[_Member] = set()
         self._guests: dict[int, GuestThread] = {}  # by thread id
+        self._left_to: set[Sender] = set()
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -126,8 +140,12 @@ class Crew:
         self._is_watched = False
         self._watcher: Thread | None = None
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, sender: Sender | None = None) -> None:
         """Run a task soon, never on the calling thread. If no further thread can be started, the task waits.
+
+        Args:
+            task: the task.
+            sender: the calling thread, if it may be left to it to wake another one when it waits; see `Sender`.
 
         Raises:
             RuntimeError: the crew was closed, or has no thread and can start none.
@@ -136,13 +154,25 @@ class Crew:
             if self._is_closed:
                 raise RuntimeError(f"{self._name} is closed")
             self._tasks.append(task)
-            if not self._at_work:
+            if not self._at_work and not (sender is not None and self._is_left_to(sender)):
                 self._call_up()
-            self._be_watched()
+            if not self._is_watched:
+                self._be_watched()
             if not self._working and self._watcher is None:
                 self._tasks.pop()
                 self._rests_until = 0.0  # another attempt would delay no thread, as there is none
                 raise RuntimeError(f"{self._name} has no thread, and none could be started")
+
+    def submit_soon(self, task: Task) -> None:
+        """Run a task like `submit`, but if the calling thread usually waits afterwards, only then; see `Sender`."""
+        self.submit(task, SENDERS.own)
+
+    def wake(self) -> None:
+        """Wake a thread for the tasks that were left to a sender."""
+        with self._lock:
+            self._left_to.clear()
+            if self._tasks and not self._at_work:
+                self._call_up()
 
     def admit(self, relieve: Task) -> GuestThread:
         """Let the calling thread run quick tasks, with `run`, until it calls `dismiss`.
@@ -212,6 +242,15 @@ class Crew:
         """Number of working threads that are not stuck."""
         return len(self._working) - self._stuck
 
+    def _is_left_to(self, sender: Sender) -> bool:
+        """Leave it to a sender to wake a thread, if it waited the last time and the watcher sees whether it does so."""
+        if not (sender.waits and self._is_watched):
+            return False
+        if sender not in self._left_to:
+            self._left_to.add(sender)
+            sender.owed.append(self.wake)
+        return True
+
     def _call_up(self) -> None:
         with suppress(MemoryError):  # the watcher tries again
             if self._asleep:
@@ -276,13 +315,26 @@ class Crew:
     # Called on the threads of the crew
 
     def _work(self, member: _Member) -> None:
+        thread = current_thread()
+        assert isinstance(thread, Thread)
+        burst = thread.burst = member.burst
+        until = monotonic() + BURST_SECONDS
         while True:
             task = self._next(member)
-            if task is None:
-                if member.has_left or not self._sleep(member):
-                    return
-                continue
-            self._carry_out(task)
+            if task is not None:
+                self._carry_out(task)
+                if not burst or monotonic() < until:
+                    continue
+            self._end_burst(burst)
+            if task is None and (member.has_left or not self._sleep(member)):
+                return
+            until = monotonic() + BURST_SECONDS
+
+    def _end_burst(self, burst: deque[Task]) -> None:
+        """Call what waits for the end of a burst; two threads may do so at a time."""
+        while burst:
+            with suppress(IndexError):
+                self._carry_out(burst.popleft())
 
     def _carry_out(self, task: Task) -> None:
         try:
@@ -321,8 +373,10 @@ class Crew:
                     quiet = 0
                 self._watch.wait(TICK_SECONDS)
                 self._count_stuck()
+                self._end_slow_bursts()
                 self._relieve_guests()
                 if self._tasks and self._taken == taken and all(each.looks for each in self._working):
+                    self._note_unwoken()
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
                         self._call_up()
                 elif self._at_work > 1:
@@ -340,6 +394,18 @@ class Crew:
                     guest.come_back()
                     raise
                 self._call_up()
+
+    def _note_unwoken(self) -> None:
+        """Record which senders do not wait for what they submitted."""
+        for sender in self._left_to:
+            sender.waits = False
+        self._left_to.clear()
+
+    def _end_slow_bursts(self) -> None:
+        """Have another thread call what waits for the end of a task that takes long."""
+        for burst in [each.burst for each in self._working if each.burst and (each.looks or 0) >= SLOW_TICKS]:
+            self._tasks.appendleft(partial(self._end_burst, burst))
+            self._call_up()
 
     def _count_stuck(self) -> None:
         for member in self._working:

@@ -31,6 +31,7 @@ NAMES: Final[Mapping[str, str]] = {
     "recv _socket.socket": "reads",
     "submit brokers/threads/pool.py": "hand-offs",
     "submit brokers/threads/thread.py": "hand-offs",
+    "_call_up brokers/threads/pool.py": "wake-ups",
     "call_at brokers/threads/timer.py": "deadlines",
 }
 """What is counted, by the name of the function and its file or type."""
@@ -52,6 +53,15 @@ LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
 """The most for each call, by protocol and with or without transactions. `calls` are those of our Python functions, but
 for the threads' own, which depend on the time.
 """
+
+EMBEDDED_LIMITS: Final[Mapping[bool, Mapping[str, float]]] = {
+    True: {"parses": 3, "copies of elements": 0, "hand-offs": 1, "deadlines": 0, "calls": 252},
+    False: {"parses": 3, "copies of elements": 0, "hand-offs": 1, "deadlines": 0, "calls": 216},
+}
+"""The same in one process, by whether there are transactions."""
+
+WAKE_UPS: Final[Mapping[str, float]] = {"one_by_one": 1.0, "eight_in_flight": 0.125}
+"""The most threads that are woken for a call in one process: one for all the calls before which nobody waits."""
 
 SLACK: Final = 0.25
 """What heart-beats, acknowledgements in batches, and a slow machine may add for each call."""
@@ -124,6 +134,14 @@ def work(url: str, run: Callable[[Client], None], **options: Any) -> dict[str, f
         return {name: number / CALLS for name, number in (counts.total() - before).items()}
 
 
+def check(found: Mapping[str, float], limits: Mapping[str, float]) -> None:
+    """Check that nothing was more than its limit."""
+    assert set(found) <= {*limits, "wake-ups"}, found
+    assert found["parses"] == limits["parses"], "or nothing was counted"
+    more = {name: number for name, number in found.items() if number > limits.get(name, 0) * 1.02 + SLACK}
+    assert not more, found
+
+
 def one_by_one(client: Client) -> None:
     """Make calls, each after the response to the one before."""
     for _ in range(CALLS):
@@ -155,9 +173,16 @@ def test_work_of_a_call(
     """No call makes more work than it did: see `LIMITS`."""
     monkeypatch.setattr("brokers.threads.pool.BEHIND_TICKS", 10_000)  # however slow the machine, no thread stands in
     url = {"stomp": activemq.stomp_url, "amqp": activemq.amqp_url}[protocol]
-    limits = LIMITS[urlsplit(url).scheme, transactional]
-    found = work(url, run, transactional=transactional)
-    assert set(found) <= set(limits), found
-    assert found["parses"] == limits["parses"], "or nothing was counted"
-    more = {name: number for name, number in found.items() if number > limits[name] * 1.02 + SLACK}
-    assert not more, found
+    check(work(url, run, transactional=transactional), LIMITS[urlsplit(url).scheme, transactional])
+
+
+@pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
+@pytest.mark.parametrize("transactional", [True, False])
+def test_work_of_a_call_in_one_process(
+    run: Callable[[Client], None], transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call over the embedded broker makes no more work than it did: see `EMBEDDED_LIMITS`."""
+    for name in ("TICK_SECONDS", "BURST_SECONDS"):  # however slow the machine, no thread stands in
+        monkeypatch.setattr(f"brokers.threads.pool.{name}", PATIENCE)
+    limits = {**EMBEDDED_LIMITS[transactional], "wake-ups": WAKE_UPS[run.__name__]}
+    check(work(f"embedded:{fresh()}", run, transactional=transactional), limits)

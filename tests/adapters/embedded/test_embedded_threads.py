@@ -12,7 +12,7 @@ from embedded_kit import ORDERS, EmbeddedFixtures
 
 from brokers import Connection, Delivery, queue
 from brokers.embedded import Broker
-from brokers.embedded.connection import BURST_DELIVERIES
+from brokers.embedded.connection import BURST_DELIVERIES, INLINE_DELIVERIES
 
 OTHERS = queue("others")
 
@@ -78,7 +78,7 @@ class TestInline(LargeBroker):
 
         def again(delivery: Delivery) -> None:
             threads.append(threading.current_thread())
-            if len(threads) < 5 * BURST_DELIVERIES:
+            if len(threads) < 5 * INLINE_DELIVERIES:
                 connection.send(text(ORDERS, "again"))
             else:
                 is_over.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from queue import SimpleQueue
 from threading import Event
@@ -11,7 +12,9 @@ from threading import Event
 import pytest
 
 from brokers.threads import pool as module
+from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew, Turns, at_once
+from brokers.threads.thread import SENDERS, after_burst
 
 PATIENCE = 30.0
 
@@ -275,6 +278,176 @@ def test_a_crew_that_never_worked_closes() -> None:
     crew = Crew("unused")
     crew.close()
     assert threads_of("unused") == []
+
+
+class TestBursts:
+    """What waits for the end of the tasks that a thread takes one after the other."""
+
+    def test_the_end_comes_after_the_tasks_that_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is called once no task waits, on the thread of the tasks, in order, and may leave more for the end."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        monkeypatch.setattr(module, "BURST_SECONDS", 10 * PATIENCE)
+        crew, gate, done, threads = Crew("bursting"), Event(), SimpleQueue[str](), SimpleQueue[int]()
+
+        def leave(number: int) -> None:
+            gate.wait(PATIENCE)
+            threads.put(threading.get_ident())
+            done.put(f"task {number}")
+            after_burst(partial(end, number))
+
+        def end(number: int) -> None:
+            threads.put(threading.get_ident())
+            done.put(f"end {number}")
+            after_burst(partial(done.put, f"very end {number}"))
+
+        for number in range(2):
+            crew.submit(partial(leave, number))
+        gate.set()
+        seen = [done.get(timeout=PATIENCE) for _ in range(6)]
+        assert seen == ["task 0", "task 1", "end 0", "end 1", "very end 0", "very end 1"]
+        assert len({threads.get_nowait() for _ in range(4)}) == 1
+        crew.close()
+
+    def test_on_other_threads_it_comes_at_once(self) -> None:
+        """A thread that is none of a crew has no bursts."""
+        done = SimpleQueue[int]()
+        after_burst(partial(done.put, 1))
+        assert done.get_nowait() == 1
+
+    def test_a_long_burst_has_ends_on_its_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """After some time they come between two tasks, however many wait."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        monkeypatch.setattr(module, "BURST_SECONDS", 0.0)
+        crew, gate, done = Crew("busy"), Event(), SimpleQueue[str]()
+
+        def leave() -> None:
+            gate.wait(PATIENCE)
+            done.put("task")
+            after_burst(partial(done.put, "end"))
+
+        for _ in range(2):
+            crew.submit(leave)
+        gate.set()
+        assert [done.get(timeout=PATIENCE) for _ in range(4)] == ["task", "end"] * 2
+        crew.close()
+
+    def test_a_task_that_blocks_holds_up_no_end(self) -> None:
+        """Another thread calls what waits for the end of a task that takes long; one that fails is logged."""
+        crew, ended, done = Crew("stopped"), Event(), Event()
+
+        def block() -> None:
+            after_burst(ended.set)
+            if ended.wait(PATIENCE):
+                done.set()
+
+        crew.submit(block)
+        assert done.wait(PATIENCE)
+        crew.close()
+
+    def test_an_end_that_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+        """It is logged, and the next one is called."""
+        crew, done = Crew("failing"), Event()
+        crew.submit(lambda: after_burst(partial(note_thread, None)))  # type: ignore[arg-type]
+        crew.submit(lambda: after_burst(done.set))
+        assert done.wait(PATIENCE)
+        crew.close()
+        wait_until_gone("failing")
+        assert "a task of failing failed" in caplog.text
+
+    def test_who_waits_for_a_future_is_woken_at_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A future that a task settles is done at once; a thread that waits for it goes on once the burst is over."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        monkeypatch.setattr(module, "BURST_SECONDS", 10 * PATIENCE)
+        crew, begin, settled, gate, order = Crew("waking"), Event(), Event(), Event(), SimpleQueue[str]()
+        future = Completion[int](Callbacks("waking").executor)
+
+        def wait() -> None:
+            assert future.result(PATIENCE) == 1
+            order.put("woken")
+
+        def settle() -> None:
+            begin.wait(PATIENCE)
+            future.settle(1)
+            settled.set()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        while future._waited is None or not future._waited._waiters:  # type: ignore[attr-defined]
+            time.sleep(0.001)
+        crew.submit(settle)
+        crew.submit(lambda: (gate.wait(PATIENCE) and order.put("last task")) or None)
+        begin.set()
+        assert settled.wait(PATIENCE)
+        assert future.result(0) == 1
+        gate.set()
+        assert [order.get(timeout=PATIENCE) for _ in range(2)] == ["last task", "woken"]
+        waiter.join()
+        crew.close()
+
+
+class TestSenders:
+    """Whom a crew leaves it to, to wake a thread."""
+
+    @pytest.fixture(autouse=True)
+    def _stranger(self) -> Iterator[None]:
+        SENDERS.own.waits = False
+        yield
+        SENDERS.own.waits = False
+
+    def watched(self, name: str) -> Crew:
+        """Make a crew whose watcher looks, and whose thread is asleep."""
+        crew, done = Crew(name), Event()
+        crew.submit(done.set)
+        assert done.wait(PATIENCE)
+        while not crew._asleep:
+            time.sleep(0.001)
+        return crew
+
+    def test_a_stranger(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A thread that never waited for a future has its tasks run at once."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        crew, done = self.watched("open"), Event()
+        crew.submit_soon(done.set)
+        assert done.wait(PATIENCE)
+        crew.close()
+
+    def test_one_that_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tasks of one that waited the last time are run, all together, when it waits for a future again."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        crew, done, future = self.watched("left"), SimpleQueue[int](), Completion[int](Callbacks("left").executor)
+        SENDERS.own.about_to_wait()
+        for number in range(3):
+            crew.submit_soon(partial(done.put, number))
+        assert (crew.waiting, len(SENDERS.own.owed)) == (3, 1)
+        crew.submit(partial(future.settle, 4))  # this one wakes a thread
+        assert future.result(PATIENCE) == 4
+        assert [done.get(timeout=PATIENCE) for _ in range(3)] == [0, 1, 2]
+        for number in range(3):
+            crew.submit_soon(partial(done.put, number))
+        future = Completion[int](Callbacks("left").executor)
+        crew.submit_soon(partial(future.settle, 5))
+        assert future.result(PATIENCE) == 5
+        assert [done.get(timeout=PATIENCE) for _ in range(3)] == [0, 1, 2]
+        crew.close()
+
+    def test_one_that_waits_no_more(self) -> None:
+        """Its tasks are run some milliseconds later, and the next ones at once."""
+        crew, done = self.watched("found"), Event()
+        SENDERS.own.about_to_wait()
+        crew.submit_soon(done.set)
+        assert done.wait(PATIENCE)
+        assert not SENDERS.own.waits
+        SENDERS.own.owed.clear()
+        crew.close()
+
+    def test_a_crew_that_is_closed(self) -> None:
+        """What was left to a sender is done before the threads end."""
+        crew, done = self.watched("shut"), Event()
+        SENDERS.own.about_to_wait()
+        crew.submit_soon(done.set)
+        crew.close(time.monotonic() + PATIENCE)
+        assert done.is_set()
+        SENDERS.own.about_to_wait()
 
 
 class TestTurns:
