@@ -296,7 +296,8 @@ class EmbeddedCore:
         destination = message.destination
         if destination is None:
             raise ValueError("the message has no destination")
-        key_of(destination)
+        if not destination.name:
+            key_of(destination)  # raises
         return received(message, self.new_message_id(), self.clock())
 
     def new_message_id(self) -> str:
