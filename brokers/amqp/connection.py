@@ -17,9 +17,9 @@ from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
-from brokers.amqp.dialect import capabilities_of
+from brokers.amqp.dialect import AmqpDialect, capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
-from brokers.amqp.message import to_amqp_message
+from brokers.amqp.message import to_stamped_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
@@ -39,7 +39,7 @@ from brokers.connection import (
     Transaction,
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.message import Destination, DestinationKind, Message, changed
+from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             session.dialect,
             f"{session.product or 'AMQP broker'}/{session.version}",
             has_client_id=self._has_client_id,
-            message_ids=self._names_messages,
+            message_ids=self._names_messages(session.dialect),
         )
 
     def send(
@@ -115,12 +115,12 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _send(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
         session = self._usable()
-        stamped = self._stamped(message)
-        octets = to_amqp_message(stamped, session.dialect)
-        posting = OutgoingMessage(octets, partial(self._settle, session.login, stamped, future))
-        assert stamped.destination is not None
+        message_id, timestamp = self._stamp(message, session.dialect)
+        octets = to_stamped_message(message, message_id, timestamp, session.dialect)
+        posting = OutgoingMessage(octets, partial(self._settle, session.login, message, message_id, future))
+        assert message.destination is not None
         with session.held():
-            outbox = session.outboxes.to(stamped.destination)
+            outbox = session.outboxes.to(message.destination)
             if outbox.post(posting, until=until):
                 return future
         future.revoke = partial(_withdrawn, session, outbox, posting)
@@ -147,7 +147,12 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return connection._consume(there, on_delivery)
 
     def _settle(
-        self, login: AmqpLogin, message: Message, future: Completion[SendResult], error: BrokerError | None
+        self,
+        login: AmqpLogin,
+        message: Message,
+        message_id: str | None,
+        future: Completion[SendResult],
+        error: BrokerError | None,
     ) -> None:
         """Complete a send; a redirected message is first sent to its new place."""
         way = None if error is None else self._branches.way_on(login, message, error)
@@ -155,7 +160,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._crew.submit(lambda: future.settle(*self._sent_by(way)))
                 return
-        future.settle(SendResult(message.message_id), error)
+        future.settle(SendResult(message_id), error)
 
     def _sent_by(self, way: Way) -> tuple[SendResult, SendFailedError | None]:
         try:
@@ -205,7 +210,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message, with a new id."""
-        return to_amqp_message(self._stamped(message), self._current().dialect)
+        dialect = self._current().dialect
+        return to_stamped_message(message, *self._stamp(message, dialect), dialect)
 
     def send_on(
         self, login: AmqpLogin, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]
@@ -232,17 +238,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Return whether a delivery belongs to a consumer of this connection, even to a redirected one."""
         return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
-    def _stamped(self, message: Message) -> Message:
-        """Return a message with id and timestamp, which JMS leaves to the provider."""
+    def _stamp(self, message: Message, dialect: AmqpDialect) -> tuple[str | None, int]:
+        """Return id and timestamp of a message to be sent, which JMS leaves to the provider."""
         for destination in (message.destination, message.reply_to):
             if destination is not None and destination.address in self._temporaries:
                 self._require_own(destination)
-        message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages else None
-        return changed(message, message_id=message_id, timestamp=round(time.time() * 1000))
+        message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages(dialect) else None
+        return message_id, round(time.time() * 1000)
 
-    @property
-    def _names_messages(self) -> bool:
-        return self._current().dialect.takes_ids if self._message_ids is None else self._message_ids
+    def _names_messages(self, dialect: AmqpDialect) -> bool:
+        return dialect.takes_ids if self._message_ids is None else self._message_ids
 
 
 def _until(timeout: float | None) -> float:

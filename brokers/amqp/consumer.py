@@ -136,10 +136,10 @@ class AmqpDelivery(Delivery):
         inlet = self.inlet
         try:
             with inlet.engine.held():
-                if self.state is not DeliveryState.HELD or not inlet.is_holding(self.number):
+                error = None if reason is None else _condition(reason)
+                if self.state is not DeliveryState.HELD or not inlet.settle(self.number, outcome, error=error):
                     return False
                 self.state = state
-                inlet.settle(self.number, outcome, error=None if reason is None else _condition(reason))
                 return True
         except ConnectionLostError:  # the broker delivers it again
             return False
@@ -316,7 +316,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         if not inlet.is_live or self._is_stopped:
             return
         if not arrival.is_settled:
-            inlet.note_seen(arrival.number)
+            inlet.last_seen = arrival.number
         if arrival.size > inlet.limit:
             head = from_amqp_head(arrival.octets, inlet.dialect, self.options.destination)
             self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))

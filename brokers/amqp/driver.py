@@ -103,18 +103,13 @@ NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class HeldLock:
     """Holds the lock of a driver during a `with` statement, and writes proton's output afterwards.
 
-    Args:
-        driver: the driver.
-        must_write: returns whether this thread has to write, because the leading thread will not do it soon.
-        write: writes the output. With the lock held, as the other.
+    While the leading thread is awake, it soon writes, unless it is busy with a task of its crew, which may take long.
     """
 
-    __slots__ = ("_acquire", "_driver", "_must_write", "_release", "_write")
+    __slots__ = ("_acquire", "_driver", "_release")
 
-    def __init__(self, driver: Driver, must_write: Callable[[], bool], write: Callable[[], None]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._must_write = must_write
-        self._write = write
         self._acquire, self._release = driver.lock.acquire, driver.lock.release
 
     def __enter__(self) -> None:
@@ -124,9 +119,10 @@ class HeldLock:
             raise self._driver.lost()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        driver = self._driver
         try:
-            if kind is None and self._must_write():
-                self._write()
+            if kind is None and (not driver._is_awake or (get_ident() != driver._leader and driver._is_at_task)):
+                driver._flush()
         finally:
             self._release()
 
@@ -170,7 +166,7 @@ class Driver(ABC):
         self._error: BrokerError | None = None  # why there is nothing more to read
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reading thread waits for the lead
-        self._holding = HeldLock(self, self._must_write, self._flush)
+        self._holding = HeldLock(self)
         self._out = memoryview(b"")
         self._passed = 0
         self._debt = 0
@@ -224,10 +220,6 @@ class Driver(ABC):
             ConnectionLostError: the connection has ended.
         """
         return self._holding
-
-    def _must_write(self) -> bool:
-        """Whether output has to be written by the thread that made it: otherwise the leading thread soon will."""
-        return not self._is_awake or (get_ident() != self._leader and self._is_at_task)
 
     def after_arrivals(self, deed: Callable[[], None]) -> None:
         """Run a function on the leading thread after the functions that wait there; at once on any other thread."""
@@ -538,7 +530,11 @@ class Driver(ABC):
         """Run the functions that wait, until `is_over`; and now and then those that wait for them, and write."""
         until = monotonic() + KEEP_SECONDS
         while self._deeds and not is_over():
-            self._do(self._deeds.popleft())
+            deed = self._deeds.popleft()
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
             if monotonic() >= until:
                 self._do_after()
                 with self.lock:
@@ -549,15 +545,15 @@ class Driver(ABC):
     def _do_after(self) -> None:
         after, self._after = self._after, []
         for deed in after:
-            self._do(deed)
+            try:
+                deed()
+            except Exception as error:
+                self._note_failed(error)
 
-    def _do(self, deed: Callable[[], None]) -> None:
-        try:
-            deed()
-        except Exception as error:
-            if isinstance(error, MemoryError) and self.is_up:
-                raise  # the data is lost here, so the peer must send it again
-            log.exception("%s: arriving data could not be handled", self)
+    def _note_failed(self, error: Exception) -> None:
+        if isinstance(error, MemoryError) and self.is_up:
+            raise error  # the data is lost here, so the peer must send it again
+        log.error("%s: arriving data could not be handled", self, exc_info=error)
 
     def _hang_up(self) -> None:
         with self.lock:

@@ -18,7 +18,7 @@ from brokers.amqp.endpoints import DetourError, redirected
 from brokers.amqp.events import TRANSFER, key_of
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
-from brokers.amqp.transfers import Transfer, outgoing_octets
+from brokers.amqp.transfers import Transfer, new_place, outgoing_octets
 from brokers.amqp.url import AmqpLogin
 from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
@@ -91,6 +91,7 @@ class AmqpEngine(Driver):
     Attributes:
         login: address and login of the broker.
         product, version: the broker's name and version.
+        place: memory for arriving messages, for use with the lock held.
         offers_relay: whether we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
     """
 
@@ -105,7 +106,9 @@ class AmqpEngine(Driver):
         self._links: dict[Any, tuple[Any, AmqpLink]] = {}  # by the key of the link, which is valid while it is kept
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
+        self.place = new_place()
         self._largest = 0
+        self._room = 0  # octets that may be sent before `is_behind` has to look again
         self._patient: dict[WriteWaiter, None] = {}  # in the order in which they began to wait
         self._is_greeted = False
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
@@ -183,11 +186,16 @@ class AmqpEngine(Driver):
     @property
     def is_behind(self) -> bool:
         """Whether so much waits for the broker, or for its session window, that nothing more is sent."""
-        return self.unwritten + outgoing_octets(self._session) > MAX_UNWRITTEN
+        if self._room > 0:
+            return False
+        self._room = MAX_UNWRITTEN - self.unwritten - outgoing_octets(self._session)
+        return self._room < 0
 
     def note_sent(self, octets: int) -> None:
         """Record the size of a message to be written. With the lock held."""
-        self._largest = max(self._largest, octets)
+        self._room -= octets
+        if octets > self._largest:
+            self._largest = octets
 
     def wait(self, patient: WriteWaiter) -> None:
         """Call `go_on` of a writer once it need not wait. With the lock held."""

@@ -20,6 +20,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
@@ -246,6 +247,8 @@ SHAPES: Final[Mapping[AmqpSection, type[list[Any]] | type[dict[Any, Any]]]] = {
 }
 """The types of the sections before the body that are read."""
 
+_name_of: Final = itemgetter(0)
+
 Pieces: TypeAlias = list[bytes | memoryview]
 
 
@@ -269,27 +272,47 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
         ValueError: the message has no destination (or one without name and address), an unknown type, a body that does
             not fit its type, or text that UTF-8 cannot encode.
     """
-    return _plain_message(message, dialect, with_header=with_header) or _any_message(
+    stamp = message.message_id, message.timestamp
+    return _plain_message(message, *stamp, dialect, with_header=with_header) or _any_message(
         message, dialect, with_header=with_header
     )
 
 
-def _plain_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes | None:
+def to_stamped_message(message: Message, message_id: str | None, timestamp: int, dialect: AmqpDialect) -> bytes:
+    """Return the octets of the AMQP message that carries `message` with another id and timestamp.
+
+    Raises:
+        ValueError: as for `to_amqp_message`.
+    """
+    return _plain_message(message, message_id, timestamp, dialect, with_header=True) or _any_message(
+        changed(message, message_id=message_id, timestamp=timestamp), dialect, with_header=True
+    )
+
+
+def _plain_message(
+    message: Message, message_id: str | None, timestamp: int | None, dialect: AmqpDialect, *, with_header: bool
+) -> bytes | None:
     """Return the octets of a message of bytes with plain ids and properties; None for any other, even an invalid one.
 
     Its sections are put together from parts that many messages share.
+
+    Args:
+        message: the message.
+        message_id, timestamp: used instead of those of the message.
+        dialect: dialect of the broker.
+        with_header: whether the octets begin with a header.
     """
     body, destination = message.body, message.destination
     if message.message_type is not MessageType.BYTES or type(body) is not bytes or destination is None:
         return None
     try:
-        header = _header(message) if with_header else b""
+        header = _header(message, timestamp) if with_header else b""
         annotations, addresses = _encoded_addresses(destination, message.reply_to, message.type, dialect)
         return b"".join(
             (
                 header,
                 annotations,
-                _plain_properties(message, addresses),
+                _plain_properties(message_id, addresses, message.correlation_id, message.expiration, timestamp),
                 _plain_application(message.properties),
                 *encode_data(body),
             )
@@ -314,13 +337,14 @@ def _encoded_addresses(
     return _annotations(MessageType.BYTES, destination, reply_to, dialect), octets
 
 
-def _plain_properties(message: Message, addresses: bytes) -> bytes:
+def _plain_properties(
+    message_id: str | None, addresses: bytes, correlation_id: str | None, expiration: int | None, timestamp: int | None
+) -> bytes:
     """Return the properties section of a message that needs no conversion of ids and has no JMSXUserID or the like.
 
     Raises:
         WRONG: an id is not plain text.
     """
-    message_id, correlation_id, timestamp = message.message_id, message.correlation_id, message.timestamp
     if (message_id or "").startswith(ENCODED) or (correlation_id or "").startswith(ENCODED):
         raise ValueError("ids of other types are not handled here")
     octets = b"".join(
@@ -329,7 +353,7 @@ def _plain_properties(message: Message, addresses: bytes) -> bytes:
             addresses,
             b"\x40" if correlation_id is None else write_text(correlation_id),
             BYTES_AND_NO_ENCODING,
-            write_time(message.expiration) if message.expiration else b"\x40",
+            write_time(expiration) if expiration else b"\x40",
             b"\x40" if timestamp is None else write_time(timestamp),
         )
     )
@@ -344,7 +368,7 @@ def _plain_application(properties: Properties) -> bytes:
     """
     if not properties:
         return b""
-    if not _are_keys(tuple([name for name, _, _ in properties])):
+    if not _are_keys(tuple(map(_name_of, properties))):
         raise ValueError("these properties are not handled here")
     return BEGINNINGS[AmqpSection.APPLICATION_PROPERTIES] + write_compound(
         MAP, b"".join(map(_entry, properties)), 2 * len(properties)
@@ -381,7 +405,7 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
     if message.message_type not in MESSAGE_TYPES:
         raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
     pieces: Pieces = [
-        _header(message) if with_header else b"",
+        _header(message, message.timestamp) if with_header else b"",
         _annotations(message.message_type, message.destination, message.reply_to, dialect),
         encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]
@@ -391,12 +415,12 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
     return b"".join(pieces + _body(message))
 
 
-def _header(message: Message) -> bytes:
+def _header(message: Message, timestamp: int | None) -> bytes:
     priority, time_to_live = DEFAULT_PRIORITY if message.priority is None else message.priority, None
     if priority not in PRIORITIES:
         raise ValueError(f"priority must be from 0 to 9, got {priority}")
-    if message.expiration and message.timestamp is not None:
-        time_to_live = min(max(1, message.expiration - message.timestamp), UINT)
+    if message.expiration and timestamp is not None:
+        time_to_live = min(max(1, message.expiration - timestamp), UINT)
     return _encoded_header(message.delivery_mode != DeliveryMode.NON_PERSISTENT, priority, time_to_live)
 
 
@@ -510,9 +534,9 @@ def _shaped(
     octets: bytes, shape: SectionShape, found: re.Match[bytes], dialect: AmqpDialect, source: Destination | None
 ) -> ReceivedMessage | None:
     """Return the message whose head matched the pattern of a shape, or None if it must be decoded by section."""
-    if shape.plan is None:
-        shape.plan = ArrivalPlan(shape, dialect, source)
-    plan: ArrivalPlan = shape.plan
+    plan: ArrivalPlan | None = shape.plan
+    if plan is None:
+        plan = shape.plan = ArrivalPlan(shape, dialect, source)
     if not plan.works:
         return None
     try:

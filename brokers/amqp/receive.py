@@ -30,16 +30,16 @@ from brokers.amqp.outcomes import (
     says_gone,
     text_of,
 )
-from brokers.amqp.sections import SMALL_MESSAGE_OCTETS
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.shapes import SectionShapes
 from brokers.amqp.transfers import (
+    PLACE_OCTETS,
     Transfer,
     accept,
     accept_in,
     give_credit,
     read,
-    read_whole,
+    read_some,
     settle,
     was_settled,
     wrapped,
@@ -78,6 +78,8 @@ class Inlet:
 
     Attributes:
         is_live: whether the link has not ended. Like all state of a link, it changes with the engine's lock held.
+        last_seen: number of the last message that was delivered to the program: it, and those before it, count as
+            delivered if they go back.
         limit: maximum size of a message, in octets. It is not sent: the broker would end the link over a larger one.
     """
 
@@ -90,17 +92,17 @@ class Inlet:
         self.dialect = dialect
         self.options = options
         self.limit = limit
-        self._whole = min(limit, SMALL_MESSAGE_OCTETS)
+        self._small = min(limit, PLACE_OCTETS - 1)
         self.shapes = SectionShapes()
         self._is_let_in = False
         self._link: Receiver | None = None
         self._session: Session | None = None
+        self.last_seen = 0
         self._number = 0  # of the last message
         self._transfers: dict[int, Transfer] = {}
         self._credit = 0  # that the broker has
         self._owed = 0
         self._done = 0
-        self._seen: set[int] = set()
         self._concluded: deque[int] = deque()
         self._is_concluding = False  # whether those will soon be accepted
         self._buffer = bytearray()
@@ -185,18 +187,16 @@ class Inlet:
         """Return whether a message is unsettled on this link. With the engine's lock held."""
         return self.is_live and number in self._transfers and self.engine.is_up
 
-    def note_seen(self, number: int) -> None:
-        """Record that a message was delivered to the program: if it goes back, it counts as delivered."""
-        self._seen.add(number)
-
     def settle(
         self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
-    ) -> None:
-        """Settle a message, and give the broker credit for another. With the engine's lock held."""
+    ) -> bool:
+        """Settle a message, and give the broker credit for another; return False if it is not held any more.
+
+        With the engine's lock held.
+        """
         transfer = self._transfers.pop(number, None)
         if transfer is None or self._link is None:
-            return
-        self._seen.discard(number)
+            return False
         if transaction is not None:
             accept_in(transfer, transaction)
         elif state == Delivery.ACCEPTED:
@@ -204,6 +204,7 @@ class Inlet:
         else:
             settle(transfer, state, error)
         self._give(1)
+        return True
 
     def conclude(self, number: int) -> None:
         """Accept a message that was handled, together with the others that were read with it. For one thread at a time.
@@ -227,7 +228,6 @@ class Inlet:
             number = self._concluded.popleft()
             transfer = self._transfers.pop(number, None)
             if transfer is not None and self._link is not None:
-                self._seen.discard(number)
                 accept(transfer)
                 done += 1
         if done:
@@ -267,16 +267,10 @@ class Inlet:
             self._credit += owed
             give_credit(self._link, owed)
 
-    def _spend(self) -> None:
-        """Record the arrival of one message.
-
-        Raises:
-            ConnectionFailedError: there was no credit for it.
-        """
-        self._credit -= 1
-        if self._credit < 0:
-            where = self.options.destination
-            self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
+    def _complain(self) -> None:
+        """Close the connection, because there was no credit for a message. Raises ConnectionFailedError."""
+        where = self.options.destination
+        self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
 
     def detach(self) -> None:
         """Give back held messages, delivered or not, and end link and session. With the engine's lock held.
@@ -289,7 +283,7 @@ class Inlet:
         self._settle_concluded()
         self.is_live = False
         for number, transfer in self._transfers.items():
-            settle(transfer, Delivery.MODIFIED if number in self._seen else Delivery.RELEASED)
+            settle(transfer, Delivery.MODIFIED if number <= self.last_seen else Delivery.RELEASED)
         self._transfers.clear()
         if self.options.durable_name is not None:  # otherwise the subscription would end with the session
             self._link.detach()
@@ -327,10 +321,13 @@ class Inlet:
     def delivered(self, transfer: Transfer) -> None:
         """Collect the octets of a message, and pass it on once it is complete."""
         if self.is_live and not self._size:
-            whole = read_whole(transfer, self._whole)
-            if whole is not None:
-                self._take(transfer, whole, len(whole))
-                return
+            some = read_some(transfer, self._link, self.engine.place, self._small)
+            if some is not None:
+                octets, is_partial = some
+                if not is_partial:
+                    self._take(transfer, octets, len(octets))
+                    return
+                self._keep(octets)
         arrived = read(transfer) if self.is_live else None
         if arrived is None:
             self._drop(wrapped(transfer))
@@ -339,8 +336,8 @@ class Inlet:
             self._keep(arrived.octets)
         if arrived.is_partial:
             return
-        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
-        self._take(transfer, octets, size)
+        whole, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
+        self._take(transfer, whole, size)
 
     def _drop(self, delivery: Delivery) -> None:
         """Handle a delivery that was aborted, has no data, or came after the end of the link."""
@@ -353,7 +350,9 @@ class Inlet:
             return
         self._clear()
         delivery.settle()
-        self._spend()
+        self._credit -= 1
+        if self._credit < 0:
+            self._complain()
         self._give(1)
 
     def _keep(self, octets: bytes) -> None:
@@ -386,7 +385,9 @@ class Inlet:
         self._size = 0
 
     def _take(self, transfer: Transfer, octets: bytes | bytearray, size: int) -> None:
-        self._spend()
+        self._credit -= 1
+        if self._credit < 0:
+            self._complain()
         self._number = number = self._number + 1
         is_settled = self.options.auto_accept and was_settled(transfer)  # otherwise it is held and settled like others
         if is_settled:

@@ -23,7 +23,17 @@ from proton import Condition, Data, Receiver, Sender, Terminus, symbol
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import failing_tag, failure_of, is_final, refusal, says_refused
-from brokers.amqp.transfers import Transfer, begin, has_credit, pass_on, send, settle, was_accepted, wrapped
+from brokers.amqp.transfers import (
+    Transfer,
+    begin,
+    credit_of,
+    pass_on,
+    send,
+    settle,
+    settle_accepted,
+    was_accepted,
+    wrapped,
+)
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
 
@@ -88,6 +98,7 @@ class Outbox(AmqpLink):
         self._link: Sender | None = None
         self._is_open = False
         self._has_sent = False
+        self._credit = 0  # as the broker last gave it, without the messages sent since
         self._waiting: deque[OutgoingMessage] = deque()
         self._unsettled: dict[Transfer, OutgoingMessage] = {}
         self._current: OutgoingMessage | None = None  # the message of which proton has only a part yet
@@ -114,7 +125,7 @@ class Outbox(AmqpLink):
         """
         if self._is_open and not (self._waiting or self._rest or len(posting.octets) > PIECE_OCTETS):
             link = self._link
-            if link is not None and self._engine.is_up and has_credit(link) and not self._engine.is_behind:
+            if link is not None and self._credit > 0 and self._engine.is_up and not self._engine.is_behind:
                 self._unsettled[send(link, self._tagged(posting), posting.octets, posting.transaction)] = posting
                 if posting.when_sent is not None:
                     posting.is_sent()
@@ -168,11 +179,11 @@ class Outbox(AmqpLink):
             link.target.address = spell(self._target, self._dialect)
             put_symbols(link.target.capabilities, CAPABILITIES[node_kind(self._target, self._dialect)])
         link.open()
-        self._link, self._is_open, self._has_sent = link, False, False
+        self._link, self._is_open, self._has_sent, self._credit = link, False, False, 0
 
     def _send_waiting(self) -> None:
         link, was_full = self._link, len(self._waiting) >= MAX_WAITING_MESSAGES
-        while link is not None and self._is_open and (self._rest or (self._waiting and has_credit(link))):
+        while link is not None and self._is_open and (self._rest or (self._waiting and self._credit > 0)):
             if self.is_held_up:
                 self._engine.wait(self)
                 break
@@ -192,6 +203,7 @@ class Outbox(AmqpLink):
 
     def _tagged(self, posting: OutgoingMessage) -> bytes:
         """Give a message that is about to be sent its tag, and return it."""
+        self._credit -= 1
         self._engine.note_sent(len(posting.octets))
         self._has_sent = True
         posting.tag = tag = b"%d" % next(self._tags)
@@ -207,17 +219,24 @@ class Outbox(AmqpLink):
 
     def opened(self, link: Sender | Receiver) -> None:
         """Begin to send, unless the link was refused; then `closed` follows."""
+        self._credit = credit_of(link)
         self._is_open = link.remote_target.type != Terminus.UNSPECIFIED
         self._send_waiting()
 
     def flowed(self) -> None:
         """Send waiting messages."""
-        self._send_waiting()
+        if self._link is not None:
+            self._credit = credit_of(self._link)
+            self._send_waiting()
 
     def delivered(self, transfer: Transfer) -> None:
         """Settle one message with its outcome."""
         posting = self._unsettled.get(transfer)
         if posting is None:
+            return
+        if posting.transaction is None and settle_accepted(transfer):
+            del self._unsettled[transfer]
+            self._engine.later(partial(posting.settle, None))
             return
         error = None
         if not was_accepted(transfer, posting.transaction):

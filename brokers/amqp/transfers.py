@@ -28,6 +28,9 @@ DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
 """The delivery state within a transaction: the id of the transaction, and the outcome at its commit."""
 
+PLACE_OCTETS: Final = 65_536
+"""Number of octets that are moved from or to the library at once."""
+
 _CHARS: Final = ffi.typeof("char[]")
 
 _OUTCOME_ACCEPTED: Final = b"\x00\x53\x24\x45"
@@ -47,9 +50,9 @@ def begin(link: Any, tag: bytes, transaction: bytes | None = None) -> Transfer:
     return transfer
 
 
-def has_credit(link: Any) -> bool:
-    """Return whether the peer takes a message."""
-    return bool(lib.pn_link_credit(link._impl) > 0)
+def credit_of(link: Any) -> int:
+    """Return the number of messages that the peer takes."""
+    return int(lib.pn_link_credit(link._impl))
 
 
 def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
@@ -62,7 +65,8 @@ def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
 def send(link: Any, tag: bytes, octets: bytes, transaction: bytes | None = None) -> Transfer:
     """Send a whole message, perhaps within a transaction."""
     transfer = begin(link, tag, transaction)
-    pass_on(link, octets)
+    lib.pn_link_send(link._impl, octets, len(octets))
+    lib.pn_link_advance(link._impl)
     return transfer
 
 
@@ -113,17 +117,31 @@ class ArrivedOctets(NamedTuple):
     is_partial: bool
 
 
-def read_whole(transfer: Transfer, limit: int) -> bytes | None:
-    """Read a message that has arrived completely; None, having read nothing, if it has not, or is above the limit."""
-    if lib.pn_delivery_partial(transfer) or lib.pn_delivery_aborted(transfer) or not lib.pn_delivery_readable(transfer):
+def new_place() -> Any:
+    """Return memory for octets on their way from or to the library; for one thread at a time."""
+    return ffi.new(_CHARS, PLACE_OCTETS)
+
+
+def read_some(transfer: Transfer, link: Any, place: Any, limit: int) -> tuple[bytes, bool] | None:
+    """Read octets of a message, and return them, and whether there is more; None if there are none, or it was aborted.
+
+    What remains is read with `read`, which also tells the end of a message that has more octets than `limit`.
+
+    Args:
+        transfer: the message.
+        link: its link.
+        place: memory for the octets; see `new_place`.
+        limit: number of octets, fewer than `place` has.
+    """
+    if not lib.pn_delivery_readable(transfer):
         return None
-    size = lib.pn_delivery_pending(transfer)
-    if not 0 < size <= limit:
+    size = lib.pn_link_recv(link._impl, place, PLACE_OCTETS)
+    if size <= 0:  # also for an aborted message
         return None
-    link, place = lib.pn_delivery_link(transfer), ffi.new(_CHARS, size)
-    lib.pn_link_recv(link, place, size)
-    lib.pn_link_advance(link)
-    return bytes(ffi.unpack(place, size))
+    is_partial = size > limit or bool(lib.pn_delivery_partial(transfer))
+    if not is_partial:
+        lib.pn_link_advance(link._impl)
+    return ffi.unpack(place, size), is_partial
 
 
 def read(transfer: Transfer) -> ArrivedOctets | None:
@@ -152,6 +170,14 @@ def transaction_of(transfer: Transfer) -> bytes | None:
     found = read_value(_state_of(transfer), 0) if lib.pn_delivery_remote_state(transfer) == DECLARED else None
     fields = [] if found is None else found[1]
     return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], bytes) else None
+
+
+def settle_accepted(transfer: Transfer) -> bool:
+    """Settle a message that was sent if the peer plainly accepted it, outside a transaction; return whether it did."""
+    if lib.pn_delivery_remote_state(transfer) != STATE_ACCEPTED:
+        return False
+    lib.pn_delivery_settle(transfer)
+    return True
 
 
 def was_accepted(transfer: Transfer, transaction: bytes | None) -> bool:

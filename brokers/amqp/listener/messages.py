@@ -103,7 +103,8 @@ class CarriedDraft(Message):
         made.told_id, made.message_id = made.message_id, message_id
         made.told_timestamp, made.timestamp = made.timestamp, now
         made.__class__ = CarriedMessage
-        return cast("CarriedMessage", made)
+        stored: CarriedMessage = made
+        return stored
 
 
 _values_of: Final = attrgetter(*FIELDS)

@@ -20,7 +20,17 @@ from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpN
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
-from brokers.amqp.transfers import Transfer, accept, give_credit, read, read_whole, settle, was_settled
+from brokers.amqp.transfers import (
+    PLACE_OCTETS,
+    Transfer,
+    accept,
+    give_credit,
+    new_place,
+    read,
+    read_some,
+    settle,
+    was_settled,
+)
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import SendFailedError
 from brokers.message import Destination
@@ -62,6 +72,14 @@ class OpenTransfers:
         self.limit = limit
         self.octets = 0
         self.left = 0
+        self._place: Any = None
+
+    @property
+    def place(self) -> Any:
+        """Memory for octets that are read, which clients that only receive do without."""
+        if self._place is None:
+            self._place = new_place()
+        return self._place
 
 
 class IncomingLink:
@@ -89,6 +107,7 @@ class IncomingLink:
         self._link = link
         self._understands_rejected = understands_rejected
         self._max_message = max_message
+        self._small = min(max_message, PLACE_OCTETS - 1)
         self._unfinished = unfinished
         self._works = works
         self._buffer = bytearray()
@@ -100,11 +119,14 @@ class IncomingLink:
     def delivered(self, transfer: Transfer) -> None:
         """Collect octets, and take a message once it is complete; drop data after a detach. With the lock held."""
         if not (self._buffer or self._has_detached):
-            whole = read_whole(transfer, self._max_message)
-            if whole is not None:
-                self._renew()
-                self.take(transfer, whole)
-                return
+            some = read_some(transfer, self._link, self._unfinished.place, self._small)
+            if some is not None:
+                octets, is_partial = some
+                if not is_partial:
+                    self._renew()
+                    self.take(transfer, octets)
+                    return
+                self._collect(transfer, octets)
         arrived = read(transfer)
         if arrived is None:
             if cproton.lib.pn_delivery_aborted(transfer):

@@ -21,7 +21,7 @@ from brokers.amqp.listener.bursts import OutputBurst, OutputBursts
 from brokers.amqp.listener.messages import uncarried
 from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
 from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
-from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, has_credit, settle, wrapped
+from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, credit_of, settle, wrapped
 from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery, Submit
 
@@ -108,7 +108,7 @@ class OutgoingLink:
             # otherwise the consumer is ending, and gives back the unsent delivery
 
     def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        if not has_credit(link):  # the client took it back
+        if credit_of(link) <= 0:  # the client took it back
             delivery.give_back()
             return
         message = delivery.message

@@ -16,7 +16,9 @@ from proxy_kit import Proxy
 import brokers
 from brokers import Connection, ConnectionLostError, ConnectionState, Delivery, queue
 from brokers.amqp import AmqpConnection, Reconnect, driver
+from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener
+from brokers.amqp.receive import Inlet
 from brokers.amqp.session import AmqpSession
 from brokers.embedded import Broker
 from brokers.threads import pool
@@ -314,6 +316,59 @@ def test_without_a_further_thread(
     with connection.consume(queue("q"), work, quick=True):
         put(other, "q", "slow", "next")
         assert [names.get(timeout=PATIENCE).split()[-1] for _ in range(2)] == ["reader", "reader"]
+
+
+@pytest.mark.usefixtures("never_relieved")
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_came_together_is_accepted_together(
+    connection: AmqpConnection, other: Connection, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Messages that count as accepted once they were handled; if that takes long, the first are accepted earlier."""
+    monkeypatch.setattr(driver, "KEEP_SECONDS", PATIENCE if keeps else 0.0)
+    session, held = connection._current(), SimpleQueue[int]()
+
+    def work(delivery: Delivery) -> None:
+        assert isinstance(delivery, AmqpDelivery)
+        if delivery.message.body == "0":
+            wait_until(lambda: waiting(session) == 9)
+        held.put(sum(delivery.inlet.is_holding(number) for number in range(1, delivery.number)))
+        if delivery.message.body == "9":
+            inlets.append(delivery.inlet)
+
+    inlets = list[Inlet]()
+    with connection.consume(queue("q"), work, auto_accept=True, inline=True, prefetch=100):
+        put(other, "q", *map(str, range(10)))
+        before = [held.get(timeout=PATIENCE) for _ in range(10)]
+        wait_until(lambda: not any(inlets[0].is_holding(number) for number in range(1, 11)))
+    assert before.count(0) <= 3 if keeps else before.count(0) == 10  # they may have come in two or three pieces
+    with other.consume(queue("q"), lambda delivery: held.put(0), auto_accept=True):
+        put(other, "q", "new")
+        held.get(timeout=PATIENCE)
+    assert held.empty()
+
+
+@pytest.mark.usefixtures("never_relieved")
+def test_what_was_handled_does_not_go_back(connection: AmqpConnection, other: Connection) -> None:
+    """If the consumer is closed before the broker was told; only the message that is being handled goes back."""
+    session, taken = connection._current(), SimpleQueue[object]()
+
+    def work(delivery: Delivery) -> None:
+        if delivery.message.body == "0":
+            wait_until(lambda: waiting(session) == 9)
+        elif delivery.message.body == "5":
+            assert isinstance(delivery, AmqpDelivery)
+            closing.start()
+            wait_until(lambda: not delivery.inlet.is_live)
+            taken.put(None)
+
+    consumer = connection.consume(queue("q"), work, auto_accept=True, inline=True, prefetch=100)
+    closing = threading.Thread(target=consumer.close)
+    put(other, "q", *map(str, range(10)))
+    assert taken.get(timeout=PATIENCE) is None
+    closing.join(PATIENCE)
+    with other.consume(queue("q"), lambda delivery: taken.put(delivery.message.body), auto_accept=True):
+        assert {taken.get(timeout=PATIENCE) for _ in range(5)} == set("56789")
+    assert taken.empty()
 
 
 @pytest.mark.usefixtures("never_relieved")

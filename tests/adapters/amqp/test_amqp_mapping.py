@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -157,7 +158,7 @@ def test_plain_messages_are_written_as_any(message: Message, dialect: AmqpDialec
     """What is put together from shared parts has the same octets as what is encoded section by section."""
     whole = written(lambda *given: ids._any_message(*given[:2], with_header=given[2]), message, dialect, with_header)
     for _ in range(2):  # the second time from the caches
-        plain = ids._plain_message(message, dialect, with_header=with_header)
+        plain = ids._plain_message(message, message.message_id, message.timestamp, dialect, with_header=with_header)
         assert plain is None or plain == whole
 
 
@@ -172,7 +173,9 @@ def test_the_messages_of_calls_are_plain() -> None:
         correlation_id="c",
         timestamp=1,
     )
-    assert ids._plain_message(message, ACTIVEMQ_CLASSIC, with_header=True) is not None
+    assert ids._plain_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC, with_header=True) is not None
+    stamped = ids.to_stamped_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC)
+    assert stamped == to_amqp_message(replace(message, message_id="ID:2", timestamp=2), ACTIVEMQ_CLASSIC)
 
 
 def test_headers_stand_where_the_mapping_has_them() -> None:
