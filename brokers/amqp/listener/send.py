@@ -108,7 +108,7 @@ class OutgoingLink:
             # otherwise the consumer is ending, and gives back the unsent delivery
 
     def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        if credit_of(link) <= 0:  # the client took it back
+        if self._is_paused or credit_of(link) <= 0:  # it was handed over before the pause; or the client took it back
             delivery.give_back()
             return
         message = delivery.message

@@ -11,7 +11,7 @@ import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, FLOW, OPEN, TRANSFER
 from amqp_kit import text
 from amqp_raw import frame
-from amqp_wire import BEGUN, OPENED, STATE, Wire, flow, receiver, sender, source, target, transfer
+from amqp_wire import BEGUN, OPENED, STATE, Frame, Wire, flow, receiver, sender, source, target, transfer
 from broker_contract_kit import Inbox
 from calling_kit import eventually
 from proton import Described, symbol, uint, ulong
@@ -180,8 +180,12 @@ def test_what_comes_after_a_detach(wire: Wire, limit: str, monkeypatch: pytest.M
     monkeypatch.setattr(f"brokers.amqp.listener.receive.{limit}", 1)
     wire.write(OPENED, BEGUN, frame(ATTACH, "s", uint(0), False, None, None, source(), target(), None, None, uint(0)))
     nowhere = transfer(uint(0), uint(0), b"a", uint(0), True)
-    wire.write(nowhere, *[transfer(uint(0), uint(number), b"b", uint(0)) for number in (1, 2)], frame(CLOSE))
-    found = wire.rest()
+    wire.write(nowhere, *[transfer(uint(0), uint(number), b"b", uint(0)) for number in (1, 2)])
+    found = list[Frame]()
+    while not {DETACH, DISPOSITION} <= {each.code for each in found}:
+        read = wire.read()
+        assert read is not None
+        found.append(read)
     (detached,) = [each for each in found if each.code == DETACH]
     (settled,) = [each for each in found if each.code == DISPOSITION]
     assert detached.error[0] == "amqp:precondition-failed"
