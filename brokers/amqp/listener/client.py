@@ -300,6 +300,14 @@ class AmqpClient(Driver):
         self.connection.close(LEAVE_SECONDS)
         self._house.gone(self)
 
+    def _hang_up(self) -> None:
+        with self.lock:  # proton's links and sessions must be freed before their connection: see `without_frames`
+            self._refused.clear()
+            self.bursts.sessions.clear()
+            self._inspection.end()
+            self._attaching.end()
+        super()._hang_up()
+
     def _tick(self, machine: AmqpMachine) -> float | None:
         self._do_tasks()
         wait = super()._tick(machine)

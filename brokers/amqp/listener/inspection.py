@@ -233,6 +233,12 @@ class FrameInspection:
         if self._begun is not None:
             self._begun.session, self._begun = session, None
 
+    def end(self) -> None:
+        """Forget the sessions; nothing is inspected any more."""
+        self._channels.clear()
+        self._own.clear()
+        self._begun = None
+
     def take(self, octets: bytes) -> Iterator[bytes]:
         """Inspect octets that were read, and yield them frame by frame for proton, except frames to be dropped."""
         rest = self._rest + octets

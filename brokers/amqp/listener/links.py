@@ -318,6 +318,10 @@ class LinkFactory:
             if known.session == session and known.expiry != Terminus.EXPIRE_WITH_CONNECTION:
                 self._end_dynamic(key)
 
+    def end(self) -> None:
+        """Forget the nodes of a client that has left; they end with its connection to the broker."""
+        self._dynamic.clear()
+
     def _end_dynamic(self, key: tuple[str, bool]) -> None:
         self._client.connection.end_temporary(self._dynamic.pop(key).destination)
 
