@@ -21,7 +21,8 @@ The rows are:
 * `mtom`: the memory that an MTOM part of 8 MiB takes at its peak, in multiples of its size, over a warm process.
 * `processes`: four service processes beside one.
 * `latency`: percentiles at half of the highest rate of 8 in flight, the same rate for both sides, by a schedule.
-* `listener`: messages a second into our AMQP listener and out of it by one proton client, beside ActiveMQ.
+* `listener`: messages a second into our AMQP listener and out of it by one proton client, beside a server of proton
+  that accepts unread and keeps nothing (`bare`: what proton leaves in Python) and ActiveMQ.
 * `start`: processor time of `import soapjms` and of `soapjms --help`, with the interpreter's.
 
 A figure is the median of the rounds, in which each side runs once; a ratio is the median of the rounds' ratios over the
@@ -85,9 +86,18 @@ def embedded(mode: str) -> Row:
 
 def moved(direction: str, client: str, bound: float) -> Row:
     """Make the row of one direction of messages."""
-    ours = Side(client, "listener:service", {"url": "amqp://127.0.0.1:PORT"})
-    goal = Goal("ours", "rate", bound, by_ratio=False)
-    return Row(f"messages {direction}", {"activemq": Side(client), "ours": ours}, [goal], {"in_flight": 1000}, "amqp")
+    here = {"url": "amqp://127.0.0.1:PORT"}
+    sides = {
+        "bare": Side(client, "bare_amqp:listener", here),
+        "ours": Side(client, "listener:service", here),
+        "activemq": Side(client),
+    }
+    goals = [
+        Goal("ours", "rate", bound, by_ratio=False),
+        Goal("ours", "rate", 1.0),
+        Goal("ours", "service µs", 1.0, is_most=True),
+    ]
+    return Row(f"messages {direction}", sides, goals, {"in_flight": 1000}, "amqp")
 
 
 def command(title: str, words: list[str], milliseconds: float) -> Row:

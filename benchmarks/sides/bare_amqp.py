@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from proton import Message
-from proton.handlers import IncomingMessageHandler, MessagingHandler
+from proton.handlers import IncomingMessageHandler, MessagingHandler, OutgoingMessageHandler
 from proton.reactor import Container
 
 from sides import WARM_UP, Caller, Setting, envelope
@@ -173,3 +173,58 @@ class OutOf(Into):
             self.taken.append(0)
             if link.credit < WINDOW // 2:
                 link.flow(WINDOW - link.credit)
+
+
+class Ends(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    """Listens: accepts what arrives unread, keeps nothing, and sends one message as often as there is credit.
+
+    The limit of a listener that uses proton as its documentation shows.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(prefetch=0)
+        self.handlers = [
+            each for each in self.handlers if not isinstance(each, IncomingMessageHandler | OutgoingMessageHandler)
+        ]
+        self.is_listening = Event()
+        self._setting = setting
+        self._octets = Message(body=envelope(setting.octets), inferred=True).encode()
+
+    def on_start(self, event: Any) -> None:
+        event.container.listen(self._setting.url)
+        self.is_listening.set()
+
+    def on_link_opening(self, event: Any) -> None:
+        link = event.link
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        if link.is_receiver:
+            link.flow(WINDOW)
+
+    def on_link_flow(self, event: Any) -> None:
+        link = event.link
+        while link.is_sender and link.credit > 0:
+            link.delivery(link.delivery_tag())
+            link.stream(self._octets)
+            link.advance()
+
+    def on_delivery(self, event: Any) -> None:
+        delivery, link = event.delivery, event.link
+        if link.is_receiver and delivery.readable and not delivery.partial:
+            link.recv(delivery.pending)
+            link.advance()
+            delivery.update(delivery.ACCEPTED)
+            delivery.settle()
+            if link.credit < WINDOW // 2:
+                link.flow(WINDOW - link.credit)
+        elif link.is_sender and delivery.updated:
+            delivery.settle()
+
+
+@contextmanager
+def listener(setting: Setting) -> Iterator[None]:
+    """Listen while the process lasts."""
+    ends = Ends(setting)
+    Thread(target=Container(ends).run, daemon=True).start()
+    ends.is_listening.wait()
+    yield

@@ -396,7 +396,7 @@ class Driver(ABC):
                 self._do_deeds(is_over)
             return None
         except BrokerError as failed:
-            return failed
+            return without_frames(failed)
         except (OSError, ProtonException) as failed:
             return self._explain(f"broke off: {failed}")
         except MemoryError:
@@ -561,6 +561,19 @@ class Driver(ABC):
             if self._machine is not None:
                 self._machine.end()
         self._over.set()
+
+
+def without_frames(error: BrokerError) -> BrokerError:
+    """Return an error without its tracebacks, because it is kept, and their frames would keep proton's objects.
+
+    The garbage collector would free those on any thread and in any order, and the library reads freed memory if a link
+    is the last object of its connection (seen with 0.40).
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def is_protons(error: Exception) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
@@ -527,7 +527,7 @@ def from_amqp_message(
         found = list(decode(octets))
     except MalformedError:
         return ReceivedMessage(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
-    return _arrived(found, dialect, source)
+    return from_sections(found, dialect, source)
 
 
 def _shaped(
@@ -557,12 +557,15 @@ def from_amqp_head(
         found.extend(decode(octets, with_body=False))
     head = [each for each in found if each.section not in BODIES]
     declared = _row(MESSAGE_TYPES, _heads(head)[AmqpSection.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
-    arrived = _arrived(head, dialect, source)
+    arrived = from_sections(head, dialect, source)
     kind = MessageType.UNKNOWN if declared is None else declared
     return arrived._replace(message=changed(arrived.message, message_type=kind, body=None))
 
 
-def _arrived(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> ReceivedMessage:
+def from_sections(
+    found: list[SectionValue], dialect: AmqpDialect, source: Destination | None = None
+) -> ReceivedMessage:
+    """Return the message with these sections; otherwise like `from_amqp_message`."""
     heads = _message_heads(found, dialect, source)
     draft = MessageDraft(*_content(found, heads.declared, heads.content_type))
     for field, read in FIELDS_OF_HEADS.items():
@@ -711,6 +714,9 @@ def _property_reader(name: str, leaf: Leaf) -> Callable[[bytes], Property]:
     return lambda octets: new_property((name, *cast("TypedValue", from_amqp(leaf.read(octets)))))
 
 
+DraftT = TypeVar("DraftT")
+
+
 class ArrivalPlan:
     """Makes messages from heads of one shape; values that do not differ are read once.
 
@@ -740,7 +746,7 @@ class ArrivalPlan:
     def __init__(self, shape: SectionShape, dialect: AmqpDialect, source: Destination | None) -> None:
         sections = list(decode(shape.octets))
         self._heads = _message_heads(sections, dialect, source)
-        message, self._count = _arrived(sections, dialect, source)
+        message, self._count = from_sections(sections, dialect, source)
         self._declared, self._content_type = self._heads.declared, self._heads.content_type
         of_data = _from_data([b""], self._declared, self._content_type)
         self._type_of_data = None if of_data is None else of_data[0]
@@ -779,31 +785,28 @@ class ArrivalPlan:
             fields.clear()
         return fields
 
-    def read(self, found: re.Match[bytes], bodies: list[SectionValue]) -> ReceivedMessage:
-        """Return the message whose head the pattern of the shape matched.
-
-        Args:
-            found: match of the pattern.
-            bodies: sections of the body.
-
-        Raises:
-            ValueError: a value cannot be decoded.
-        """
-        return self._made(found, *_content(bodies, self._declared, self._content_type))
-
     def read_all(self, found: re.Match[bytes], octets: bytes) -> ReceivedMessage | None:
         """Return the message with these octets, of which the pattern matched the head; None to decode each section.
 
         Raises:
             ValueError: a value cannot be decoded.
         """
+        draft = self.draft(found, octets, MessageDraft)
+        return None if draft is None else ReceivedMessage(draft.frozen(), self._count)
+
+    def draft(self, found: re.Match[bytes], octets: bytes, make: Callable[..., DraftT]) -> DraftT | None:
+        """Return what `make` makes of the message's fields, in the order of `FIELDS`; otherwise like `read_all`."""
         begin = found.end()
         if self._type_of_data is not None and (body := sole_data(octets, begin)) is not None:
-            return self._made(found, self._type_of_data, body)
+            return self._made(found, make, self._type_of_data, body)
         bodies = list(decode(octets, begin=begin))
-        return self.read(found, bodies) if all(each.section in BODIES for each in bodies) else None
+        if sum([len(each.octets) for each in bodies if each.section in BODIES]) != len(octets) - begin:
+            return None  # there is a footer, or a section that AMQP does not know
+        return self._made(found, make, *_content(bodies, self._declared, self._content_type))
 
-    def _made(self, found: re.Match[bytes], message_type: MessageType, body: Body) -> ReceivedMessage:
+    def _made(
+        self, found: re.Match[bytes], make: Callable[..., DraftT], message_type: MessageType, body: Body
+    ) -> DraftT:
         values, stated, properties = lists = self._values.copy(), self._heads.stated.copy(), self._properties.copy()
         for (which, place, read), octets in zip(self._steps, found.groups(), strict=True):
             lists[which][place] = read(octets)
@@ -813,7 +816,7 @@ class ArrivalPlan:
                 values[place] = read_field(heads)
         if self._has_own:
             values[0] = Properties(properties)
-        return ReceivedMessage(MessageDraft(message_type, body, *values).frozen(), self._count)
+        return make(message_type, body, *values)
 
 
 def _heads(found: Iterable[SectionValue]) -> dict[AmqpSection, Any]:

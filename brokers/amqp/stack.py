@@ -141,5 +141,5 @@ def with_stack(work: Callable[[], T]) -> T:
     start(thread)
     thread.join()
     if errors:
-        raise errors[0]
+        raise errors.pop()  # otherwise it would be in a cycle with this frame, and proton's objects with it
     return results[0]

@@ -323,6 +323,20 @@ class EmbeddedConnection(AdapterConnection):
             return self.completed(None, error)
         return DoneCompletion(self._callbacks.executor, SendResult(stamped.message_id))
 
+    def new_message_id(self) -> str:
+        """Return the id of a new message, for `put`."""
+        return self._core.new_message_id()
+
+    def put(self, stored: Message) -> None:
+        """Send a message that is already as the broker stores it: with id, time of receipt and defaults.
+
+        Raises:
+            DestinationGoneError: its temporary destination has ended.
+            SendFailedError: a limit is reached.
+        """
+        self._require_open()
+        self._core.send(stored, self.place)
+
     def completed(self, result: T | None, error: BaseException | None = None) -> Completion[T]:
         """Return a future that is done, whose callbacks run on this connection's executor."""
         return DoneCompletion(self._callbacks.executor, result, error)

@@ -298,7 +298,11 @@ class EmbeddedCore:
             raise ValueError("the message has no destination")
         if not destination.name:
             key_of(destination)  # raises
-        return received(message, f"{self.id}-{next(self._numbers)}", self.clock())
+        return received(message, self.new_message_id(), self.clock())
+
+    def new_message_id(self) -> str:
+        """Return the id of a new message."""
+        return f"{self.id}-{next(self._numbers)}"
 
     def send(self, stamped: Message, sender: ConnectionPlace) -> None:
         """Route one stamped message.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +18,13 @@ from amqp_raw import Raw
 from places import ROOT
 from proton import symbol
 
+from brokers.amqp.driver import without_frames
 from brokers.amqp.listener import Listener
 from brokers.amqp.message import from_amqp_message
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
 from brokers.amqp.stack import STACK_OCTETS, has_many_values, is_shallow, start, with_stack
 from brokers.embedded import Broker
+from brokers.errors import ConnectionFailedError
 from brokers.message import MessageType
 
 DEEP = 60_000
@@ -147,3 +151,49 @@ def test_threads() -> None:
     start(thread)
     thread.join()
     assert threading.stack_size() == before < STACK_OCTETS
+
+
+class Endpoint:
+    """Stands for an object of proton that a frame refers to."""
+
+
+def test_an_error_of_a_thread_keeps_nothing() -> None:
+    """What the frames of the caller refer to is freed with them, not by the garbage collector at another time."""
+    gc.disable()
+    try:
+        seen = failing()
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def failing() -> weakref.ref[Endpoint]:
+    """Fail on a thread with enough stack, and return a reference to what the frame of the caller held."""
+    endpoint = Endpoint()
+    with suppress(ValueError):
+        with_stack(lambda: (_ for _ in ()).throw(ValueError("no")))
+    return weakref.ref(endpoint)
+
+
+def test_an_error_that_is_kept_keeps_nothing() -> None:
+    """Nor do those that caused it."""
+
+    def fail() -> tuple[ConnectionFailedError, weakref.ref[Endpoint]]:
+        endpoint = Endpoint()
+        try:
+            try:
+                raise ValueError("first")
+            except ValueError:
+                raise KeyError("second")  # noqa: B904  # the context, not the cause
+        except KeyError as error:
+            try:
+                raise ConnectionFailedError("third") from error
+            except ConnectionFailedError as kept:
+                return kept, weakref.ref(endpoint)
+
+    error, seen = fail()
+    assert seen() is not None
+    assert without_frames(error) is error
+    assert seen() is None
+    assert isinstance(error.__cause__, KeyError)
+    assert isinstance(error.__cause__.__context__, ValueError)

@@ -9,6 +9,7 @@ Spec: AMQP 1.0 part 2, sections 2.3 (framing), 2.4.1, 2.5, 2.6 and 2.7 (performa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -52,8 +53,18 @@ class PerformativeCode(IntEnum):
     CLOSE = 0x18
 
 
-TRANSFER: Final = bytes((0x00, 0x53, PerformativeCode.TRANSFER))
-"""The usual first octets of a transfer: its descriptor."""
+UINT: Final = rb"(?:\x43|\x52.|\x70.{4})"
+MAX_TAG_OCTETS: Final = 32
+"""Maximum size of a delivery tag. Spec: 2.8.7."""
+
+TAG: Final = rb"\xa0(?:" + b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(MAX_TAG_OCTETS + 1)) + b")"
+PLAIN_TRANSFER: Final = re.compile(
+    rb".{4}\x02\x00(.{2})\x00\x53\x14\xc0(.)(.)"  # channel, transfer, and the size and count of its fields
+    rb"(" + UINT + rb")" + UINT + TAG + UINT + rb"([\x40-\x42]?)([\x40\x42]?)",
+    re.DOTALL,
+)
+"""A frame with a transfer as most clients write it: handle, delivery-id, delivery-tag, message-format, perhaps settled,
+and perhaps that no more follows."""
 
 CODES: Final[Mapping[int, PerformativeCode]] = {int(each): each for each in PerformativeCode}
 
@@ -222,6 +233,12 @@ class FrameInspection:
         if self._begun is not None:
             self._begun.session, self._begun = session, None
 
+    def end(self) -> None:
+        """Forget the sessions; nothing is inspected any more."""
+        self._channels.clear()
+        self._own.clear()
+        self._begun = None
+
     def take(self, octets: bytes) -> Iterator[bytes]:
         """Inspect octets that were read, and yield them frame by frame for proton, except frames to be dropped."""
         rest = self._rest + octets
@@ -235,44 +252,40 @@ class FrameInspection:
         begin = at  # of the plain transfers that were not yielded yet
         while (have := len(rest) - at) >= SIZE_OCTETS:
             size = int.from_bytes(rest[at : at + SIZE_OCTETS], "big")
-            if not MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS or (
-                have > SIZE_OCTETS and not 2 <= rest[at + SIZE_OCTETS] <= size // 4
-            ):
-                self._violated(
-                    FrameViolation(
-                        FRAMING, f"a frame has 8 to {MAX_FRAME_OCTETS} octets here, and its header 8 or more"
-                    )
-                )
-            if have < size:
+            is_frame = MIN_FRAME_OCTETS <= size <= MAX_FRAME_OCTETS and (
+                have == SIZE_OCTETS or 2 <= rest[at + SIZE_OCTETS] <= size // 4
+            )
+            if is_frame and have < size:
                 break
-            frame = rest[at : at + size]
-            if frame[4:6] == b"\x02\x00" and frame[8:11] == TRANSFER and self._is_plain_transfer(frame):
+            found = PLAIN_TRANSFER.match(rest, at, at + size) if is_frame else None
+            if found is not None and self._is_plain_transfer(found):
                 at += size
                 continue
             if begin < at:
                 yield rest[begin:at]
+            if not is_frame:
+                why = f"a frame has 8 to {MAX_FRAME_OCTETS} octets here, and its header 8 or more"
+                self._violated(FrameViolation(FRAMING, why))
+            frame = rest[at : at + size]
             begin = at = at + size
             yield from self._frame(frame)
         if begin < at:
             yield rest[begin:at]
         self._rest = rest[at:]
 
-    def _is_plain_transfer(self, frame: bytes) -> bool:
+    def _is_plain_transfer(self, found: re.Match[bytes]) -> bool:
         """Record a transfer of a whole message and return True, unless something is wrong or unusual about it.
 
         `_frame` then finds what it is.
         """
-        channel = self._channels.get(int.from_bytes(frame[6:8], "big"))
+        number, (size,), (count,), handle, settled, more = found.groups()
+        if count != 4 + len(settled) + len(more) or size != found.end() - found.start(3):
+            return False
+        channel = self._channels.get(int.from_bytes(number, "big"))
         if channel is None or channel.is_over:
             return False
-        try:
-            fields = Fields(frame, MIN_FRAME_OCTETS + len(TRANSFER))
-            attached = channel.attached[fields.number(0)] if fields.code(0) in UINTS else None
-            if attached is None or has_many_values(frame, MIN_FRAME_OCTETS, fields.end):
-                return False
-            if attached.is_partial or fields.code(2) == NULL or fields.flag(5) or fields.flag(9):
-                return False
-        except (IndexError, KeyError):
+        attached = channel.attached.get(int.from_bytes(handle[1:], "big"))
+        if attached is None or attached.is_partial:
             return False
         channel.received += 1
         return True

@@ -20,16 +20,29 @@ from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpN
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
-from brokers.amqp.transfers import Transfer, read, settle, was_settled
+from brokers.amqp.transfers import (
+    PLACE_OCTETS,
+    Transfer,
+    accept,
+    give_credit,
+    new_place,
+    read,
+    read_some,
+    settle,
+    was_settled,
+)
 from brokers.embedded.connection import EmbeddedConnection
-from brokers.errors import BrokerError
+from brokers.errors import SendFailedError
 from brokers.message import Destination
 
-CREDIT_MESSAGES: Final = 200
+CREDIT_MESSAGES: Final = 1000
 """Number of messages that a client may send before they are answered."""
 
-CREDIT_RENEWAL_MESSAGES: Final = 50
+CREDIT_RENEWAL_MESSAGES: Final = 250
 """Number of messages after which the client gets new credit."""
+
+MAX_LEFT_MESSAGES: Final = 100_000
+"""Maximum number of messages of a client that are left unsettled because their links had been detached."""
 
 NOT_TAKEN: Final = "amqp:link:detach-forced"
 
@@ -49,15 +62,24 @@ def tag_of(transfer: Transfer) -> bytes:
 
 
 class OpenTransfers:
-    """The size of a client's partly received messages, on all its links together.
+    """The size of a client's partly received messages, and the number of those left unsettled, on all its links.
 
     Args:
-        limit: maximum size, in octets.
+        limit: maximum size of the former, in octets.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.octets = 0
+        self.left = 0
+        self._place: Any = None
+
+    @property
+    def place(self) -> Any:
+        """Memory for octets that are read, which clients that only receive do without."""
+        if self._place is None:
+            self._place = new_place()
+        return self._place
 
 
 class IncomingLink:
@@ -85,6 +107,7 @@ class IncomingLink:
         self._link = link
         self._understands_rejected = understands_rejected
         self._max_message = max_message
+        self._small = min(max_message, PLACE_OCTETS - 1)
         self._unfinished = unfinished
         self._works = works
         self._buffer = bytearray()
@@ -95,6 +118,15 @@ class IncomingLink:
 
     def delivered(self, transfer: Transfer) -> None:
         """Collect octets, and take a message once it is complete; drop data after a detach. With the lock held."""
+        if not (self._buffer or self._has_detached):
+            some = read_some(transfer, self._link, self._unfinished.place, self._small)
+            if some is not None:
+                octets, is_partial = some
+                if not is_partial:
+                    self._renew()
+                    self.take(transfer, octets)
+                    return
+                self._collect(transfer, octets)
         arrived = read(transfer)
         if arrived is None:
             if cproton.lib.pn_delivery_aborted(transfer):
@@ -123,6 +155,8 @@ class IncomingLink:
         free it on any thread.
         """
         self._clear()
+        self._unfinished.left -= self._left
+        self._left = 0
         self.end()
         self.take, self.end = _nothing, _nothing
 
@@ -148,10 +182,11 @@ class IncomingLink:
     def _leave_open(self, transfer: Transfer) -> None:
         """Leave a message unsettled that was not accepted: the client would believe that a settled one was accepted.
 
-        Messages beyond the credit are settled anyway; they would only use memory.
+        Messages beyond the credit, or beyond `MAX_LEFT_MESSAGES`, are settled anyway; they would only use memory.
         """
         self._left += 1
-        if was_settled(transfer) or self._left > CREDIT_MESSAGES:
+        self._unfinished.left += 1
+        if was_settled(transfer) or self._left > CREDIT_MESSAGES or self._unfinished.left > MAX_LEFT_MESSAGES:
             settle(transfer)
 
     def _poison(self, transfer: Transfer, refusal: RefusalError) -> None:
@@ -163,7 +198,7 @@ class IncomingLink:
     def _renew(self) -> None:
         self._taken += 1
         if self._taken % CREDIT_RENEWAL_MESSAGES == 0:
-            self._link.flow(CREDIT_RENEWAL_MESSAGES - self._lent)
+            give_credit(self._link, CREDIT_RENEWAL_MESSAGES - self._lent)
             self._lent = 0
 
     def echo(self) -> None:
@@ -240,15 +275,27 @@ class Posts:
     ) -> None:
         self._incoming = incoming
         self._sink = sink
+        self._connection = sink.connection
+        self._user = sink.user
         self._destination = destination
         self._capabilities = capabilities
 
     def take(self, transfer: Transfer, octets: bytes) -> None:
         """Send one message, and report the outcome to the client. With the lock held."""
         transaction = transaction_of(transfer)
-        if transaction is None:
-            self._take_alone(transfer, octets)
+        if transaction is not None:
+            self._take_within(transaction, transfer, octets)
             return
+        try:
+            self._connection.put(self._addressed(octets))
+        except SendFailedError as error:
+            self._incoming.reject(transfer, refusal_of(error))
+        except RefusalError as refusal:
+            self._incoming.reject(transfer, refusal)
+        else:
+            accept(transfer)
+
+    def _take_within(self, transaction: bytes, transfer: Transfer, octets: bytes) -> None:
         try:
             work = self._sink.works.find(transaction)
         except RefusalError as refusal:
@@ -264,24 +311,15 @@ class Posts:
         else:
             settle(transfer)
 
-    def _take_alone(self, transfer: Transfer, octets: bytes) -> None:
-        try:
-            error = self._sink.connection.send(self._addressed(octets)).exception()
-            if isinstance(error, BrokerError):
-                raise refusal_of(error)
-        except RefusalError as refusal:
-            self._incoming.reject(transfer, refusal)
-            return
-        settle(transfer, ACCEPTED)
-
     def _addressed(self, octets: bytes) -> CarriedMessage:
         """Parse a message and find its destination.
 
         Raises:
             RefusalError: the message is malformed, or its destination does not exist.
         """
+        sink = self._sink
         try:
-            return self._sink.carrier.carry(octets, self._resolve, self._sink.now(), self._sink.user)
+            return sink.carrier.carry(octets, self._resolve, self._connection.new_message_id(), sink.now(), self._user)
         except MalformedError as error:
             raise RefusalError(DECODE, str(error)) from error
 
@@ -290,7 +328,7 @@ class Posts:
             return self._destination
         address = None if named is None else self._sink.nodes.address_of(named)
         kind = None if named is None else named.kind
-        found = self._sink.nodes.resolve(address, kind, self._sink.user, Action.SEND)
+        found = self._sink.nodes.resolve(address, kind, self._user, Action.SEND)
         if self._capabilities and CAPABILITIES[found.kind] not in self._capabilities:
             raise RefusalError(NOT_IMPLEMENTED, f"{found} has none of {', '.join(sorted(self._capabilities))}")
         return found

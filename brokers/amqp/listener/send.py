@@ -9,7 +9,6 @@ Spec: AMQP 1.0 part 2, section 2.6.7; part 3, section 3.4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -18,68 +17,26 @@ from cproton_ffi import lib
 from proton import Delivery, Link, Sender, uint
 
 from brokers.amqp import transfers
+from brokers.amqp.listener.bursts import OutputBurst, OutputBursts
 from brokers.amqp.listener.messages import uncarried
 from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
 from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
-from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, settle, wrapped
+from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, credit_of, settle, wrapped
 from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery, Submit
-from brokers.errors import ConnectionLostError
-
-
-class OutputBurst:
-    """What is sent before the thread reads again: to which position of the output it reaches, once that is known."""
-
-    __slots__ = ("encoded", "end", "last")
-
-    def __init__(self) -> None:
-        self.end: int | None = None  # of what proton has encoded
-        self.last = 0  # of the rest, which the windows of sessions hold back
-        self.encoded: dict[int, int] = {}  # octets of messages by the hash of the session
-
-    def is_written(self, session: int, octets: int, passed: int) -> bool:
-        """Return whether a message of this burst was written; False for the last few of a part if that is not known.
-
-        Args:
-            session: hash of its session.
-            octets: octets of the messages of the session, from its beginning to the end of this one.
-            passed: octets of the output that were written.
-        """
-        if self.end is None:
-            return False
-        after = self.encoded.get(session, 0) - octets  # at least so many octets follow it
-        return passed >= (self.end - after if after >= 0 else self.last)
 
 
 class Desk(Protocol):
     """The part of a client's connection that its sending links use."""
 
-    @property
-    def burst(self) -> OutputBurst:
-        """The present burst."""
-
-    def note_sent(self, session: int, octets: int) -> int:
-        """Record that a message of so many octets was sent, and return the octets of its session including these."""
-
-    def is_behind(self, link: Sender) -> bool:
-        """Return whether so much waits for the client to read that nothing more is sent on a link."""
+    bursts: OutputBursts
+    """The messages for the client that are not written yet."""
 
     def pause(self, link: OutgoingLink) -> None:
         """Let a link go on once the client has read more."""
 
-    def held(self) -> AbstractContextManager[None]:
-        """Hold the lock, and write pending output afterwards."""
-
     def soon(self, task: Callable[[], None]) -> None:
         """Run a task on the thread of the connection, with the lock held; raise RuntimeError after its end."""
-
-    @property
-    def passed(self) -> int:
-        """Octets of the output that were written."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the connection has not ended."""
 
     @property
     def works(self) -> ClientTransactions:
@@ -137,25 +94,27 @@ class OutgoingLink:
         task()
 
     def _pause_if_behind(self) -> None:
-        if not self._is_paused and self._link is not None and self._desk.is_behind(self._link):
+        if not self._is_paused and self._link is not None and self._desk.bursts.is_behind(self._link):
             self._is_paused = True
             self._allow()
             self._desk.pause(self)
 
     def _on_delivery(self, delivery: BrokerDelivery) -> None:
-        """Send one message to the client."""
+        """Send one message to the client. The lock is held: the consumer runs only within `_run`."""
         assert isinstance(delivery, EmbeddedDelivery)
-        with suppress(ConnectionLostError), self._desk.held(), self._handing:
+        with self._handing:
             if self._link is not None and not self._is_given_up:
                 self._hand_on(self._link, delivery)
             # otherwise the consumer is ending, and gives back the unsent delivery
 
     def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        if lib.pn_link_credit(link._impl) <= 0:  # the client took the credit back
+        if self._is_paused or credit_of(link) <= 0:  # it was handed over before the pause; or the client took it back
             delivery.give_back()
             return
+        message = delivery.message
+        now = self._desk.now() if message.expiration else 0
         try:
-            octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
+            octets = uncarried(message, delivery.delivery_count or 1, now)
         except ValueError as error:  # if it were given back, it would come again at once
             delivery.reject(f"it could not be sent to an AMQP client: {error}")
             self._allow()
@@ -164,14 +123,14 @@ class OutgoingLink:
 
     def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
         self._sent += 1
-        transfer, burst = transfers.send(link, b"%d" % self._sent, octets), self._desk.burst
-        end = self._desk.note_sent(self._session, len(octets))
+        transfer, bursts = transfers.send(link, b"%d" % self._sent, octets), self._desk.bursts
+        burst, end = bursts.present, bursts.note_sent(self._session, len(octets))
         if self._is_settled:
             settle(transfer)
             delivery.accept()
         else:
             self._held[transfer] = SentDelivery(delivery, burst, end)
-        if burst is not self._desk.burst:
+        if burst is not bursts.present:
             self._pause_if_behind()
 
     # Called with the lock held
@@ -263,7 +222,7 @@ class OutgoingLink:
 
     def _seen(self) -> list[EmbeddedDelivery]:
         """Return the held deliveries that were written to the client."""
-        passed, session = self._desk.passed, self._session
+        passed, session = self._desk.bursts.output.passed, self._session
         return [
             each.delivery for each in list(self._held.values()) if each.burst.is_written(session, each.octets, passed)
         ]

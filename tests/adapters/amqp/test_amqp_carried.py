@@ -14,8 +14,11 @@ from brokers import Destination, MessageType, queue
 from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier, uncarried
 from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.sections import DATA_8, AmqpSection, MalformedError, encode
+from brokers.embedded.queues import dead_letter, received
+from brokers.message import ENTRY_OCTETS
 
 NOW = 1_700_000_000_000
+RECEIVED = NOW + 7
 
 
 def octets_of(number: int, body: bytes = b"body", **more: Any) -> bytes:
@@ -42,11 +45,13 @@ def resolved(named: Destination | None) -> Destination:
 def outcome(carrier: MessageCarrier, octets: bytes, user: str | None = None) -> dict[str, Any] | str:
     """Return the message, or how it is refused."""
     try:
-        carried = carrier.carry(octets, resolved, NOW, user)
+        carried = carrier.carry(octets, resolved, "ID:stored", RECEIVED, user)
     except (MalformedError, RefusalError) as error:
         return f"{type(error).__name__}: {error}"
     assert type(carried) is CarriedMessage
-    return asdict(carried)
+    found = asdict(carried)
+    assert found == asdict(received(carried, "ID:stored", RECEIVED)), "it is as the broker stores it"
+    return found
 
 
 def knowing(user: str | None = None, **more: Any) -> MessageCarrier:
@@ -105,6 +110,32 @@ def test_a_data_section_without_octets(value: bytes) -> None:
     assert (found["message_type"], found["body"]) == (MessageType.UNKNOWN, body)
 
 
+@pytest.mark.parametrize("body", [b"octets", "text", {"a": 1, "b": None}, [1, "x"], b"", 5, {"a": [1]}], ids=repr)
+def test_bodies(body: Any) -> None:
+    """A body of any kind is read alike, and that of no JMS message type too."""
+    carrier = MessageCarrier()
+    for number in range(1, 9):
+        message = Message(body=body, id=f"ID:{number:04}", inferred=isinstance(body, bytes | list))
+        assert outcome(carrier, octets := bytes(message.encode())) == outcome(MessageCarrier(), octets)
+    assert carrier._shapes.match(octets) is not None
+
+
+def test_what_the_sender_said() -> None:
+    """The sender's id and time are kept beside those of the broker."""
+    for carrier in (knowing(), MessageCarrier()):
+        carried = carrier.carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
+        assert (carried.message_id, carried.timestamp) == ("ID:stored", RECEIVED)
+        assert (carried.told_id, carried.told_timestamp) == ("ID:0005", NOW + 5000)
+
+
+def test_its_size() -> None:
+    """Its octets in AMQP count, and each property as in JMS; where it is encoded again, the larger of both sizes."""
+    carried = knowing().carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
+    assert carried.octets == len(carried.kept) + 2 * ENTRY_OCTETS
+    letter = dead_letter(carried, queue("here"), "x" * 10_000)
+    assert letter.octets > 10_000
+
+
 CARRIER = knowing()
 
 
@@ -120,7 +151,7 @@ def test_broken_octets(data: st.DataObject) -> None:
 
 def test_it_goes_out_as_it_came() -> None:
     """Only the sections of a hop differ: the header is new, what comes after it is kept."""
-    carried = knowing().carry(octets_of(5), resolved, NOW, None)
+    carried = knowing().carry(octets_of(5), resolved, "ID:stored", RECEIVED, None)
     kept = encode(AmqpSection.HEADER, [True])
     assert uncarried(carried, 1, NOW).endswith(carried.kept)
     assert carried.kept.endswith(DATA_8 + b"\x04body")

@@ -18,7 +18,7 @@ import brokers
 from brokers import Delivery, Destination, Message, MessageType, queue, topic
 from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener, Options
-from brokers.amqp.listener.client import MAX_SELECTOR_CHARACTERS
+from brokers.amqp.listener.links import MAX_SELECTOR_CHARACTERS
 from brokers.embedded import Broker
 
 ACCEPTED = 0x24

@@ -11,7 +11,7 @@ import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, FLOW, OPEN, TRANSFER
 from amqp_kit import text
 from amqp_raw import frame
-from amqp_wire import BEGUN, OPENED, STATE, Wire, flow, receiver, sender, source, target, transfer
+from amqp_wire import BEGUN, OPENED, STATE, Frame, Wire, flow, receiver, sender, source, target, transfer
 from broker_contract_kit import Inbox
 from calling_kit import eventually
 from proton import Described, symbol, uint, ulong
@@ -19,6 +19,7 @@ from proton import Described, symbol, uint, ulong
 import brokers
 from brokers import topic
 from brokers.amqp.listener import Listener
+from brokers.amqp.listener.receive import CREDIT_MESSAGES, CREDIT_RENEWAL_MESSAGES
 from brokers.amqp.listener.send import OutgoingLink
 from brokers.embedded import Broker
 
@@ -152,7 +153,7 @@ def test_the_answer_to_a_sender_has_a_source(wire: Wire) -> None:
 def test_what_is_asked_for_with_echo(wire: Wire) -> None:
     """The state of a session, of a link that sends, and of one that receives, comes at once. Spec: 2.7.4."""
     wire.write(OPENED, BEGUN, sender("s", 0), receiver("r", 1))
-    assert wire.until(FLOW).fields[4:7] == [0, 0, 200]
+    assert wire.until(FLOW).fields[4:7] == [0, 0, CREDIT_MESSAGES]
     wire.write(flow(None, None, None, None, None, True))
     assert wire.until(FLOW).fields == [0, 2**31 - 1, 0, 2**31 - 1]
     wire.write(transfer(uint(0), uint(0), b"t", uint(0), True))
@@ -165,12 +166,31 @@ def test_what_is_asked_for_with_echo(wire: Wire) -> None:
     assert told.fields[:7] == [1, 2**31 - 1, 1, 2**31 - 1, 1, 1, 0]
     assert told.fields[9:] in ([], [False])
     seen = set()
-    for _ in range(200):  # which does not make the credit grow for ever
+    for _ in range(2 * CREDIT_RENEWAL_MESSAGES):  # which does not make the credit grow for ever
         wire.write(flow(uint(0), uint(1), uint(0), None, None, True))
         answer = wire.until(FLOW)
         seen.add(int(answer.fields[6]))
         assert answer.fields[4:6] == [0, 1]
-    assert max(seen) <= 250
+    assert max(seen) <= CREDIT_MESSAGES + CREDIT_RENEWAL_MESSAGES
+
+
+@pytest.mark.parametrize("limit", ["CREDIT_MESSAGES", "MAX_LEFT_MESSAGES"])
+def test_what_comes_after_a_detach(wire: Wire, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left unsettled, which says that it was not accepted, unless that would be too many. Spec: AT-14."""
+    monkeypatch.setattr(f"brokers.amqp.listener.receive.{limit}", 1)
+    wire.write(OPENED, BEGUN, frame(ATTACH, "s", uint(0), False, None, None, source(), target(), None, None, uint(0)))
+    nowhere = transfer(uint(0), uint(0), b"a", uint(0), True)
+    wire.write(nowhere, *[transfer(uint(0), uint(number), b"b", uint(0)) for number in (1, 2)])
+    found = list[Frame]()
+    while not {DETACH, DISPOSITION} <= {each.code for each in found}:
+        read = wire.read()
+        assert read is not None
+        found.append(read)
+    (detached,) = [each for each in found if each.code == DETACH]
+    (settled,) = [each for each in found if each.code == DISPOSITION]
+    assert detached.error[0] == "amqp:precondition-failed"
+    assert settled.fields[:2] == [True, 2]
+    assert settled.fields[3:5] in ([True], [True, None])
 
 
 def test_a_link_is_stolen_in_its_session(wire: Wire) -> None:

@@ -25,6 +25,7 @@ from brokers import (
     queue,
 )
 from brokers.embedded import Broker
+from brokers.embedded.queues import received
 
 
 class TestNames(EmbeddedFixtures):
@@ -56,6 +57,16 @@ class TestNames(EmbeddedFixtures):
             assert isinstance(connection.send(text(ORDERS, "b")).exception(), SendFailedError)
             with pytest.raises(ValueError, match="max_messages"):
                 connect("embedded:small", max_messages=2)
+
+    def test_a_message_that_is_as_the_broker_stores_it(self) -> None:
+        """It is put as it is, with the id and the time that it has, unless a limit is reached."""
+        with Broker(max_messages=1).connect() as connection:
+            stored = received(text(ORDERS, "a"), connection.new_message_id(), 5)
+            connection.put(stored)
+            with pytest.raises(SendFailedError, match="max_messages is 1"):
+                connection.put(stored)
+            found = receive(connection, ORDERS)
+            assert (found.body, found.message_id, found.timestamp) == ("a", stored.message_id, 5)
 
     @pytest.mark.parametrize("url", ["embedded://host", "embedded:/path", "embedded:a?b=c", "embedded:a#b"])
     def test_other_urls(self, url: str) -> None:
