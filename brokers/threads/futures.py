@@ -14,7 +14,7 @@ from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from brokers.threads.thread import Pool, Thread
 
@@ -95,7 +95,7 @@ class Completion(Future[T]):
         # As in `concurrent.futures`, but whoever waits has a lock of its own, which takes fewer steps than a condition.
         self._condition = RLock()  # type: ignore[assignment]  # the library's functions only lock it
         self._state = PENDING
-        self._result: T | None = None
+        self._result: Any = None
         self._exception: BaseException | None = None
         self._waiters: list[Any] = []
         self._done_callbacks = []
@@ -115,14 +115,15 @@ class Completion(Future[T]):
         """Return the exception of the operation, or None, waiting up to `timeout` seconds for its end."""
         if self._state != FINISHED:
             self._wait(timeout)
-        return super().exception(0)
+        return self._exception if self._state == FINISHED else super().exception(0)
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""
         if self._state != FINISHED:
             self._wait(timeout)
         if self._state == FINISHED and self._exception is None:
-            return cast("T", self._result)
+            result: T = self._result
+            return result
         return super().result(0)
 
     def _wait(self, timeout: float | None) -> None:
