@@ -89,19 +89,19 @@ class Completion(Future[T]):
     """
 
     _done_callbacks: list[Callable[[Future[T]], object]]
-    _gates: list[LockType] | None = None
+    _gates: list[LockType] | None = None  # what is rarely set, or set at the end, costs nothing before
+    _state = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    revoke: Callable[[], bool] | None = None
+    on_cancel: Callable[[], object] | None = None
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
         # As in `concurrent.futures`, but whoever waits has a lock of its own, which takes fewer steps than a condition.
         self._condition = RLock()  # type: ignore[assignment]  # the library's functions only lock it
-        self._state = PENDING
-        self._result: Any = None
-        self._exception: BaseException | None = None
         self._waiters: list[Any] = []
         self._done_callbacks = []
         self._executor = executor
-        self.revoke: Callable[[], bool] | None = None
-        self.on_cancel: Callable[[], object] | None = None
 
     def done(self) -> bool:
         """Return whether the future is done or was cancelled."""
@@ -207,7 +207,8 @@ class Completion(Future[T]):
                 waiter.add_result(self) if error is None else waiter.add_exception(self)
             if self._gates is not None:
                 self._open_gates()
-        self.on_cancel = None
+        if self.on_cancel is not None:
+            self.on_cancel = None
         if self._done_callbacks:
             self._invoke_callbacks()
         return True
