@@ -47,6 +47,7 @@ from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
+from brokers.threads.wakings import hold_no_wakings, hold_wakings, wake_held
 
 READ_OCTETS: Final = 65_536
 """Maximum number of octets of one read."""
@@ -381,9 +382,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         def read() -> None:
             self._reader_id = get_ident()
+            hold_wakings()
             try:
                 loop()
             finally:
+                hold_no_wakings()
                 if self._crew is not None:
                     self._crew.dismiss()
                 self._run_after()
@@ -415,6 +418,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         try:
             while not self._is_down:
                 if self._crew is not None and self._guest is None:
+                    hold_no_wakings()  # as tasks may take long
                     self._guest = self._crew.admit(self._stand_in)
                 if self._guest is None:
                     self._tell()
@@ -441,6 +445,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise self._broken
         pause = min(at_most, self._keep_alive())
         begun = monotonic()
+        wake_held()
         try:
             data = self._use.receive(None if pause == inf else pause)
         except NOT_NOW:  # some sockets raise this even if data has arrived meanwhile

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from brokers.threads.thread import Pool, Thread
+from brokers.threads.wakings import wake
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +217,7 @@ class Completion(Future[T]):
     def _open_gates(self) -> None:
         """Wake all who wait, with the lock held."""
         for gate in self._gates or ():
-            gate.release()
+            wake(gate.release)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(future)` on the executor once this future is done."""
