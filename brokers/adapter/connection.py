@@ -175,7 +175,12 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         endpoints: opens the sessions, which call `_session_ended` when they end.
         timeout: seconds that connecting and subscribing may take.
         reconnect: how to restore a lost connection; None to leave it lost.
+
+    Attributes:
+        generation: number of the current session, counted from 1.
     """
+
+    generation: int = 0  # no property: each call reads it several times
 
     def __init__(
         self, name: str, endpoints: BrokerEndpoints[Any, SessionT], timeout: float, reconnect: Reconnect | None
@@ -188,7 +193,6 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         self._deadlines = Deadlines(f"{name} pauses")
         self._consumers: dict[ConsumerT, None] = {}  # in the order in which they subscribed
         self._temporaries: dict[str, int] = {}  # by address, the generation that made them
-        self._generation = 0
         self._link: SessionT | None = None
 
     def open(self) -> None:
@@ -203,12 +207,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         self._be_connected(link)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name} {self.state} generation {self._generation}>"
-
-    @property
-    def generation(self) -> int:
-        """Number of the current session, counted from 1."""
-        return self._generation
+        return f"<{type(self).__name__} {self._name} {self.state} generation {self.generation}>"
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Return once there is a session; raise at once if the connection was lost and does not reconnect."""
@@ -220,7 +219,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         link = self._session_to_consume(options.destination)
         consumer = self._make_consumer(options, on_delivery)
         with self._lock:
-            is_late, generation = self._is_closing or link is not self._link, self._generation
+            is_late, generation = self._is_closing or link is not self._link, self.generation
             if not is_late:
                 self._consumers[consumer] = None
         if is_late:
@@ -265,7 +264,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
             BrokerError: the broker refused to create it.
         """
         temporary_kind(kind)
-        link, generation = self._usable(to_begin=True), self._generation
+        link, generation = self._usable(to_begin=True), self.generation
         made = self._make_temporary(link, kind, fresh=fresh, ends=ends)
         assert made.address is not None
         with self._lock:
@@ -276,7 +275,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         """Delete a temporary destination, as far as the broker supports that."""
         with self._lock:
             link, made = self._link, self._temporaries.get(destination.address or "")
-            if link is None or made != self._generation:
+            if link is None or made != self.generation:
                 return
             del self._temporaries[destination.address or ""]
         if link.is_up:
@@ -368,7 +367,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         return link
 
     def _require_own(self, destination: Destination) -> None:
-        if destination.address is None or self._temporaries.get(destination.address) != self._generation:
+        if destination.address is None or self._temporaries.get(destination.address) != self.generation:
             raise StaleDestinationError(f"{destination} was not made by this generation of this connection")
 
     # Used by the consumers
@@ -383,7 +382,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         if self._is_closing:
             raise ClosedError("the connection is being closed, or was")
         with self._lock:
-            link, generation = self._current(), self._generation
+            link, generation = self._current(), self.generation
         failure = self.failure(link)
         if failure is not None:
             raise failure
@@ -420,10 +419,10 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
             if self._is_closing:
                 raise ClosedError("the connection was closed while it was being opened")
             self._temporaries = {
-                address: made for address, made in self._temporaries.items() if made == self._generation
+                address: made for address, made in self._temporaries.items() if made == self.generation
             }
             self._link = link
-            self._generation += 1
+            self.generation += 1
             return list(self._consumers)
 
     def _be_connected(self, link: SessionT) -> None:
@@ -441,7 +440,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         link = self._endpoints.open(min(self._timeout, ATTEMPT_SECONDS, seconds))
         try:
             for consumer in self._adopt(link):
-                consumer.go_on(link, self._generation)
+                consumer.go_on(link, self.generation)
         except BaseException:
             link.drop()
             raise

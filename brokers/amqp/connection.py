@@ -194,7 +194,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _unsubscribe(self, link: AmqpSession, options: SubscribeOptions) -> None:
         """End a subscription by closing its link, which is attached for that purpose."""
-        Inlet(link, self._generation, options, link.dialect, 0).unsubscribe(self._timeout)
+        Inlet(link, self.generation, options, link.dialect, 0).unsubscribe(self._timeout)
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
         self._branches.close(until)

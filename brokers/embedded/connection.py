@@ -34,9 +34,9 @@ from brokers.embedded.queues import Batch, Handover, OutletSubscription, Subscri
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
+from brokers.threads.bursts import after_burst
 from brokers.threads.futures import Completion, DoneCompletion
 from brokers.threads.pool import Crew
-from brokers.threads.thread import after_burst
 
 log = logging.getLogger(__name__)
 

@@ -318,7 +318,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
     def _require_own_places(self, message: Message, dialect: StompDialect) -> None:
         """Refuse a message from or to a temporary destination of an earlier generation."""
         for place in (message.destination, message.reply_to):
-            if place is None or place.address is None or self._temporaries.get(place.address) == self._generation:
+            if place is None or place.address is None or self._temporaries.get(place.address) == self.generation:
                 continue
             if place.address in self._temporaries or self._is_own_form(place, dialect):
                 self._require_own(place)

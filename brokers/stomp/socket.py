@@ -45,6 +45,7 @@ from brokers.errors import ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
+from brokers.threads.bursts import begin_bursts, end_burst, leave_bursts
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
@@ -385,9 +386,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         def read() -> None:
             self._reader_id = get_ident()
+            begin_bursts()
             try:
                 loop()
             finally:
+                leave_bursts()
                 if self._crew is not None:
                     self._crew.dismiss()
                 self._run_after()
@@ -419,6 +422,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         try:
             while not self._is_down:
                 if self._crew is not None and self._guest is None:
+                    leave_bursts()  # as tasks may take long
                     self._guest = self._crew.admit(self._stand_in)
                 if self._guest is None:
                     self._tell()
@@ -445,6 +449,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise self._broken
         pause = min(at_most, self._keep_alive())
         begun = monotonic()
+        end_burst()
         try:
             data = self._use.receive(None if pause == inf else pause)
         except NOT_NOW:  # some sockets raise this even if data has arrived meanwhile

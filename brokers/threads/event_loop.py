@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from brokers.threads.bursts import after_burst
+
 
 class LoopInbox:
     """The futures that are done and whose tasks their event loop has to wake. `put` is thread-safe."""
@@ -27,8 +29,11 @@ class LoopInbox:
         self._done.append(waiter)
         if not self._is_called:
             self._is_called = True
-            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._wake_all)
+            after_burst(self._call)
+
+    def _call(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
         self._is_called = False

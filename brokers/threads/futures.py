@@ -14,9 +14,10 @@ from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from brokers.threads.thread import SUBMITTERS, Pool, Thread, after_burst
+from brokers.threads.bursts import SUBMITTERS, after_burst
+from brokers.threads.thread import Pool, Thread
 
 log = logging.getLogger(__name__)
 
@@ -89,19 +90,19 @@ class Completion(Future[T]):
     """
 
     _done_callbacks: list[Callable[[Future[T]], object]]
-    _gates: list[LockType] | None = None
+    _gates: list[LockType] | None = None  # what is rarely set, or set at the end, costs nothing before
+    _state = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    revoke: Callable[[], bool] | None = None
+    on_cancel: Callable[[], object] | None = None
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
         # As in `concurrent.futures`, but whoever waits has a lock of its own, which takes fewer steps than a condition.
         self._condition = RLock()  # type: ignore[assignment]  # the library's functions only lock it
-        self._state = PENDING
-        self._result: T | None = None
-        self._exception: BaseException | None = None
         self._waiters: list[Any] = []
         self._done_callbacks = []
         self._executor = executor
-        self.revoke: Callable[[], bool] | None = None
-        self.on_cancel: Callable[[], object] | None = None
 
     def done(self) -> bool:
         """Return whether the future is done or was cancelled."""
@@ -115,14 +116,15 @@ class Completion(Future[T]):
         """Return the exception of the operation, or None, waiting up to `timeout` seconds for its end."""
         if self._state != FINISHED:
             self._wait(timeout)
-        return super().exception(0)
+        return self._exception if self._state == FINISHED else super().exception(0)
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result, waiting up to `timeout` seconds for it; see `concurrent.futures.Future`."""
         if self._state != FINISHED:
             self._wait(timeout)
         if self._state == FINISHED and self._exception is None:
-            return cast("T", self._result)
+            result: T = self._result
+            return result
         return super().result(0)
 
     def _wait(self, timeout: float | None) -> None:
@@ -208,7 +210,8 @@ class Completion(Future[T]):
             has_waiters = self._gates is not None
         if has_waiters:
             after_burst(self._open_gates)
-        self.on_cancel = None
+        if self.on_cancel is not None:
+            self.on_cancel = None
         if self._done_callbacks:
             self._invoke_callbacks()
         return True

@@ -25,7 +25,8 @@ from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.threads.thread import SUBMITTERS, Submitter, Thread
+from brokers.threads.bursts import SUBMITTERS, Submitter, begin_bursts
+from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class _Member:
     def __init__(self) -> None:
         self.awake = Lock()
         self.awake.acquire()
-        self.burst: deque[Task] = deque()
+        self.burst: deque[Callable[[], object]] = deque()
         self.has_left = False
         self.thread: Thread | None = None
         self.looks: int | None = None
@@ -322,10 +323,8 @@ class Crew:
     # Called on the threads of the crew
 
     def _work(self, member: _Member) -> None:
-        thread = current_thread()
-        assert isinstance(thread, Thread)
         burst, own = member.burst, SUBMITTERS.own
-        thread.burst = burst
+        begin_bursts(burst)
         until = monotonic() + BURST_SECONDS
         while True:
             task = self._next(member)
@@ -339,13 +338,13 @@ class Crew:
                 return
             until = monotonic() + BURST_SECONDS
 
-    def _end_burst(self, burst: deque[Task]) -> None:
+    def _end_burst(self, burst: deque[Callable[[], object]]) -> None:
         """Call what waits for the end of a burst; two threads may do so at a time."""
         while burst:
             with suppress(IndexError):
                 self._carry_out(burst.popleft())
 
-    def _carry_out(self, task: Task) -> None:
+    def _carry_out(self, task: Callable[[], object]) -> None:
         try:
             task()
         except BaseException:  # SystemExit too: it must not end a shared thread

@@ -7,7 +7,6 @@ never reports, so its starter would wait forever, and with it all threads that w
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -24,13 +23,7 @@ START_SECONDS: Final = 5.0
 
 
 class Thread(threading.Thread):
-    """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError.
-
-    Attributes:
-        burst: what is to be called after the tasks that it runs one after the other; None if it runs no such tasks.
-    """
-
-    burst: deque[Callable[[], None]] | None = None
+    """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError."""
 
     def __init__(self, **options: Any) -> None:
         """Create a thread without starting it; see `threading.Thread` for the options."""
@@ -41,58 +34,6 @@ class Thread(threading.Thread):
         """Call the target, unless `start` gave up."""
         if self._beginning.begin():
             super().run()
-
-
-def after_burst(function: Callable[[], None]) -> None:
-    """Call a function, which must not block, once the tasks that wait for the calling thread are done, or soon.
-
-    That is at once, unless the thread is one of a `Crew`. Waking another thread, for example, is better done once for
-    many tasks: it would take turns with this one, and each turn costs more than a short task.
-    """
-    burst = getattr(threading.current_thread(), "burst", None)
-    if burst is None:
-        function()
-    else:
-        burst.append(function)
-
-
-class Submitter:
-    """A thread that gives tasks to crews and then waits, or does not, for a future that they complete.
-
-    A thread that is woken for the first of many tasks takes turns with the one that makes the others. So a crew leaves
-    it to a submitter that waited the last time to wake it when it waits again. Only a hint: the watcher of the crew
-    finds tasks that no thread was woken for, some milliseconds later.
-
-    Attributes:
-        waits: whether it waited the last time.
-        owed: wakes the crews that it gave tasks since.
-    """
-
-    __slots__ = ("owed", "waits")
-
-    def __init__(self) -> None:
-        self.waits = False
-        self.owed: list[Callable[[], None]] = []
-
-    def about_to_wait(self) -> None:
-        """Wake the crews that were left to this thread, which is the calling one, and remember that it waits."""
-        self.waits = True
-        self.wake_owed()
-
-    def wake_owed(self) -> None:
-        """Wake the crews that were left to this thread."""
-        while self.owed:
-            self.owed.pop()()
-
-
-class Submitters(threading.local):
-    """The `Submitter` of each thread, as `own`."""
-
-    def __init__(self) -> None:
-        self.own = Submitter()
-
-
-SUBMITTERS: Final = Submitters()
 
 
 class _Beginning(threading.Event):

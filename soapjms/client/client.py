@@ -67,6 +67,7 @@ log = logging.getLogger("soapjms.client")
 DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
+CLOSED: Final = "the client is closed"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 
 DEFAULT_DEADLINE: Final = 5.0
@@ -468,7 +469,8 @@ class Client:
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
         call = self._start(content)
-        self._overdue.watch(call)
+        if call.due < self._overdue.next_look:
+            self._overdue.look_at(call.due)
         return call
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
@@ -512,7 +514,7 @@ class Client:
     def _start(self, content: CallContent) -> PendingCall:
         """Send a request once there is a connection, and return its pending call."""
         if self._closed:
-            self._check_open()
+            raise UsageError(CLOSED)
         due = time.monotonic() + content.seconds
         message_id = ""
         if self._addressing:
@@ -541,7 +543,7 @@ class Client:
         return call
 
     def _attempt(self, call: PendingCall, content: CallContent) -> None:
-        """Make and send the request of a call. If this raises, it was not sent."""
+        """Make and send the request of a call. If this raises, it was not sent, and the call is not pending."""
         call.generation = self._connection.generation
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
         if call.node.request is not None:  # of an earlier attempt
@@ -559,10 +561,25 @@ class Client:
             )
             if call.identity.first is not None:
                 message = call.identity.written(call.node)
+            if self._recorder is not None:
+                call.outgoing = self._outgoing(self._recorder, message)
         except BaseException:
             self._replies.end(call.key, reusable=True)
             raise
-        self._send_request(call, message)
+        self._calls.add(call)
+        try:
+            on_sent = partial(self._on_sent, call, call.outgoing)
+            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due))
+        except BaseException as error:
+            if call.outgoing is not None:
+                call.outgoing.sent()
+            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
+                return  # the call ended at the same moment, and its caller was told
+            raise
+        if self._closed:  # `close` may have listed the calls before this one was added
+            self._give_up(call, "the client was closed")
+        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
+            self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
     def _send(self, content: CallContent) -> None:
         """Send a one-way message, and return when the broker has it."""
@@ -582,25 +599,6 @@ class Client:
         except BaseException:
             call.cancel()  # drops the call after an interrupt
             raise
-
-    def _send_request(self, call: PendingCall, message: Message) -> None:
-        """Send the request of a call. If this raises, the request was not sent and the call is no longer pending."""
-        if self._recorder is not None:
-            call.outgoing = self._outgoing(self._recorder, message)
-        self._calls.add(call)
-        try:
-            on_sent = partial(self._on_sent, call, call.outgoing)
-            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due))
-        except BaseException as error:
-            if call.outgoing is not None:
-                call.outgoing.sent()
-            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
-                return  # the call ended at the same moment, and its caller was told
-            raise
-        if self._closed:  # `close` may have listed the calls before this one was added
-            self._give_up(call, "the client was closed")
-        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
-            self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
     def _on_sent(
         self,
@@ -704,4 +702,4 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the client is closed")
+            raise UsageError(CLOSED)

@@ -97,10 +97,13 @@ class PendingCall(Completion[Response]):
 
     def cancel(self) -> bool:
         """Cancel the call, unless it has ended; return whether it is cancelled."""
-        is_cancelled = super().cancel()
-        if is_cancelled:
-            self._calls.end(self, None)
-        return is_cancelled
+        return self._calls.end(self, None) or self.cancelled()
+
+    def note_cancelled(self) -> None:
+        """Tell all who wait that the call was cancelled, once it has ended."""
+        super().cancel()
+        self.set_running_or_notify_cancel()
+        self.tell(None)
 
     def conclude(self, found: Response | BaseException) -> None:
         """Give the caller the response or the error of the call."""
@@ -176,13 +179,11 @@ class PendingCalls:
         return "late" if is_first else "duplicate"
 
     def end(self, call: PendingCall, outcome: Outcome | None, *arguments: Any, answered: bool = False) -> bool:
-        """End a call and return its lease; say whether somebody waits for the outcome.
-
-        Return False if the call had ended before or was cancelled; `outcome` is not called then.
+        """End a call and return its lease. Return False if it had ended before; `outcome` is not called then.
 
         Args:
             call: the call.
-            outcome: makes the response or error of the call; None for a cancelled call.
+            outcome: makes the response or error of the call; None to cancel it.
             arguments: those of `outcome`.
             answered: True if the reply came, so that the next call may use the same reply destination.
         """
@@ -192,8 +193,9 @@ class PendingCalls:
             self._remember(call.key)
         elif self._replies.by_place:  # before the caller goes on, since it may call again
             self._replies.end(call.key, reusable=True)
-        is_wanted = call.set_running_or_notify_cancel()
-        if is_wanted and outcome is not None:
+        if outcome is None:
+            call.note_cancelled()
+        else:
             found: Response | BaseException
             try:
                 found = outcome(*arguments)
@@ -201,11 +203,9 @@ class PendingCalls:
                 log.exception("a call ended in an internal error")
                 found = error
             call.conclude(found)
-        else:
-            call.tell(None)
         if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
-        return is_wanted
+        return True
 
     def _remember(self, key: str) -> None:
         with self._remembering:
@@ -224,34 +224,33 @@ class OverdueCalls:
     Args:
         calls: the pending calls.
         expire: ends a call.
+
+    Attributes:
+        next_look: when it looks next, by the monotonic clock.
     """
 
     def __init__(self, calls: PendingCalls, expire: Callable[[PendingCall], None]) -> None:
         self._calls = calls
         self._expire = expire
         self._deadlines = Deadlines("soapjms-deadlines")
-        self._next_look = inf  # by the monotonic clock
+        self.next_look = inf
 
-    def watch(self, call: PendingCall) -> None:
-        """Have a pending call ended when its time is over."""
-        if call.due < self._next_look:
-            self._plan(call.due)
+    def look_at(self, at: float) -> None:
+        """Look when the monotonic clock shows `at`; this must be called if a call is due before `next_look`."""
+        self.next_look = at
+        self._deadlines.call_at(at, self._look)
 
     def close(self) -> None:
         """End no more calls. Idempotent."""
         self._deadlines.close()
 
-    def _plan(self, at: float) -> None:
-        self._next_look = at
-        self._deadlines.call_at(at, self._look)
-
     def _look(self) -> None:
-        self._next_look = inf  # so that a call that is added meanwhile has its own look
+        self.next_look = inf  # so that a call that is added meanwhile has its own look
         now, soonest = monotonic(), inf
         for call in self._calls.all():
             if call.due <= now:
                 self._expire(call)
             else:
                 soonest = min(soonest, call.due)
-        if soonest < self._next_look:
-            self._plan(max(soonest, now + CHECK_SECONDS))
+        if soonest < self.next_look:
+            self.look_at(max(soonest, now + CHECK_SECONDS))

@@ -7,10 +7,10 @@ first one may have ended with its connection. A message that only repeats the lo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import count
 from os import urandom
 from typing import Final
 
@@ -27,7 +27,7 @@ LOCK_PROPERTY: Final = "soapjms_retry_lock"
 KEY_PROPERTY: Final = "soapjms_retry_key"
 
 KEY_OCTETS: Final = 16
-SECRET_OCTETS: Final = 32
+KEYS_IN_ADVANCE: Final = 64
 
 OF_CONTENT: Final = (names.CONTENT_TYPE, names.CONTENT_ENCODING)
 
@@ -48,18 +48,21 @@ class Retry:
 
 
 class RequestKeys:
-    """The keys of a client's requests. Thread-safe.
+    """The keys of a client's requests, made in advance. Thread-safe.
 
-    They are derived of one secret: to ask the system for each would let other threads run in the middle of a call.
+    To ask the system for the octets of each would let other threads run in the middle of a call.
     """
 
     def __init__(self) -> None:
-        self._secret = urandom(SECRET_OCTETS)
-        self._numbers = count(1)
+        self._keys: Iterator[str] = iter(())
 
     def new(self) -> str:
-        """Return a key that nobody else can guess, even with others of this client, and that no other request has."""
-        return blake2b(b"%d" % next(self._numbers), key=self._secret, digest_size=KEY_OCTETS).hexdigest()
+        """Return a key that nobody else can guess, and that no other request has."""
+        for key in self._keys:
+            return key
+        octets = urandom(KEYS_IN_ADVANCE * KEY_OCTETS)
+        self._keys = iter([octets[at : at + KEY_OCTETS].hex() for at in range(0, len(octets), KEY_OCTETS)])
+        return self.new()
 
 
 class Identity:

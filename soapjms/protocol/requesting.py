@@ -225,7 +225,9 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        one_way, at, others = self._check_start(reply_to), self.endpoint, self._others
+        at, others, one_way = self.endpoint, self._others, self._mep is Mep.ONE_WAY
+        if self.request is not None or self.machine.state is not State.INIT or (reply_to is None) is not one_way:
+            raise self._refusal_to_start(reply_to)
         action = soap_action or at.soap_action
         body, kind, encoding = written_body(
             *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
@@ -249,15 +251,13 @@ class RequestingNode:
             self.deadline = None if timeout is None else now + timeout
         return self.request
 
-    def _check_start(self, reply_to: Destination | None) -> bool:
-        """Refuse a start that the state or the pattern does not allow; return whether the pattern is one-way."""
-        one_way = self.machine.role is Role.SENDING
+    def _refusal_to_start(self, reply_to: Destination | None) -> LocalProtocolError:
+        """Say why the state or the pattern does not allow a start."""
         if self.request is not None or self.machine.state is not State.INIT:
-            raise LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
-        if (reply_to is None) is not one_way:
-            rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
-            raise LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
-        return one_way
+            return LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
+        one_way = self._mep is Mep.ONE_WAY
+        rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
+        return LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
 
     def sent(self) -> None:
         """Report that the broker has the message. Ends a one-way exchange."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    CancelledError,
+    Future,
+    InvalidStateError,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from pathlib import Path
 from queue import SimpleQueue
 from threading import current_thread, get_ident
+from time import sleep
 from typing import Any
 
 import pytest
@@ -170,6 +180,66 @@ class TestCompletion:
         future.set_exception(BrokerError("no"))
         assert seen == [get_ident()]
         assert isinstance(future.exception(), BrokerError)
+
+    def test_waiting(self, executor: ThreadPoolExecutor) -> None:
+        """Whoever waits has the result, or the error, or its own time-out, after which nothing is kept of it."""
+        future: Completion[int] = Completion(lambda: executor)
+        for ask in (future.result, future.exception):
+            for timeout in (0, -1, 0.001):
+                with pytest.raises(TimeoutError):
+                    ask(timeout)
+        assert future._gates == []
+        with ThreadPoolExecutor(3) as threads:
+            asked = [
+                threads.submit(future.result, PATIENCE),
+                threads.submit(future.result),
+                threads.submit(future.exception),
+            ]
+            while len(future._gates or ()) < 3:
+                sleep(0.001)
+            assert future.set_running_or_notify_cancel()
+            assert not future.cancel(), "it runs"
+            future.set_exception(BrokerError("no"))
+        assert [type(each.exception() or each.result()) for each in asked] == [BrokerError] * 3
+
+    def test_waiting_for_many(self, executor: ThreadPoolExecutor) -> None:
+        """The functions of the library take them too."""
+        futures = [Completion[int](lambda: executor) for _ in range(3)]
+        assert wait(futures, 0).not_done == {*futures}
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(lambda: [each.result() for each in as_completed(futures, PATIENCE)])
+            while not all(each._waiters for each in futures):
+                sleep(0.001)
+            for number in (2, 0, 1):
+                futures[number].settle(number)
+            assert asked.result() == [2, 0, 1]
+        assert wait(futures, 0, FIRST_EXCEPTION).done == {*futures}
+
+        async def awaited() -> int:
+            return await asyncio.wrap_future(futures[2])
+
+        assert asyncio.run(awaited()) == 2
+
+    def test_only_once(self, executor: ThreadPoolExecutor) -> None:
+        """A future that is done stays as it is; `settle` does not mind, as with one that was cancelled."""
+        future: Completion[int] = Completion(lambda: executor)
+        future.set_result(1)
+        for again in (lambda: future.set_result(2), lambda: future.set_exception(BrokerError("no"))):
+            with pytest.raises(InvalidStateError):
+                again()
+        future.settle(2)
+        assert (future.result(), future.exception(), future.cancel(), future.cancelled()) == (1, None, False, False)
+        given_up: Completion[int] = Completion(lambda: executor)
+        told = list[int]()
+        given_up.on_cancel = lambda: told.append(1)
+        assert given_up.cancel()
+        assert given_up.cancel()
+        given_up.settle(2)
+        assert told == [1]
+        for ask in (given_up.result, given_up.exception):
+            with pytest.raises(CancelledError):
+                ask(0)
+        assert "cancelled" in repr(given_up)
 
     def test_cancelled(self, executor: ThreadPoolExecutor) -> None:
         """A cancelled future calls back too."""

@@ -12,9 +12,9 @@ from threading import Event
 import pytest
 
 from brokers.threads import pool as module
+from brokers.threads.bursts import SUBMITTERS, after_burst
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew, Turns, at_once
-from brokers.threads.thread import SUBMITTERS, after_burst
 
 PATIENCE = 30.0
 
