@@ -222,7 +222,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._lead = Semaphore(0)  # released when the lead is handed back
         self._is_waiting = False  # whether the reader waits for the lead
         self._over = Event()  # set when reading has ended
-        self._send_every = self._silence = 0.0
+        self._send_every = self._silence = inf
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
         self.set_listener("session", listener)
@@ -248,7 +248,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Any octet counts, so a large message on a slow connection is not silence. Called by the reading thread.
         """
         self._heard = self._sent = monotonic()
-        self._send_every, self._silence = send_every, silence
+        self._send_every, self._silence = send_every or inf, silence or inf
 
     def send(self, frames: Frames) -> None:
         """Write frames, now or when there is room. Never waits.
@@ -447,11 +447,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         assert self._use is not None
         if self._broken is not None:  # all frames before it were passed on
             raise self._broken
-        pause = min(at_most, self._keep_alive())
         begun = monotonic()
+        if begun >= self._sent + self._send_every:
+            self._give_sign(begun)
+        pause = min(at_most, self._sent + self._send_every - begun, self._heard + self._silence - begun)
         end_burst()
         try:
-            data = self._use.receive(None if pause == inf else pause)
+            data = self._use.receive(None if pause == inf else max(0.0, pause))
         except NOT_NOW:  # some sockets raise this even if data has arrived meanwhile
             self._require_sign()
             return True
@@ -462,20 +464,20 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         except OSError as error:
             self.failure = error
             raise
-        if data:
-            self._hold(data)
-            if self.is_lazy and monotonic() - begun > MIN_WAIT_SECONDS:
-                self._gather(len(data))
-        return bool(data)
+        if not data:
+            return False
+        self._hold(data)
+        if self.is_lazy and monotonic() - begun > MIN_WAIT_SECONDS:
+            self._gather(len(data))
+        return True
 
     def _hold(self, data: bytes) -> None:
         """Split octets into frames to be passed on, including those before an invalid one."""
         self._heard = monotonic()
-        frames = self._cutter.cut(data)
         if self.is_lazy:
             self._frames.append(time())
         try:
-            self._frames.extend(frames)
+            self._frames.extend(self._cutter.cut(data))
         except ConnectionLostError as error:
             self._broken = error
 
@@ -507,14 +509,19 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _tell_and_work(self, guest: GuestThread) -> None:
         """Pass frames on while this thread has the lead; heart-beats and kept data do not wait for the last frame."""
         assert self._crew is not None
-        until = monotonic() + KEEP_SECONDS
-        while self._frames and not self._is_down and not guest.is_relieved:
-            self._tell_of(self._frames.popleft())
-            if not self._frames or monotonic() >= until:
-                self._keep_alive()
-                if self._after or self._kept:
-                    self._crew.run(self._end_arrival)
-                until = monotonic() + KEEP_SECONDS
+        frames = self._frames
+        until = monotonic() + KEEP_SECONDS if len(frames) > 1 else 0.0
+        while frames and not self._is_down and not guest.is_relieved:
+            self._tell_of(frames.popleft())
+            if frames:
+                now = monotonic()
+                if now < until:
+                    continue
+                until = now + KEEP_SECONDS
+                if now >= self._sent + self._send_every:
+                    self._give_sign(now)
+            if self._after or self._kept:
+                self._crew.run(self._end_arrival)
 
     def _tell_of(self, frame: Cut | float) -> None:
         if not isinstance(frame, WholeFrame):
@@ -648,26 +655,15 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         with self._closing:
             self._use.close()
 
-    def _keep_alive(self) -> float:
-        """Send a heart-beat if one is due, and return the seconds until the next check; `inf` for never."""
-        if not self._send_every and not self._silence:
-            return inf
-        now = monotonic()
-        until_silence = max(0.0, self._heard + self._silence - now) if self._silence else inf
-        if not self._send_every:
-            return until_silence
-        if self._sent + self._send_every <= now:
-            self._give_sign(now)
-        return min(until_silence, self._sent + self._send_every - now)
-
     def _require_sign(self) -> None:
         """End if no data has arrived for too long. Unread data in the socket counts as a sign of life."""
         now = monotonic()
-        if self._silence and self._heard + self._silence <= now:
+        if self._heard + self._silence <= now:
             log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
             raise ConnectionLostError("the broker gives no sign of life")
 
     def _give_sign(self, now: float) -> None:
+        """Send a heart-beat."""
         self._sent = now
         if self.writing.acquire(blocking=False):  # otherwise another thread writes, which is a sign as well
             try:

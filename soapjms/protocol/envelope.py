@@ -37,8 +37,11 @@ class Envelope(NamedTuple):
     def content(self) -> etree._Element | None:
         """The first child element of the body: the request, the response or the fault."""
         body = self.body
-        if len(body) == 1 and type((only := body[0]).tag) is str:  # nearly always; a comment's tag is a function
-            return only
+        if len(body) == 1:  # nearly always
+            only = body[0]
+            tag: object = only.tag
+            if type(tag) is str:  # that of a comment is a function
+                return only
         return next(body.iterchildren(etree.Element), None)
 
 
@@ -67,8 +70,8 @@ def as_envelope(root: etree._Element) -> Envelope:
         error = UnknownVersionError if etree.QName(root).localname == "Envelope" else ValueError
         raise error(f"the root element is {shown(root.tag)}, no SOAP envelope")
     version, header_tag, body_tag = tags
-    if len(root) == 1 and (body := root[0]).tag == body_tag:  # nearly always
-        return _new_envelope((version, root, None, body))
+    if len(root) == 1 and root[0].tag == body_tag:  # nearly always
+        return _new_envelope((version, root, None, root[0]))
     header = body = misplaced = None
     for child in root.iterchildren(etree.Element):
         if body is None and child.tag == body_tag:
