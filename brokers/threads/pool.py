@@ -51,6 +51,9 @@ BEHIND_TICKS: Final = 5
 """Number of checks after which a guest is relieved: during one task, or over several, not counting one check each."""
 
 
+GUEST_TICKS: Final = 2
+"""Number of ticks between two checks while only guests have tasks: each check interrupts a guest."""
+
 BURST_SECONDS: Final = 0.005
 """Time after which what waits for the end of a burst is called between two tasks, in seconds."""
 
@@ -109,11 +112,15 @@ class GuestThread:
         """Record that the guest has resumed its own work."""
         self.is_relieved, self.behind = False, 0
 
-    def look(self) -> bool:
-        """Count one check of the watcher; return True if another thread must take over now."""
+    def look(self, ticks: int = 1) -> bool:
+        """Count one check of the watcher; return True if another thread must take over now.
+
+        Args:
+            ticks: the time since the last check; the first check of a task counts one, as the task may have just begun.
+        """
         if self.looks is None or self.is_relieved:
             return False
-        self.looks += 1
+        self.looks += ticks if self.looks else 1
         self.is_relieved = self.behind + self.looks >= BEHIND_TICKS
         return self.is_relieved
 
@@ -382,10 +389,11 @@ class Crew:
                     self._is_watched = False
                     self._watch.wait()
                     quiet = 0
-                self._watch.wait(TICK_SECONDS)
+                are_guests_alone = not self._tasks and not self._working
+                self._watch.wait(TICK_SECONDS * (GUEST_TICKS if are_guests_alone else 1))
                 self._count_stuck()
                 self._end_slow_bursts()
-                self._relieve_guests()
+                self._relieve_guests(GUEST_TICKS if are_guests_alone else 1)
                 if self._tasks and self._taken == taken and all(each.looks for each in self._working):
                     self._note_unwoken()
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
@@ -396,9 +404,9 @@ class Crew:
                 quiet = 0 if is_busy else quiet + 1
                 taken = self._taken
 
-    def _relieve_guests(self) -> None:
+    def _relieve_guests(self, ticks: int) -> None:
         for guest in list(self._guests.values()):
-            if guest.look():
+            if guest.look(ticks):
                 try:
                     self._tasks.appendleft(guest.relieve)
                 except MemoryError:  # the next check relieves the guest
