@@ -139,7 +139,6 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if transaction is not None:
             own_transaction(transaction, self, StompTransaction).send(message)
             return self._written
-        self._require_own_places(message, link.dialect)
         with link.writing:
             if link.is_behind:
                 link.await_room(timeout)
@@ -152,9 +151,8 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         if not is_confirmed(message):
             return super().begin_send(message, on_sent, timeout=timeout)
         link = self._usable()
-        self._require_own_places(message, link.dialect)
         receipt = self.new_id("receipt")
-        frames = self._sends(link).encode(message, receipt)
+        frames = self.encode(link, message, receipt)
         with link.writing:
             if link.is_behind:
                 link.await_room(timeout)
@@ -168,7 +166,6 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             ValueError, StaleDestinationError: as for `send`.
         """
         link = self._usable()
-        self._require_own_places(message, link.dialect)
         if is_confirmed(message):
             return self._ask(link, message, self.near_completion())
         frame = self._unconfirmed(link, message)
@@ -176,23 +173,16 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             return self._write(link, delivery.accept_after, frame)
         return self._write(link, link.write, frame)
 
-    def _sends(self, link: StompSession) -> SendFrames:
-        """Return the encoder of SEND frames in the dialect of a session."""
-        sends = self._send_frames
-        if sends.dialect is not link.dialect:
-            sends = self._send_frames = SendFrames(link.dialect)
-        return sends
-
     def _unconfirmed(self, link: StompSession, message: Message) -> bytes:
         """Return the SEND frame of a message that needs no receipt."""
-        frame = self._sends(link).encode(message)
+        frame = self.encode(link, message)
         assert isinstance(frame, bytes), "it is small"
         return frame
 
     def _ask(self, link: StompSession, message: Message, future: Completion[SendResult]) -> Completion[SendResult]:
         """Send with a receipt, and complete a future once the broker confirms it."""
         receipt = self.new_id("receipt")
-        frames = self._sends(link).encode(message, receipt)
+        frames = self.encode(link, message, receipt)
         future.on_cancel = partial(link.forget, receipt)
         link.confirm(frames, receipt, partial(future.settle, SENT))
         return future
@@ -302,6 +292,25 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Return the SEND frame of a message in a transaction, having checked its temporary destinations."""
         self._require_own_places(message, link.dialect)
         return self._sends(link).encode(message, receipt, transaction)
+
+    def encode(self, link: StompSession, message: Message, receipt: str = "", transaction: str = "") -> Frames:
+        """Return the SEND frame for a session, having checked the generation of its temporary destinations.
+
+        Args:
+            link: the session.
+            message: the message.
+            receipt: the receipt to ask for; empty for none.
+            transaction: the name of the transaction that the message belongs to; empty for none.
+
+        Raises:
+            ValueError: see `SendFrames.encode`.
+            StaleDestinationError: a temporary destination belongs to an earlier generation.
+        """
+        self._require_own_places(message, link.dialect)
+        sends = self._send_frames
+        if sends.dialect is not link.dialect:
+            sends = self._send_frames = SendFrames(link.dialect)
+        return sends.encode(message, receipt, transaction)
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""

@@ -7,17 +7,30 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from threading import Barrier
+from types import NoneType
 from typing import Any
 from weakref import ref
 
 import pytest
-from calling_kit import PATIENCE, URI, eventually
+from calling_kit import PATIENCE, URI, Wrapped, eventually
+from faulty_kit import no_executor
 
-from brokers import Completion, Destination, queue
+from brokers import (
+    BrokerError,
+    Completion,
+    Connection,
+    Destination,
+    Message,
+    MessageType,
+    SendResult,
+    Transaction,
+    queue,
+)
+from brokers.embedded import Broker
 from soapjms import CallFailedError
 from soapjms.client.pending_calls import PendingCall, PendingCalls
 from soapjms.client.replies import Replies
-from soapjms.client.retry import Identity
+from soapjms.client.retry import KEY_OCTETS, KEYS_IN_ADVANCE, Identity, RequestKeys, lock_of
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.protocol.wsdl.model import read_uri
 
@@ -157,3 +170,53 @@ def test_what_came_is_not_kept() -> None:
             eventually(lambda: kept() is None, "it is freed", 10)
     finally:
         gc.enable()
+
+
+def test_keys_of_requests() -> None:
+    """No two are the same, whoever asks and whenever; each has the octets that make it hard to guess."""
+    keys = RequestKeys()
+    number = KEYS_IN_ADVANCE * 3 + 1
+    with ThreadPoolExecutor(4) as threads:
+        made = [*threads.map(lambda _: keys.new(), range(number)), *(RequestKeys().new() for _ in range(3))]
+    assert len({*made}) == number + 3
+    assert {len(bytes.fromhex(each)) for each in made} == {KEY_OCTETS}
+    (lock,) = Identity(None, made[0]).properties
+    assert lock.value == lock_of(made[0])
+    assert Identity().properties != Identity().properties
+
+
+class Sends(Wrapped):
+    """A connection whose sends end as the test says."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.sends = list[Completion[SendResult]]()
+
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
+        self.sends.append(Completion(no_executor))
+        return self.sends[-1]
+
+
+def test_sends_of_any_adapter() -> None:
+    """What became of a message is told once, and not at all or without an error once nobody waits for it."""
+    with Broker().connect() as inner:
+        connection, told = Sends(inner), list[tuple[Any, Any]]()
+
+        def note(error: BaseException | None, message_id: str | None = None, /) -> None:
+            told.append((error, message_id))
+
+        message = Message(message_type=MessageType.TEXT, body="x", destination=queue("q"))
+        for settle in (
+            lambda future: future.settle(SendResult("ID:1")),
+            lambda future: future.settle(SendResult(), BrokerError("no")),
+        ):
+            connection.begin_send(message, note)
+            settle(connection.sends[-1])
+        give_up = connection.begin_send(message, note)
+        connection.sends[-1].revoke = lambda: True
+        assert give_up()
+    assert [(type(error), message_id) for error, message_id in told] == [
+        (NoneType, "ID:1"),
+        (BrokerError, None),
+        (NoneType, None),
+    ]

@@ -107,6 +107,27 @@ class DeliveryContract(Fixtures):
                 assert answered.next().message.body == "b"
             assert next_in_queue(connection, destination) == "marker"
 
+    @pytest.mark.parametrize("mode", DeliveryMode)
+    def test_begin_send(self, connection: Connection, mode: DeliveryMode) -> None:
+        """Whoever waits for something else is told once that the broker has a message, or that it refused it."""
+        destination, told = queue(fresh()), SimpleQueue[tuple[BaseException | None, str | None]]()
+
+        def note(error: BaseException | None, message_id: str | None = None, /) -> None:
+            told.put((error, message_id))
+
+        message = replace(text(destination, "a"), delivery_mode=mode)
+        give_up = connection.begin_send(message, note, timeout=PATIENCE)
+        error, message_id = told.get(timeout=PATIENCE)
+        assert error is None
+        assert (message_id is not None) == connection.capabilities.tells_message_id
+        assert not give_up(), "it was sent"
+        is_unsent = connection.begin_send(message, note)()
+        inbox = Inbox()
+        with connection.consume(destination, inbox):
+            assert inbox.bodies(2 - is_unsent) == ["a"] * (2 - is_unsent)
+        with pytest.raises(ValueError, match="destination"):
+            connection.begin_send(replace(message, destination=None), note)
+
     def test_release(self, connection: Connection) -> None:
         """A released message is delivered again, marked redelivered."""
         destination, inbox = queue(fresh()), Inbox(accept=False)
@@ -392,6 +413,7 @@ class LifeCycleContract(Fixtures):
         destination = queue(fresh())
         for call in (
             lambda: connection.send(text(destination, "a")),
+            lambda: connection.begin_send(text(destination, "a"), lambda *_: None),
             lambda: connection.consume(destination, Inbox()),
             lambda: connection.begin(),
             lambda: connection.temporary(),

@@ -38,10 +38,10 @@ NAMES: Final[Mapping[str, str]] = {
 
 LIMITS: Final[Mapping[tuple[str, bool], Mapping[str, float]]] = {
     ("stomp", True): {
-        "parses": 3, "copies of elements": 0, "writes": 2, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 470,
+        "parses": 3, "copies of elements": 0, "writes": 2, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 380,
     },
     ("stomp", False): {
-        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 420,
+        "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 325,
     },
     ("amqp", True): {
         "parses": 3, "copies of elements": 0, "writes": 3, "reads": 6, "hand-offs": 0, "deadlines": 0, "calls": 590,
