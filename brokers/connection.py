@@ -146,6 +146,15 @@ def _report(on_sent: OnSent, sent: Future[SendResult]) -> None:
     on_sent(error, None if sent.cancelled() or error is not None else sent.result().message_id)
 
 
+def _report_near(sent: Completion[SendResult], on_sent: OnSent, _: Future[SendResult]) -> None:
+    if sent.cancelled():
+        return
+    if sent.exception() is None:
+        sent.call_back(partial(_report, on_sent))
+    else:
+        _report(on_sent, sent)
+
+
 OnDelivery: TypeAlias = Callable[[Delivery], None]
 OnRefused: TypeAlias = Callable[[Message, str], None]
 """Called for a message that was refused unread, with the message (its body is None) and the reason."""
@@ -385,6 +394,19 @@ class Connection(ABC):
         needs about 0.93 of the processor time (`benchmarks/scheduling.py`).
         """
         return self.send(message)
+
+    def begin_answer(self, delivery: Delivery, message: Message, on_sent: OnSent) -> Callable[[], object]:
+        """Send like `answer`, for a caller that waits for something else; see `begin_send`.
+
+        `on_sent` must not block. It is called with an error on the thread that notices it, before the connection can be
+        restored; otherwise on the threads of `on_delivery`, or on the thread that reads the socket.
+
+        Returns:
+            A function that gives up. `on_sent` may be called after it only with what became of the message before.
+        """
+        sent = self.answer(delivery, message)
+        sent.on_settled(partial(_report_near, sent, on_sent))
+        return sent.cancel
 
     def consume(
         self,

@@ -173,6 +173,15 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             return self._write(link, delivery.accept_after, frame)
         return self._write(link, link.write, frame)
 
+    def begin_answer(self, delivery: Delivery, message: Message, on_sent: OnSent) -> Callable[[], object]:
+        """Send as `answer` does; nothing is made for the receipt but its name."""
+        if not is_confirmed(message):
+            return super().begin_answer(delivery, message, on_sent)
+        link = self._usable()
+        receipt = self.new_id("receipt")
+        link.confirm(self.encode(link, message, receipt), receipt, on_sent)
+        return partial(_give_up, link, receipt)
+
     def _unconfirmed(self, link: StompSession, message: Message) -> bytes:
         """Return the SEND frame of a message that needs no receipt."""
         frame = self.encode(link, message)

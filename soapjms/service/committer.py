@@ -22,7 +22,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final
 
-from brokers.connection import Connection, Delivery, Transaction
+from brokers.connection import Connection, Delivery, RefusedSend, Transaction
 from brokers.errors import (
     BrokerError,
     ClosedError,
@@ -165,7 +165,7 @@ class Committer:
         self._finished: deque[Work] = deque()
         self._lock = Lock()
         self._is_planned = self._is_busy = False  # a commit is about to begin; a commit is under way
-        self._unconfirmed: dict[Completion[Any], float] = {}  # commits and answers, and when they count as lost
+        self._unconfirmed: dict[Completion[Any] | Work, float] = {}  # commits and answers, and when they count as lost
         self._crew = Crew("soapjms-committer")
         self._is_closed = Event()
         self._thread = Thread(target=self._give_up_overdue, name="soapjms-committer", daemon=True)
@@ -220,7 +220,11 @@ class Committer:
         """Give up commits and answers that the broker does not confirm in time, until the committer is closed."""
         while not self._is_closed.wait(CONFIRM_POLL_SECONDS):
             for each, due in list(self._unconfirmed.items()):
-                if due <= monotonic():
+                if due <= monotonic() and isinstance(each, Work):
+                    self._answer_came(each, FutureTimeoutError(UNCONFIRMED))
+                    if each.give_up is not None:
+                        each.give_up()
+                elif due <= monotonic():
                     each.cancel()
 
     # Groups
@@ -262,19 +266,41 @@ class Committer:
 
     def _begin(self, group: list[Work]) -> None:
         """Begin the commit of a group, or send the answer of one request; go on once its outcome is known."""
-        settling: Completion[Any]
-        if self.transactional:
-            settling, seconds = self._transaction(group).commit(), COMMIT_TIMEOUT
-        elif (response := group[0].response) is not None:
-            settling, seconds = self._connection.answer(group[0].delivery, response), CONFIRM_TIMEOUT
-        else:
-            self._confirmed(group, NONE_REFUSED)
+        if not self.transactional:
+            self._begin_answer(group[0])
             return
+        settling: Completion[tuple[RefusedSend, ...]] = self._transaction(group).commit()
         if settling.done():
             self._heard(group, self._error_of(group, settling), settling)
         else:
-            self._unconfirmed[settling] = monotonic() + seconds
+            self._unconfirmed[settling] = monotonic() + COMMIT_TIMEOUT
             settling.on_settled(partial(self._outcome_came, group))
+
+    def _begin_answer(self, work: Work) -> None:
+        """Send the answer of a request, which is accepted once the broker has it."""
+        if work.response is None:
+            self._confirmed([work], NONE_REFUSED)
+            return
+        self._unconfirmed[work] = monotonic() + CONFIRM_TIMEOUT
+        try:
+            came = partial(self._answer_came, work)
+            work.give_up = self._connection.begin_answer(work.delivery, work.response, came)
+        except BaseException:
+            self._unconfirmed.pop(work, None)
+            raise
+
+    def _answer_came(self, work: Work, error: BaseException | None, _: str | None = None) -> None:
+        """Hear what became of an answer; only the first time counts."""
+        if self._unconfirmed.pop(work, None) is None:
+            return
+        if error is None:
+            self._confirmed([work], NONE_REFUSED)
+            return
+        self._note_loss([work], error)
+        if isinstance(error, DestinationGoneError):
+            self._elsewhere([work], partial(self._confirmed, [work], {0: error}))
+        else:
+            self._failed([work], error)
 
     def _transaction(self, group: list[Work]) -> Transaction:
         transaction = self._connection.begin()
@@ -299,16 +325,16 @@ class Committer:
         The broker delivers the requests of a lost commit again.
         """
         error = FutureTimeoutError(UNCONFIRMED) if settling.cancelled() else settling.exception()
-        if isinstance(error, ConnectionLostError):
-            self.losses.note([work.delivery.message for work in group])
+        self._note_loss(group, error)
         return error
 
-    def _heard(self, group: list[Work], error: BaseException | None, settling: Future[Any]) -> None:
+    def _note_loss(self, group: list[Work], error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLostError):
+            self.losses.note([work.delivery.message for work in group])
+
+    def _heard(self, group: list[Work], error: BaseException | None, settling: Future[tuple[RefusedSend, ...]]) -> None:
         if error is None:
-            refused = {each.position: each.error for each in settling.result()} if self.transactional else NONE_REFUSED
-            self._confirmed(group, refused)
-        elif isinstance(error, DestinationGoneError) and not self.transactional:
-            self._confirmed(group, {0: error})
+            self._confirmed(group, {each.position: each.error for each in settling.result()})
         else:
             self._failed(group, error)
 
@@ -364,10 +390,14 @@ class Committer:
 
     def _failed(self, group: list[Work], error: BaseException) -> None:
         """Handle a failure on another thread, as that may block."""
+        self._elsewhere(group, partial(self._fail_group, group, error))
+
+    def _elsewhere(self, group: list[Work], step: Callable[[], None]) -> None:
+        """Do a step that ends a group on another thread."""
         try:
-            self._crew.submit(partial(self._guarded, group, partial(self._fail_group, group, error)))
+            self._crew.submit(partial(self._guarded, group, step))
         except RuntimeError:  # the committer was closed, or there is no thread
-            self._guarded(group, partial(self._fail_group, group, error))
+            self._guarded(group, step)
 
     def _guarded(self, group: list[Work], step: Callable[[], None]) -> None:
         """Do a step that ends a group; if it fails, the broker gets the requests back."""

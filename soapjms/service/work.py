@@ -52,6 +52,7 @@ class Work:
         is_alone: True if it is settled by itself, as its group could not be committed.
         awaited: True while its client is gone and may come back; the outcome is told then.
         on_settled: called once the request is settled, or None.
+        give_up: stops waiting for the broker to confirm the answer; None until that is sent.
     """
 
     accepted: RequestAccepted
@@ -69,6 +70,7 @@ class Work:
     is_alone: bool = False
     awaited: bool = False
     on_settled: Callable[[], None] | None = None
+    give_up: Callable[[], object] | None = None
 
     def __init__(self, delivery: Delivery, node: RespondingNode) -> None:
         self.delivery = delivery
