@@ -405,7 +405,10 @@ class Connection(ABC):
             A function that gives up. `on_sent` may be called after it only with what became of the message before.
         """
         sent = self.answer(delivery, message)
-        sent.on_settled(partial(_report_near, sent, on_sent))
+        if sent.done():
+            _report(on_sent, sent)
+        else:
+            sent.on_settled(partial(_report_near, sent, on_sent))
         return sent.cancel
 
     def consume(

@@ -31,7 +31,7 @@ from brokers.amqp.primitives import (
     LIST,
     MAP,
     SHORT_TEXT,
-    TIME,
+    TIME_CODE,
     WRITERS,
     WRONG,
     write_compound,
@@ -698,8 +698,8 @@ def _read_time(octets: bytes) -> int:
 FIELD_OF_LEAF: Final[Mapping[tuple[int | str, int], tuple[str, Callable[[bytes], Any]]]] = {
     (0, SHORT_TEXT): ("message_id", _read_id),
     (5, SHORT_TEXT): ("correlation_id", _read_correlation_id),
-    (8, TIME): ("expiration", _read_time),
-    (9, TIME): ("timestamp", _read_time),
+    (8, TIME_CODE): ("expiration", _read_time),
+    (9, TIME_CODE): ("timestamp", _read_time),
 }
 """The field that mostly depends on one value of the properties section alone, and what reads it from the octets of that
 value; by the index and the constructor of the value.

@@ -86,7 +86,7 @@ COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4
 EMPTY_LIST: Final = 0x45
 LIST, MAP = 0xC0, 0xC1
 SHORT_TEXT: Final = 0xA1
-TIME: Final = 0x83
+TIME_CODE: Final = 0x83
 NULL: Final = 0x40
 
 WRONG: Final = (LookupError, ValueError, struct.error)
@@ -179,7 +179,7 @@ def _sized(short_code: int, octets: bytes) -> bytes:
     return struct.pack(">BI", short_code | 0x10, size) + octets
 
 
-write_time: Final = _fixed(TIME, 64, signed=True)
+write_time: Final = _fixed(TIME_CODE, 64, signed=True)
 """Encodes milliseconds since 1970. Raises struct.error for a number of more than 64 bits."""
 
 WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {

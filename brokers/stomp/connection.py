@@ -297,11 +297,6 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
     # Used by transactions.
 
-    def send_frame(self, link: StompSession, message: Message, receipt: str, transaction: str) -> Frames:
-        """Return the SEND frame of a message in a transaction, having checked its temporary destinations."""
-        self._require_own_places(message, link.dialect)
-        return self._sends(link).encode(message, receipt, transaction)
-
     def encode(self, link: StompSession, message: Message, receipt: str = "", transaction: str = "") -> Frames:
         """Return the SEND frame for a session, having checked the generation of its temporary destinations.
 

@@ -76,7 +76,7 @@ class StompTransactionOwner(DeliveryOwner[StompDelivery], Protocol):
 
     names: TransactionNames
 
-    def send_frame(self, link: StompSession, message: Message, receipt: str, transaction: str) -> Frames:
+    def encode(self, link: StompSession, message: Message, receipt: str = "", transaction: str = "") -> Frames:
         """Return the SEND frame of a message in a transaction, with the receipt to ask for."""
 
     def failure(self, link: StompSession) -> BrokerError | None:
@@ -114,7 +114,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
             ClosedError: the transaction was committed or aborted before.
         """
         receipt = self.owner.new_id("receipt")
-        frame = self.owner.send_frame(self._link, message, receipt, self._name)
+        frame = self.owner.encode(self._link, message, receipt, self._name)
         with self._lock:
             if self._has_ended:
                 self._require_open()

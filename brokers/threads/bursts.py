@@ -7,13 +7,13 @@ one after the other, such as the messages that arrived together, wakes others af
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
+from threading import local
 from typing import Final
 
 
-class _OwnBurst(threading.local):
+class _OwnBurst(local):
     """What the calling thread has to call after its burst; None if it has no bursts."""
 
     calls: deque[Callable[[], object]] | None = None
@@ -83,7 +83,7 @@ class Submitter:
             self.owed.pop()()
 
 
-class Submitters(threading.local):
+class Submitters(local):
     """The `Submitter` of each thread, as `own`."""
 
     def __init__(self) -> None:

@@ -68,6 +68,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
 CLOSED: Final = "the client is closed"
+OWN_REQUESTS: Final = "replies would go to {}, where the requests go: the client would read its own requests"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 
 DEFAULT_DEADLINE: Final = 5.0
@@ -249,9 +250,7 @@ class Client:
         self._destination = destination_of(parsed, names or Names(), effective)
         fixed = reply_destination_of(parsed, effective, names or Names())
         if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
-            raise UsageError(
-                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
-            )
+            raise UsageError(OWN_REQUESTS.format(fixed))
         self._observers = observers = Observers.of(observer, Place(Side.CLIENT, self._destination))
         self._tally = Tally(observers)
         self.counts = self._tally.counts

@@ -225,16 +225,10 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        at, others, one_way = self.endpoint, self._others, self._mep is Mep.ONE_WAY
+        at, one_way = self.endpoint, self._mep is Mep.ONE_WAY
         if self.request is not None or self.machine.state is not State.INIT or (reply_to is None) is not one_way:
             raise self._refusal_to_start(reply_to)
-        action = soap_action or at.soap_action
-        body, kind, encoding = written_body(
-            *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
-        )
-        of_binding = message_properties(
-            _CARRIERS[one_way], at.profile.name, at.request_uri, kind, encoding, False, action, at.target_service
-        )
+        body, properties = self._written(envelope, soap_action or at.soap_action, attachments)
         self.request = MessageDraft(
             message_type=at.message_type,
             body=body,
@@ -244,12 +238,26 @@ class RequestingNode:
             delivery_mode=at.delivery_mode,
             priority=at.priority,
             expiration=now + at.time_to_live if at.time_to_live else None,
-            properties=others.merged(of_binding) if others else of_binding,
+            properties=properties,
         ).frozen()
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)
             self.deadline = None if timeout is None else now + timeout
         return self.request
+
+    def _written(
+        self, envelope: bytes | str | etree._Element, action: str | None, attachments: Sequence[Attachment]
+    ) -> tuple[bytes | str, Properties]:
+        """Return the body and the properties of the request."""
+        at, carrier = self.endpoint, _CARRIERS[self._mep is Mep.ONE_WAY]
+        read = read_envelope(envelope, at.limits)
+        body, kind, encoding = written_body(
+            *read, at.message_type, action, at.profile, attachments, at.content_encoding
+        )
+        of_binding = message_properties(
+            carrier, at.profile.name, at.request_uri, kind, encoding, False, action, at.target_service
+        )
+        return body, self._others.merged(of_binding) if self._others else of_binding
 
     def _refusal_to_start(self, reply_to: Destination | None) -> LocalProtocolError:
         """Say why the state or the pattern does not allow a start."""

@@ -220,12 +220,14 @@ class Committer:
         """Give up commits and answers that the broker does not confirm in time, until the committer is closed."""
         while not self._is_closed.wait(CONFIRM_POLL_SECONDS):
             for each, due in list(self._unconfirmed.items()):
-                if due <= monotonic() and isinstance(each, Work):
-                    self._answer_came(each, FutureTimeoutError(UNCONFIRMED))
-                    if each.give_up is not None:
-                        each.give_up()
-                elif due <= monotonic():
+                if due > monotonic():
+                    continue
+                if isinstance(each, Completion):
                     each.cancel()
+                    continue
+                self._answer_came(each, FutureTimeoutError(UNCONFIRMED))
+                if each.give_up is not None:
+                    each.give_up()
 
     # Groups
 
