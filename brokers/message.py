@@ -62,12 +62,15 @@ class DestinationKind(StrEnum):
     @property
     def is_temporary(self) -> bool:
         """Whether the destination lives only as long as the connection that created it."""
-        return self in (DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC)
+        return self in TEMPORARY_KINDS
 
     @property
     def is_topic(self) -> bool:
         """Whether each subscriber gets its own copy of a message."""
         return self in (DestinationKind.TOPIC, DestinationKind.TEMPORARY_TOPIC)
+
+
+TEMPORARY_KINDS: Final = frozenset({DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC})
 
 
 class MessageType(StrEnum):

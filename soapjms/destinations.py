@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import BrokerError
-from brokers.message import Destination, DestinationKind, Message, queue, topic
+from brokers.message import TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
 from brokers.schemes import connect
 from soapjms.protocol.errors import UsageError
@@ -172,11 +172,11 @@ class ReplyRule:
         if reply is None:
             return "the message has no JMSReplyTo"
         if not reply.name:
-            own_form = reply.kind.is_temporary and reply.address
+            own_form = reply.kind in TEMPORARY_KINDS and reply.address
             return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
         if request.destination is not None and request.destination.name == reply.name:
             return f"JMSReplyTo is {named(reply)}, the destination of the request itself"
-        return None if reply.kind.is_temporary else self._of_name(reply, reply.name)
+        return None if reply.kind in TEMPORARY_KINDS else self._of_name(reply, reply.name)
 
     def _of_name(self, reply: Destination, name: str) -> str | None:
         option, allowed = "reply_queues", self.queues

@@ -27,7 +27,12 @@ class Tally:
 
     def add(self, *what: str, times: int = 1) -> None:
         """Add `times` to the count of each of these names."""
-        self.add_all({str(each): times for each in what})
+        with self._lock:
+            for each in what:
+                self.counts[str(each)] += times
+        if self.observers is not None:
+            for each in what:
+                self.observers.counted(str(each), times)
 
     def add_all(self, counts: Mapping[str, int]) -> None:
         """Add numbers to the counts of their names."""

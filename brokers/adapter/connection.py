@@ -357,6 +357,8 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         """Return the session. While consumers are being resumed, deliveries can be settled, but nothing new begun."""
         link = self._link
         assert link is not None  # from `open` on
+        if not to_begin and link.is_up and self._life.state is not ConnectionState.CLOSED:  # nearly always
+            return link
         if to_begin and self._is_closing:
             raise ClosedError("the connection is being closed, or was")
         if to_begin and self.state is not ConnectionState.CONNECTED:

@@ -257,7 +257,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             OSError: the socket is closed.
         """
         with self.writing:
-            if isinstance(frames, tuple):
+            if type(frames) is tuple:
                 for piece in frames:
                     self._write(piece)
             elif self._frames and len(self._kept) + len(frames) <= READ_OCTETS and self._is_leader:
@@ -290,7 +290,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise ConnectionAbortedError("the socket is closed")
         if self._waiting:
             self._waiting.append(memoryview(frames))
-        elif rest := self._push(frames):
+        elif (rest := self._push(frames)) is not None:
             self._waiting.append(rest)
             self._writer = Thread(target=self._write_waiting, name=f"{self._login} writer", daemon=True)
             try:
