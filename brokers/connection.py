@@ -370,10 +370,20 @@ class Connection(ABC):
             ValueError: the message has no destination, or a body that the adapter cannot carry.
         """
 
-    def begin_send(self, message: Message, on_sent: OnSent, *, timeout: float | None = None) -> Callable[[], bool]:
+    def begin_send(
+        self, message: Message, on_sent: OnSent, *, timeout: float | None = None, gather: bool = False
+    ) -> Callable[[], bool]:
         """Send like `send`, for a caller that waits for something else: `on_sent` is called at the end.
 
         It is called once at most, on the thread that settles the future of `send`, so it must not block.
+
+        Args:
+            message: the message to send.
+            on_sent: called at the end.
+            timeout: as for `send`.
+            gather: the message may be sent together with others of this thread, when it waits for a future. An adapter
+                does so if the thread did the last time; if it does not this time, the message is some milliseconds
+                late. Over STOMP, with 8 calls in flight, a client then needs two thirds of the processor time.
 
         Returns:
             A function that gives up, and says whether the message will never be sent. `on_sent` may be called after it.

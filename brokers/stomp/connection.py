@@ -146,7 +146,9 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
                 return self._ask(link, message, self.completion())
             return self._write(link, link.write, self._unconfirmed(link, message))
 
-    def begin_send(self, message: Message, on_sent: OnSent, *, timeout: float | None = None) -> Callable[[], bool]:
+    def begin_send(
+        self, message: Message, on_sent: OnSent, *, timeout: float | None = None, gather: bool = False
+    ) -> Callable[[], bool]:
         """Send as `send` does; nothing is made for the receipt but its name."""
         if not is_confirmed(message):
             return super().begin_send(message, on_sent, timeout=timeout)
@@ -156,7 +158,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         with link.writing:
             if link.is_behind:
                 link.await_room(timeout)
-            link.confirm(frames, receipt, on_sent)
+            link.confirm(frames, receipt, on_sent, self._crew if gather else None)
         return partial(_give_up, link, receipt)
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:

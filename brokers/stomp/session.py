@@ -257,8 +257,14 @@ class StompSession:
         for settle in receipts.values():
             settle(self.lost(UnsentError))
 
-    def confirm(self, data: Frames, receipt: str, settle: Settle) -> None:
+    def confirm(self, data: Frames, receipt: str, settle: Settle, crew: Crew | None = None) -> None:
         """Write encoded frames that ask for one receipt; the callback is called once, as for `request`.
+
+        Args:
+            data: the frames.
+            receipt: the receipt.
+            settle: the callback.
+            crew: if it is given, the frames may be kept until the calling thread waits for something; see `Crew.leave`.
 
         Raises:
             UnsentError: the session had ended before; nothing was written, and the callback is not called.
@@ -268,7 +274,8 @@ class StompSession:
                 if not self.is_up:
                     raise self.lost(UnsentError)
                 self._waiting[receipt] = settle
-            self._send(data)
+            if crew is None or not isinstance(data, bytes) or not self._wire.keep(data, crew):
+                self._send(data)
 
     def forget(self, receipt: str) -> None:
         """Stop waiting for a receipt; when it comes it is dropped."""

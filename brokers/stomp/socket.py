@@ -45,7 +45,7 @@ from brokers.errors import ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
-from brokers.threads.bursts import begin_bursts, end_burst, leave_bursts
+from brokers.threads.bursts import SUBMITTERS, Submitter, begin_bursts, end_burst, leave_bursts
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
@@ -211,6 +211,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._broken: ConnectionLostError | None = None  # the error to raise after those frames
         self._listener = listener
         self._kept = bytearray()  # data to be written soon; used with `writing` held
+        self._keepers: set[Submitter] = set()  # the threads that write it when they wait; likewise
         self._after: list[Callable[[], None]] = []  # tasks for the end of this arrival; see `after_arrivals`
         self._waiting: deque[memoryview] = deque()  # data that had no room; used with `writing` held
         self._written = Condition(self.writing)  # signalled when waiting data was written
@@ -265,6 +266,33 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             else:
                 self._write(frames)
 
+    def keep(self, frames: bytes, crew: Crew) -> bool:
+        """Keep frames until the calling thread waits for something, or some milliseconds; return False if it may not.
+
+        With `writing` held. `flush` of the session is left to the thread.
+        """
+        own = SUBMITTERS.own
+        if len(self._kept) + len(frames) > READ_OCTETS or self._waiting or self._is_down:
+            return False
+        if own not in self._keepers:
+            if not crew.leave(own, self._flush):
+                return False
+            self._keepers.add(own)
+        else:
+            own.submitted_at = monotonic()
+        self._kept += frames
+        return True
+
+    def _flush(self) -> None:
+        """Write what was kept; if that fails, the session ends."""
+        with self.writing:
+            try:
+                if self._kept and not self._is_down:
+                    self._write(b"")
+            except OSError:
+                self.join(monotonic() + SOCKET_POLL_SECONDS)  # so that the last frames of the broker are still read
+                self.drop()
+
     @property
     def is_behind(self) -> bool:
         """Whether the broker has to read before more is written."""
@@ -286,6 +314,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         if self._kept:
             frames = bytes(self._kept + frames)
             self._kept.clear()
+            self._keepers.clear()
         if self._is_down:
             raise ConnectionAbortedError("the socket is closed")
         if self._waiting:
@@ -596,13 +625,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _end_arrival(self) -> None:
         """Run the tasks that wait for the end of the arrival, and write the data that was kept."""
         self._run_after()
-        with self.writing:
-            try:
-                if self._kept:
-                    self._write(b"")
-            except OSError:
-                self.join(monotonic() + SOCKET_POLL_SECONDS)  # so that the last frames of the broker are still read
-                self.drop()
+        self._flush()
 
     def _stand_in(self) -> None:
         """Read for the reader, on a thread of the crew."""

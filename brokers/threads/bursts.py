@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from threading import local
+from time import monotonic
 from typing import Final
+
+SOON_SECONDS: Final = 0.001
+"""Time within which a thread waits that submits something and then waits, in seconds."""
 
 
 class _OwnBurst(local):
@@ -62,23 +67,26 @@ class Submitter:
     finds tasks that no thread was woken for, some milliseconds later.
 
     Attributes:
-        waits: whether it waited the last time.
-        owed: wakes the crews that it gave tasks since.
+        waits: whether it waited the last time, soon after it had submitted something.
+        submitted_at: when it last submitted something, by the monotonic clock.
+        owed: wakes the crews that it gave tasks since, or does what else was left to it.
     """
 
-    __slots__ = ("owed", "waits")
+    __slots__ = ("owed", "submitted_at", "waits")
 
     def __init__(self) -> None:
         self.waits = False
+        self.submitted_at = inf
         self.owed: list[Callable[[], None]] = []
 
     def about_to_wait(self) -> None:
-        """Wake the crews that were left to this thread, which is the calling one, and remember that it waits."""
-        self.waits = True
-        self.wake_owed()
+        """Do what was left to this thread, which is the calling one, and remember that it waits."""
+        self.waits = monotonic() - self.submitted_at < SOON_SECONDS
+        if self.owed:
+            self.wake_owed()
 
     def wake_owed(self) -> None:
-        """Wake the crews that were left to this thread."""
+        """Do what was left to this thread."""
         while self.owed:
             self.owed.pop()()
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from brokers.threads.bursts import after_burst
+from brokers.threads.bursts import Submitter, after_burst
 
 
 class LoopInbox:
@@ -23,6 +23,17 @@ class LoopInbox:
         self._loop = loop
         self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
+        self._is_waiting = False
+
+    def about_to_wait(self, submitter: Submitter) -> None:
+        """Do what was left to the thread of the loop, once the tasks that are ready have run."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop.call_soon(self._wait, submitter)
+
+    def _wait(self, submitter: Submitter) -> None:
+        self._is_waiting = False
+        submitter.about_to_wait()
 
     def put(self, waiter: asyncio.Future[None], _: Future[Any]) -> None:
         """Have a task woken: the one that waits for a future that is done."""

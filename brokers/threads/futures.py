@@ -240,10 +240,10 @@ class Completion(Future[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Await the result in asyncio; cancelling the task that awaits it cancels this future."""
         if not self.done():
-            SUBMITTERS.own.about_to_wait()
             from brokers.threads.event_loop import inbox_of_loop
 
             inbox, waiter = inbox_of_loop()
+            inbox.about_to_wait(SUBMITTERS.own)
             self.on_settled(partial(inbox.put, waiter))
             try:
                 yield from waiter

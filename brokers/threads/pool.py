@@ -139,6 +139,8 @@ class Crew:
         self._working: set[_Member] = set()
         self._guests: dict[int, GuestThread] = {}  # by thread id
         self._left_to: set[Submitter] = set()
+        self._left: list[tuple[Submitter, Task]] = []  # since the last check of the watcher
+        self._overdue: list[tuple[Submitter, Task]] = []  # before that
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -174,7 +176,28 @@ class Crew:
 
     def submit_soon(self, task: Task) -> None:
         """Run a task like `submit`, but if the calling thread usually waits afterwards, only then; see `Submitter`."""
-        self.submit(task, SUBMITTERS.own)
+        own = SUBMITTERS.own
+        own.submitted_at = monotonic()
+        self.submit(task, own)
+
+    def leave(self, submitter: Submitter, task: Task) -> bool:
+        """Leave a quick task to a submitter, which is the calling thread, until it waits.
+
+        If it does not soon, a thread of the crew runs the task too. Return False, having left nothing, if the thread
+        did not wait the last time, or nobody would notice if it does not now.
+        """
+        submitter.submitted_at = monotonic()
+        if not submitter.waits:
+            return False
+        owed = partial(task)  # which can be told from others
+        with self._lock:
+            if not self._is_watched:
+                if not self._is_closed:
+                    self._be_watched()
+                return False
+            self._left.append((submitter, owed))
+        submitter.owed.append(owed)
+        return True
 
     def wake(self) -> None:
         """Wake a thread for the tasks that were left to a submitter."""
@@ -393,6 +416,7 @@ class Crew:
                 self._watch.wait(TICK_SECONDS * (GUEST_TICKS if are_guests_alone else 1))
                 self._count_stuck()
                 self._end_slow_bursts()
+                self._run_overdue()
                 self._relieve_guests(GUEST_TICKS if are_guests_alone else 1)
                 if self._tasks and self._taken == taken and all(each.looks for each in self._working):
                     self._note_unwoken()
@@ -400,7 +424,8 @@ class Crew:
                         self._call_up()
                 elif self._at_work > 1:
                     self._spare = 1
-                is_busy = self._tasks or self._working or any(each.is_busy for each in self._guests.values())
+                is_busy = self._tasks or self._working or self._overdue
+                is_busy = is_busy or any(each.is_busy for each in self._guests.values())
                 quiet = 0 if is_busy else quiet + 1
                 taken = self._taken
 
@@ -419,6 +444,15 @@ class Crew:
         for submitter in self._left_to:
             submitter.waits = False
         self._left_to.clear()
+
+    def _run_overdue(self) -> None:
+        """Have what was left to submitters run that did not wait since the check before the last one."""
+        for submitter, owed in self._overdue:
+            if owed in submitter.owed:
+                submitter.waits = False
+                self._tasks.append(owed)
+                self._call_up()
+        self._overdue, self._left = self._left, []
 
     def _end_slow_bursts(self) -> None:
         """Have another thread call what waits for the end of a task that takes long."""

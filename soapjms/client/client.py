@@ -467,7 +467,7 @@ class Client:
 
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
-        call = self._start(content)
+        call = self._start(content, gather=True)
         if call.due < self._overdue.next_look:
             self._overdue.look_at(call.due)
         return call
@@ -510,8 +510,8 @@ class Client:
 
     # One call
 
-    def _start(self, content: CallContent) -> PendingCall:
-        """Send a request once there is a connection, and return its pending call."""
+    def _start(self, content: CallContent, *, gather: bool = False) -> PendingCall:
+        """Send a request once there is a connection, perhaps together with others, and return its pending call."""
         if self._closed:
             raise UsageError(CLOSED)
         due = time.monotonic() + content.seconds
@@ -531,7 +531,7 @@ class Client:
         node = RequestingNode(self.endpoint, others=others)
         call = PendingCall(self._calls, self._callbacks.executor, key, node, due, identity, message_id)
         call.observed = observed
-        attempt = partial(self._attempt, call, content)
+        attempt = partial(self._attempt, call, content, gather)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
@@ -541,7 +541,7 @@ class Client:
             raise
         return call
 
-    def _attempt(self, call: PendingCall, content: CallContent) -> None:
+    def _attempt(self, call: PendingCall, content: CallContent, gather: bool) -> None:
         """Make and send the request of a call. If this raises, it was not sent, and the call is not pending."""
         call.generation = self._connection.generation
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
@@ -568,7 +568,7 @@ class Client:
         self._calls.add(call)
         try:
             on_sent = partial(self._on_sent, call, call.outgoing)
-            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due))
+            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due), gather=gather)
         except BaseException as error:
             if call.outgoing is not None:
                 call.outgoing.sent()

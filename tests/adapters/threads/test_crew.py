@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from math import inf
 from queue import SimpleQueue
 from threading import Event
 
@@ -389,10 +390,11 @@ class TestSenders:
     """Whom a crew leaves it to, to wake a thread."""
 
     @pytest.fixture(autouse=True)
-    def _stranger(self) -> Iterator[None]:
-        SUBMITTERS.own.waits = False
+    def _stranger(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setattr("brokers.threads.bursts.SOON_SECONDS", PATIENCE)  # however slow the machine
+        SUBMITTERS.own.waits, SUBMITTERS.own.submitted_at = False, inf
         yield
-        SUBMITTERS.own.waits = False
+        SUBMITTERS.own.waits, SUBMITTERS.own.submitted_at = False, inf
 
     def watched(self, name: str) -> Crew:
         """Make a crew whose watcher looks, and whose thread is asleep."""
@@ -454,6 +456,52 @@ class TestSenders:
         assert done.wait(PATIENCE)
         crew.close()
         other.close()
+
+    def test_what_is_done_when_a_thread_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It does itself what was left to it, when it waits for a future again."""
+        monkeypatch.setattr(module, "TICK_SECONDS", 10 * PATIENCE)
+        crew, done, future = self.watched("kept"), SimpleQueue[int](), Completion[int](Callbacks("kept").executor)
+        assert not crew.leave(SUBMITTERS.own, lambda: done.put(threading.get_ident())), "it never waited"
+        SUBMITTERS.own.about_to_wait()
+        assert crew.leave(SUBMITTERS.own, lambda: done.put(threading.get_ident()))
+        assert done.empty()
+        crew.submit(partial(future.settle, 4))
+        assert future.result(PATIENCE) == 4
+        assert done.get(timeout=PATIENCE) == threading.get_ident()
+        assert done.empty()
+        crew.close()
+
+    def test_what_is_done_though_no_thread_waits(self) -> None:
+        """A thread of the crew does it some milliseconds later, and the next time nothing is left to this thread."""
+        crew, done = self.watched("late"), SimpleQueue[int]()
+        SUBMITTERS.own.about_to_wait()
+        while not crew.leave(
+            SUBMITTERS.own, lambda: done.put(threading.get_ident())
+        ):  # its watcher may have gone to sleep
+            time.sleep(0.001)
+        assert done.get(timeout=PATIENCE) != threading.get_ident()
+        assert not crew.leave(SUBMITTERS.own, lambda: done.put(threading.get_ident()))
+        SUBMITTERS.own.owed.clear()
+        crew.close()
+
+    def test_what_nobody_would_notice(self) -> None:
+        """Nothing is left to a thread while no watcher looks, as after the end."""
+        crew = self.watched("ended")
+        crew.close(time.monotonic() + PATIENCE)
+        SUBMITTERS.own.about_to_wait()
+        crew._is_watched = False
+        assert not crew.leave(SUBMITTERS.own, lambda: None)
+
+    def test_one_that_waits_late(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A thread that has much to do between sending and waiting is none that waits."""
+        monkeypatch.setattr("brokers.threads.bursts.SOON_SECONDS", 0.0)
+        crew = self.watched("busy")
+        SUBMITTERS.own.about_to_wait()
+        assert SUBMITTERS.own.waits, "it has sent nothing yet"
+        crew.leave(SUBMITTERS.own, lambda: None)
+        SUBMITTERS.own.about_to_wait()
+        assert not SUBMITTERS.own.waits
+        crew.close()
 
     def test_a_crew_that_is_closed(self) -> None:
         """What was left to a sender is done before the threads end."""
