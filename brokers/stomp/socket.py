@@ -258,7 +258,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             OSError: the socket is closed.
         """
         with self.writing:
-            if type(frames) is tuple:
+            if isinstance(frames, tuple):
                 for piece in frames:
                     self._write(piece)
             elif self._frames and len(self._kept) + len(frames) <= READ_OCTETS and self._is_leader:

@@ -424,7 +424,7 @@ class Crew:
                         self._call_up()
                 elif self._at_work > 1:
                     self._spare = 1
-                is_busy = self._tasks or self._working or self._overdue
+                is_busy = bool(self._tasks or self._working or self._overdue)
                 is_busy = is_busy or any(each.is_busy for each in self._guests.values())
                 quiet = 0 if is_busy else quiet + 1
                 taken = self._taken
