@@ -7,8 +7,8 @@ wakings until it is about to wait for the next octets.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from threading import local
 from typing import Final, TypeAlias
 
 Waking: TypeAlias = Callable[[], object]
@@ -18,7 +18,7 @@ MAX_HELD_WAKINGS: Final = 16
 """Number of wakings that a thread holds at most, as it may have very much at hand."""
 
 
-class _Held(threading.local):
+class _Held(local):
     """The wakings that this thread holds, in order; None if it wakes others at once."""
 
     wakings: list[Waking] | None = None

@@ -97,6 +97,27 @@ class Endpoint:
             limits=limits,
         )
 
+    def message_properties(
+        self,
+        carrier: Carrier,
+        content_type: str,
+        content_encoding: str | None,
+        soap_action: str | None,
+        others: Properties = NO_OTHERS,
+    ) -> Properties:
+        """Return the properties of a request or one-way message: those of the binding, merged over `others`."""
+        of_binding = message_properties(
+            carrier,
+            self.profile.name,
+            self.request_uri,
+            content_type,
+            content_encoding,
+            False,
+            soap_action,
+            self.target_service,
+        )
+        return others.merged(of_binding) if others else of_binding
+
 
 def _number(value: Value | None) -> int | None:
     return value if isinstance(value, int) else None
@@ -225,15 +246,10 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        at, others, one_way = self.endpoint, self._others, self._mep is Mep.ONE_WAY
-        if self.request is not None or self.machine.state is not State.INIT or (reply_to is None) is not one_way:
-            raise self._refusal_to_start(reply_to)
+        one_way, at = self._check_start(reply_to), self.endpoint
         action = soap_action or at.soap_action
         body, kind, encoding = written_body(
             *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
-        )
-        of_binding = message_properties(
-            _CARRIERS[one_way], at.profile.name, at.request_uri, kind, encoding, False, action, at.target_service
         )
         self.request = MessageDraft(
             message_type=at.message_type,
@@ -244,20 +260,22 @@ class RequestingNode:
             delivery_mode=at.delivery_mode,
             priority=at.priority,
             expiration=now + at.time_to_live if at.time_to_live else None,
-            properties=others.merged(of_binding) if others else of_binding,
+            properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action, self._others),
         ).frozen()
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)
             self.deadline = None if timeout is None else now + timeout
         return self.request
 
-    def _refusal_to_start(self, reply_to: Destination | None) -> LocalProtocolError:
-        """Say why the state or the pattern does not allow a start."""
-        if self.request is not None or self.machine.state is not State.INIT:
-            return LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
+    def _check_start(self, reply_to: Destination | None) -> bool:
+        """Refuse a start that the state or the pattern does not allow; return whether the pattern is one-way."""
         one_way = self._mep is Mep.ONE_WAY
-        rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
-        return LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
+        if self.request is not None or self.machine.state is not State.INIT:
+            raise LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
+        if (reply_to is None) is not one_way:
+            rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
+            raise LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
+        return one_way
 
     def sent(self) -> None:
         """Report that the broker has the message. Ends a one-way exchange."""
