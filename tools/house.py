@@ -41,20 +41,21 @@ def stack(frame: FrameType | None, first: str) -> list[str]:
 
 @contextmanager
 def sends_seen(connection: Connection) -> Iterator[list[list[str]]]:
-    """Note the stack of each `send` of a connection."""
+    """Note the stack of each `send` of a connection, or of each `begin_send` if the adapter has its own."""
     kind, seen = type(connection), list[list[str]]()
-    send = kind.send
+    name = "send" if kind.begin_send is Connection.begin_send else "begin_send"
+    send = getattr(kind, name)
 
     def noting(self: Connection, *arguments: object, **options: object) -> object:
         if self is connection:
-            seen.append([*stack(sys._getframe(1), "submit"), "send"])
-        return send(self, *arguments, **options)  # type: ignore[arg-type]
+            seen.append([*stack(sys._getframe(1), "submit"), name])
+        return send(self, *arguments, **options)
 
-    kind.send = noting  # type: ignore[method-assign, assignment]
+    setattr(kind, name, noting)
     try:
         yield seen
     finally:
-        kind.send = send  # type: ignore[method-assign]
+        setattr(kind, name, send)
 
 
 def frames(url: str) -> tuple[list[str], list[str]]:

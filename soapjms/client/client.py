@@ -260,8 +260,7 @@ class Client:
         self._given_up = lambda: "the client was closed" if self._closed else ""
         self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
-        told = ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone)
-        self._replies = choice.replies(self._connection, told)
+        self._replies = choice.replies(connection, ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone))
         self._calls = PendingCalls(self._replies, prefix)
         self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
