@@ -467,3 +467,13 @@ def test_no_subcodes(version: SoapVersion) -> None:
     fault = read_fault(as_envelope(root))
     assert fault is not None
     assert fault.subcodes == ()
+
+
+@pytest.mark.parametrize("before", [b"", b"<!-- c -->", b"<?p i?>", b" "])
+@pytest.mark.parametrize("element", [b"", b"<a/>", b"<a/><b/>"])
+def test_the_content_of_a_body(before: bytes, element: bytes) -> None:
+    """It is the first element, whatever stands before it."""
+    space = SoapVersion.SOAP_11.namespace.encode()
+    document = b"<e:Envelope xmlns:e='%b'><e:Body>%b%b</e:Body></e:Envelope>" % (space, before, element)
+    content = as_envelope(xml.parse(document)).content
+    assert (None if content is None else content.tag) == ("a" if element else None)

@@ -377,3 +377,18 @@ def test_a_compressed_request() -> None:
     request = started(endpoint(contentEncoding="GZIP"))[1]
     assert gzip.decompress(request.body) == envelope()
     assert request.properties.value("SOAPJMS_contentEncoding") == "gzip"
+
+
+def test_another_attempt() -> None:
+    """A node for another attempt makes the same message."""
+    node, request = started(endpoint(SUPPLIED))
+    again = node.another()
+    made = again.start(
+        envelope(),
+        destination=QUEUE,
+        now=NOW,
+        correlation_id=request.correlation_id,
+        reply_to=REPLIES,
+        timeout=1000,
+    )
+    assert made == node.request

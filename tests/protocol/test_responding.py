@@ -16,7 +16,15 @@ from protocol_kit import NOW, REPLIES, changed, delivered, endpoint, envelope, s
 from brokers.message import Destination, Message, MessageType, PropertyValue, properties
 from soapjms.protocol import xml
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, FaultShape, as_envelope, build_fault, read_fault, serialize
+from soapjms.protocol.envelope import (
+    Blame,
+    FaultShape,
+    as_envelope,
+    build_fault,
+    enclosed,
+    read_fault,
+    serialize,
+)
 from soapjms.protocol.errors import InvalidEnvelopeError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
@@ -581,3 +589,22 @@ def test_what_cannot_be_understood_at_all(profile: Profile, message_type: Messag
         assert isinstance(received, ResponseReceived)
         assert received.fault is not None
         assert received.fault.subcode == event.subcode
+
+
+@PROFILES
+@TYPES
+def test_an_answer_from_the_content_of_its_body(profile: Profile, message_type: MessageType) -> None:
+    """Octets or characters, twice for the same properties: the response is that of the whole envelope."""
+    for version in SoapVersion:
+        content = xml.parse(b"<a:done xmlns:a='urn:a'>&#228;</a:done>")
+        for _ in range(2):
+            requesting, request = started(endpoint(profile=profile, message_type=message_type), version=version)
+            node, _ = accepted(request, Setting(profile=profile))
+            whole, _ = accepted(request, Setting(profile=profile))
+            response = node.respond_with(content, version)
+            assert response == whole.respond(enclosed(content, version))
+            assert not node.is_fault
+            event = requesting.receive(delivered(response))
+            assert isinstance(event, ResponseReceived)
+            assert event.envelope.content is not None
+            assert event.envelope.content.text == "ä"

@@ -175,3 +175,9 @@ def test_want_of_memory_for_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml, "_deeper_than", lambda depth: evaluate)
     with pytest.raises(MemoryError, match="not enough memory to see how deep the XML is"):
         xml.parse(b"<a>" + b"<b/>" * 1000 + b"</a>")
+
+
+@pytest.mark.parametrize("text", ["x", "x" * xml.LARGE_DOCUMENT_OCTETS])
+def test_a_document_of_our_own(text: str) -> None:
+    """It is read, however large."""
+    assert xml.parse_own(f"<a>{text}</a>".encode()).text == text
