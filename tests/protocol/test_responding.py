@@ -604,7 +604,7 @@ def test_an_answer_from_the_content_of_its_body(profile: Profile, message_type: 
             response = node.respond_with(content, version)
             assert response == whole.respond(enclosed(content, version))
             assert not node.is_fault
-            event = requesting.receive(delivered(response))
+            event = requesting.receive(delivered(response), request.message_id)
             assert isinstance(event, ResponseReceived)
             assert event.envelope.content is not None
             assert event.envelope.content.text == "ä"
