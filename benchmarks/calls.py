@@ -103,7 +103,7 @@ def moved(direction: str, client: str, bound: float) -> Row:
 def command(title: str, words: list[str], milliseconds: float) -> Row:
     """Make the row of one Python command."""
     goal = Goal("ours", "ms", milliseconds, by_ratio=False, is_most=True)
-    return Row(title, {"ours": Side("ours:Start")}, [goal], {"command": words}, protocol=None)
+    return Row(title, {"ours": Side("ours:start")}, [goal], {"command": words}, protocol=None)
 
 
 SIDES = {"bare": BARE, "ours": OURS, "raw": RAW}

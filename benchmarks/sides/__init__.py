@@ -75,7 +75,15 @@ def processor_seconds(process: int) -> float:
     return time.clock_gettime((~process << 3) | 2)
 
 
-class Caller(ABC):
+class Measured(ABC):
+    """A side that is measured."""
+
+    @abstractmethod
+    async def figures(self, setting: Setting) -> dict[str, float]:
+        """Measure."""
+
+
+class Caller(Measured):
     """The client of a side: sends calls and takes their answers, in any order.
 
     Attributes:

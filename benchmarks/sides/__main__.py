@@ -10,12 +10,12 @@ import json
 import sys
 from importlib import import_module
 
-from sides import Caller, Setting
+from sides import Measured, Setting
 
 where, setting = sys.argv[1], Setting(**json.loads(sys.argv[2]))
 module, _, name = where.partition(":")
 with getattr(import_module(f"sides.{module}"), name)(setting) as side:
-    if isinstance(side, Caller):
+    if isinstance(side, Measured):
         print(json.dumps(asyncio.run(side.figures(setting))))
     else:
         print("ready", flush=True)
