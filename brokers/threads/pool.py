@@ -190,14 +190,15 @@ class Crew:
         if not submitter.waits:
             return False
         owed = partial(task)  # which can be told from others
+        submitter.owed.append(owed)  # first: the watcher takes what is not there for done
         with self._lock:
-            if not self._is_watched:
-                if not self._is_closed:
-                    self._be_watched()
-                return False
-            self._left.append((submitter, owed))
-        submitter.owed.append(owed)
-        return True
+            if self._is_watched:
+                self._left.append((submitter, owed))
+                return True
+            if not self._is_closed:
+                self._be_watched()
+        submitter.owed.remove(owed)
+        return False
 
     def wake(self) -> None:
         """Wake a thread for the tasks that were left to a submitter."""
