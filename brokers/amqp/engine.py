@@ -180,8 +180,11 @@ class AmqpEngine(Driver):
 
     @property
     def is_unread(self) -> bool:
-        """Whether so much waits for the broker to read that it gets no more credit."""
-        return bool(self._out) and self.unwritten > MAX_UNWRITTEN
+        """Whether so much waits for the broker to read that it gets no more credit.
+
+        What waits for its session window counts only while it does not read at all, as proton may not have encoded it.
+        """
+        return bool(self._out) and self.unwritten + outgoing_octets(self._session) > MAX_UNWRITTEN
 
     @property
     def is_behind(self) -> bool:
