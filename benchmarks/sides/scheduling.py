@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import brokers
@@ -25,6 +26,7 @@ def forbid(connection: Any, option: str) -> None:
     """Have a connection know nothing of an option."""
     if option == "answer":
         connection.answer = lambda delivery, message: connection.send(message)
+        connection.begin_answer = partial(Connection.begin_answer, connection)
         return
     consume = connection.consume
 

@@ -6,16 +6,13 @@ What is sent, and what a commit writes, belong in the adapter.
 from __future__ import annotations
 
 from threading import Lock
-from typing import Final, Generic, Protocol, TypeGuard, TypeVar
+from typing import Generic, Protocol, TypeGuard, TypeVar
 
 from brokers.connection import Delivery, Transaction
 from brokers.errors import ClosedError
 
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 OwnedDeliveryT = TypeVar("OwnedDeliveryT", bound=Delivery, covariant=True)
-
-
-FOREIGN_DELIVERY: Final = "the delivery belongs to another connection"
 
 
 class DeliveryOwner(Protocol[OwnedDeliveryT]):
@@ -45,7 +42,7 @@ def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> Deliver
         ValueError: it belongs to another connection.
     """
     if not owner.owns(delivery):
-        raise ValueError(FOREIGN_DELIVERY)
+        raise ValueError("the delivery belongs to another connection")
     return delivery
 
 
@@ -82,12 +79,11 @@ class DeferredTransaction(OwnedTransaction, Generic[DeliveryT]):
             ValueError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
-        if not self.owner.owns(delivery):
-            raise ValueError(FOREIGN_DELIVERY)
+        own = own_delivery(delivery, self.owner)
         with self._lock:
             if self._has_ended:
                 self._require_open()
-            self._deliveries.append(delivery)
+            self._deliveries.append(own)
 
     def _require_open(self) -> None:
         if self._has_ended:

@@ -269,7 +269,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def keep(self, frames: bytes, crew: Crew) -> bool:
         """Keep frames until the calling thread waits for something, or some milliseconds; return False if it may not.
 
-        With `writing` held. `flush` of the session is left to the thread.
+        With `writing` held. `_flush` is left to the thread; see `Crew.leave`.
         """
         own = SUBMITTERS.own
         if len(self._kept) + len(frames) > READ_OCTETS or self._waiting or self._is_down:

@@ -47,7 +47,7 @@ from soapjms.protocol.wsa import (
     stated_action,
 )
 from soapjms.protocol.wsdl import Port
-from soapjms.reply import SOAP_TAGS, Answer, Prepared, fault_of, prepared, service_failed
+from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
 from soapjms.security import Verify, VerifyMiddleware
 from soapjms.service.request import DEFAULT, Policy, Request
 
@@ -370,9 +370,7 @@ class Operations:
             request.stored.is_reached = True
             return request.stored.answer
         result = route.run(request)
-        if type(result) is etree._Element and result.tag not in SOAP_TAGS:
-            return Prepared.around(result, envelope.version)
-        if isawaitable(result):
+        if type(result) is not etree._Element and isawaitable(result):
             result = self._awaited(result, request)
         return prepared(envelope.version, result)
 
