@@ -6,7 +6,7 @@ Logs of each size are made first, once, as JSON Lines and as Parquet; in them ev
 client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
 their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
 what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
-10000000` takes an hour and 20 GB of disk; `--forms parquet --runs plain-1 spark-2` leaves out the rest.
+10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -41,7 +42,7 @@ from soapjms.protocol.exchange import pair  # noqa: E402
 from soapjms.protocol.responding import reaction  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
-from soapjms.replay.bundles import Unpacker  # noqa: E402
+from soapjms.replay.bundles import Unpacker, flat_of  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
 from soapjms.replay.records import PackedRecord, read_packed  # noqa: E402
 from soapjms.replay.summary import RunTally  # noqa: E402
@@ -49,7 +50,7 @@ from soapjms.replay.terms import ReplayTerms  # noqa: E402
 from soapjms.replay.verdicts import judge_all  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
-RUNS = {"plain-1": ("plain", 1), "spark-1": ("spark", 1), "spark-2": ("spark", 2)}
+RUNS = {"exact-1": ("exact", 1), "local-1": ("local", 1), "spark-1": ("spark", 1), "spark-2": ("spark", 2)}
 MIB = 1 << 20
 SAMPLE = 30_000
 """Records of which each step in Python is timed by itself."""
@@ -140,7 +141,7 @@ def child(engine: str, cores: int, logs: str, out: str) -> None:
     watch = Watch()
     watch.start()
     begun = time.perf_counter()
-    options: dict[str, Any] = {"engine": "local"} if engine == "plain" else {"master": f"local[{cores}]"}
+    options: dict[str, Any] = {"master": f"local[{cores}]"} if engine == "spark" else {"engine": engine}
     summary = replay(logs, out, progress=note, **options)
     ended = time.perf_counter()
     ends = [*(at for _, at in marks[1:]), ended]
@@ -239,6 +240,7 @@ def budget(folder: Path, messages: int) -> None:
         "sort in memory", lambda: sorted((each.row.keys.key, each.row.time, each.row.packed) for each in rows)
     )
     unpack = Unpacker().unpack
+    flats = timed("flat", lambda: [(key, flat_of(packed)) for key, _, packed in keyed])
     records = timed("unpack", lambda: [(key, unpack(packed)) for key, _, packed in keyed])
     groups = [[record for _, record in group] for _, group in groupby(records, key=itemgetter(0))]
     exchanges = timed("merge copies, pair", lambda: [each for group in groups for each in pair(group)])
@@ -247,7 +249,9 @@ def budget(folder: Path, messages: int) -> None:
     timed("habits", lambda: [list(habits(each, terms.setting, seen)) for each, seen in read])
     judge = Judge(terms.setting)
     timed("assertions", lambda: [list(judge.findings(seen)) for _, seen in read if seen])
-    timed("pair to tally, as a whole", lambda: list(judge_all(records, terms, RunTally())))
+    exact = replace(terms, exact=True)
+    timed("pair to tally, each exchange judged", lambda: list(judge_all(flats, exact, RunTally())))
+    timed("pair to tally, each shape judged", lambda: list(judge_all(flats, terms, RunTally())))
 
 
 def first(logs: Sequence[Any]) -> Iterator[PackedRecord]:

@@ -27,7 +27,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.replay import SparkFailedError, Summary, replay
+from soapjms.replay import ENGINES, LOCAL, SPARK, SparkFailedError, Summary, replay
 from soapjms.replay.errors import importing_spark
 from soapjms.replay.report import visible
 from soapjms.replay.summary import NOTHING
@@ -144,7 +144,15 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     show_default=True,
     help="Edition of the specification to judge by; auto: that of the WSDL, else that of most faults in the logs.",
 )
-@click.option("--local", is_flag=True, help="Run in this process, without Spark or Java. The results are the same.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=SPARK,
+    show_default=True,
+    help="What runs the replay; local and exact need neither Spark nor Java. The results are the same: exact judges "
+    "each exchange, the others one of those that no rule tells apart.",
+)
+@click.option("--local", "engine", flag_value=LOCAL, help="Short for --engine local.")
 @click.option(
     "--window",
     type=float,
@@ -192,7 +200,7 @@ def command(
     logs: tuple[str, ...],
     out: str,
     profile: str,
-    local: bool,
+    engine: str,
     as_json: bool,
     wsdls: tuple[str, ...],
     ports: tuple[str, ...],
@@ -220,13 +228,13 @@ def command(
     follow = take_follow(terms)
     if bool(logs) is (follow is not None):
         raise click.UsageError("give LOG..., or --follow DIR")
-    if local and follow is not None:
-        raise click.UsageError("--follow is for Spark; leave out --local")
-    if local and (terms["master"] or terms["conf"]):
-        raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")
+    if engine != SPARK and follow is not None:
+        raise click.UsageError(f"--follow is for Spark; leave out --engine {engine} and --local")
+    if engine != SPARK and (terms["master"] or terms["conf"]):
+        raise click.UsageError(f"--master and --conf are for Spark, not for the engine {engine}; leave out one of them")
     try:
         terms["senders"] = _senders(wsdls, ports, uris, allow)
-        summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, local, terms)
+        summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, engine, terms)
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
     except (SparkFailedError, OSError) as error:
@@ -239,9 +247,9 @@ def command(
     sys.exit(summary.exit_status)
 
 
-def _replay(logs: tuple[str, ...], out: str, profile: str, local: bool, terms: Mapping[str, Any]) -> Summary:
+def _replay(logs: tuple[str, ...], out: str, profile: str, engine: str, terms: Mapping[str, Any]) -> Summary:
     with progress() as tell:
-        return replay(logs, out, profile, "local" if local else "spark", progress=tell, **terms)
+        return replay(logs, out, profile, engine, progress=tell, **terms)
 
 
 def _senders(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,12 @@ from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, noth
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 
-ENGINES: Final = ("spark", "local")
+SPARK: Final = "spark"
+LOCAL: Final = "local"
+EXACT: Final = "exact"
+ENGINES: Final = (SPARK, LOCAL, EXACT)
+"""What may run a replay, with equal results: Spark; this process, without Spark or Java; or this process, judging each
+exchange by itself instead of one for all that no rule tells apart."""
 
 MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was skipped")
 
@@ -70,14 +76,14 @@ def replay(
         out: the folder for the results.
         profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that of most
             faults in the logs, by their namespaces, else the default.
-        engine: "spark", or "local" for one process without Spark or Java; the results are the same.
+        engine: one of `ENGINES`.
         senders: the addresses that senders used: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS ports.
             Each is compared with the requests and one-way messages that went to its address, see `Senders.find`; the
             rules on which source of a property counts are judged for those messages only.
         properties: binding properties that the programs of all these senders set; they override all others.
         variants: lookup variants that the responding nodes support besides jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
-        master, conf: where Spark runs (by default local[2]) and its further settings; ignored by the local engine.
+        master, conf: where Spark runs (by default local[2]) and its further settings; no other engine heeds them.
         progress: called with a short text whenever there is progress; see `soapjms.progress.Phase`.
 
     Raises:
@@ -85,7 +91,7 @@ def replay(
         NoInputError: none of the logs can be read.
         SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
     """
-    terms = make_terms(profile, senders, properties, variants, window)
+    terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
     run = _engine(engine, master, conf)
     target = Path(out).resolve()
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
@@ -171,11 +177,11 @@ def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Pro
 
 def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
     """Import an engine by name, so that the packages of the other need not be installed."""
-    if name == "local":
+    if name in (LOCAL, EXACT):
         from soapjms.replay import local
 
         return local.run
-    if name == "spark":
+    if name == SPARK:
         with importing_spark():
             from soapjms.replay import spark
         return partial(spark.run, master=master, conf=conf)

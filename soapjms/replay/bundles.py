@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
@@ -234,10 +235,48 @@ def microseconds(time: datetime) -> int:
     return (time - EPOCH) // MICROSECOND
 
 
-def pack(record: Record) -> bytes:
-    """Pack a record."""
+class FlatRecord(NamedTuple):
+    """A record as a tuple of built-in values, which costs little to make, to move and to compare.
+
+    Attributes:
+        time: the time of capture, in microseconds since 1970.
+        direction, node, truncated, sha256: as in `Record`.
+        meta, extra: as JSON; None if they are empty.
+        message_type: as in `Message`, as all that follow.
+        form: what `body` is made of if it is neither octets nor text, else None.
+        body: octets or text, or the packed values of a map or a stream.
+        properties: packed; equal properties have equal octets.
+        destination, reply_to: packed likewise.
+    """
+
+    time: int
+    direction: str | None
+    node: str | None
+    truncated: bool
+    sha256: str | None
+    meta: str | None
+    extra: str | None
+    message_type: str
+    form: str | None
+    body: Any
+    properties: bytes
+    destination: bytes | None
+    reply_to: bytes | None
+    message_id: str | None
+    correlation_id: str | None
+    delivery_mode: int | None
+    priority: int | None
+    expiration: int | None
+    timestamp: int | None
+    type: str | None
+    redelivered: bool | None
+    untyped: bool
+
+
+def flattened(record: Record) -> FlatRecord:
+    """Return a record as a tuple."""
     message = record.message
-    return pack_members(
+    return FlatRecord(
         microseconds(record.time),
         _text(record.direction),
         _text(record.node),
@@ -262,9 +301,22 @@ def pack(record: Record) -> bytes:
     )
 
 
+def pack(record: Record) -> bytes:
+    """Pack a record."""
+    return pack_members(*flattened(record))
+
+
 def pack_members(*members: Any) -> bytes:
-    """Pack the members of a record, in the order of `pack`."""
+    """Pack the members of a `FlatRecord`."""
     return marshal.dumps(members, MARSHAL_VERSION)
+
+
+_flat: Final[Callable[[tuple[Any, ...]], FlatRecord]] = partial(tuple.__new__, FlatRecord)
+
+
+def flat_of(octets: bytes) -> FlatRecord:
+    """Return the record that was packed, as a tuple."""
+    return _flat(marshal.loads(octets))  # noqa: S302  # this program packed it a moment ago
 
 
 def pack_properties(properties: Properties) -> bytes:
@@ -294,7 +346,7 @@ MAP, STREAM = "map", "stream"
 
 
 def _body_members(body: Body) -> tuple[str | None, Any]:
-    """Return the shape of a body that is neither octets nor text, else None, and the body in a form for marshal."""
+    """Return the form of a body that is neither octets nor text, else None, and the body as marshal can write it."""
     if isinstance(body, Properties):
         return MAP, pack_properties(body)
     if isinstance(body, tuple):
@@ -335,20 +387,24 @@ class Unpacker:
     """Unpacks records, and caches what many have in common. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._properties = ValueCache(_unpack_properties, len)
-        self._destination = ValueCache(_unpack_destination, len)
+        self._properties = ValueCache(unpacked_properties, len)
+        self._destination = ValueCache(destination_of, len)
         self._json: ValueCache[str, dict[str, Any]] = ValueCache(json.loads, len)
 
     def unpack(self, octets: bytes) -> Record:
         """Return the record that was packed."""
+        return self.record(flat_of(octets))
+
+    def record(self, flat: FlatRecord) -> Record:
+        """Return the record that was made into a tuple."""
         (
             time, direction, node, truncated, sha256, meta, extra,
-            message_type, shape, body, properties, destination, reply_to,
+            message_type, form, body, properties, destination, reply_to,
             message_id, correlation_id, delivery_mode, priority, expiration, timestamp, type_, redelivered, untyped,
-        ) = marshal.loads(octets)  # fmt: skip  # noqa: S302  # this program packed it a moment ago
+        ) = flat  # fmt: skip
         message = Message(
             message_type=MESSAGE_TYPES[message_type],
-            body=body if shape is None else self._body(shape, body),
+            body=body if form is None else self._body(form, body),
             properties=self._properties(properties),
             destination=None if destination is None else self._destination(destination),
             reply_to=None if reply_to is None else self._destination(reply_to),
@@ -373,17 +429,26 @@ class Unpacker:
             extra={} if extra is None else self._json(extra),
         )
 
-    def _body(self, shape: str, body: Any) -> Body:
-        if shape == MAP:
+    def _body(self, form: str, body: Any) -> Body:
+        if form == MAP:
             return self._properties(body)
         return tuple(Element(PROPERTY_TYPES[kind], value) for kind, value in body)
 
 
-def _unpack_properties(octets: bytes) -> Properties:
+def unpacked_properties(octets: bytes) -> Properties:
+    """Return the properties that were packed."""
     found = marshal.loads(octets)  # noqa: S302  # see above
     return Properties([Property(name, PROPERTY_TYPES[kind], value) for name, kind, value in found])
 
 
-def _unpack_destination(octets: bytes) -> Destination:
+@lru_cache(maxsize=MAX_CACHED_VALUES)
+def unpacked_destination(octets: bytes) -> tuple[str, str | None]:
+    """Return kind and name of the destination that was packed."""
+    found: tuple[str, str | None] = marshal.loads(octets)  # noqa: S302  # see above
+    return found
+
+
+def destination_of(octets: bytes) -> Destination:
+    """Return the destination that was packed."""
     kind, name = marshal.loads(octets)  # noqa: S302  # see above
     return Destination(KINDS[kind], name)

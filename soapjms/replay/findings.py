@@ -288,10 +288,7 @@ class Scene(NamedTuple):
     @classmethod
     def of(cls, exchange: Exchange, messages: Mapping[Carrier, Reading]) -> Scene:
         """Make the scene of an exchange that has messages."""
-        first = next(iter(messages.values())).message.destination
-        if first is not None and first.kind.is_temporary:
-            first = Destination(first.kind, None)  # each client has its own, and a new one each time it starts
-        place = (destination_text(first) or "")[:MAX_DESTINATION_CHARACTERS]
+        place = service_place(next(iter(messages.values())).message.destination)
         return cls(exchange, place, {carrier: guess_dialect(each) or "" for carrier, each in messages.items()})
 
     def found(self, verdict: Verdict) -> FindingKey:
@@ -328,6 +325,13 @@ class Scene(NamedTuple):
         if verdict.record is self.exchange.response:
             return Carrier.RESPONSE
         return Carrier.ONE_WAY if Carrier.ONE_WAY in self.stacks else Carrier.REQUEST
+
+
+def service_place(destination: Destination | None) -> str:
+    """Return the destination of a service as it is counted by: see `Scene.place`."""
+    if destination is not None and destination.kind.is_temporary:
+        destination = Destination(destination.kind, None)  # each client has its own, a new one each time it starts
+    return (destination_text(destination) or "")[:MAX_DESTINATION_CHARACTERS]
 
 
 def destination_text(destination: Destination | None) -> str | None:

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import Record
-from soapjms.replay.bundles import Unpacker
+from soapjms.replay.bundles import FlatRecord, Unpacker, flat_of
 from soapjms.replay.inputs import RejectedRow, shown, whole
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS
@@ -90,7 +89,9 @@ def _read(job: Job, sorter: _Sorter, progress: Progress, tally: RunTally) -> Ite
         octets += log.size
 
 
-def _counted(records: Iterable[tuple[str, Record]], total: int, progress: Progress) -> Iterator[tuple[str, Record]]:
+def _counted(
+    records: Iterable[tuple[str, FlatRecord]], total: int, progress: Progress
+) -> Iterator[tuple[str, FlatRecord]]:
     for number, each in enumerate(records):
         if number % REPORT_RECORDS == 0:
             progress(Phase(f"judging: {number} of {total} records", number, total))
@@ -114,13 +115,12 @@ class _Sorter:
         if len(self._waiting) >= BATCH_ROWS:
             self._flush()
 
-    def sorted(self) -> Iterator[tuple[str, Record]]:
+    def sorted(self) -> Iterator[tuple[str, FlatRecord]]:
         """Yield all records with their keys: those of a key together, in order of time."""
         self._flush()
         self._database.execute(ALIASES)
-        unpack = Unpacker().unpack
         for key, packed in self._database.execute(SORTED):
-            yield key, unpack(packed)
+            yield key, flat_of(packed)
 
     def close(self) -> None:
         """Close the database."""

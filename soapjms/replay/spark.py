@@ -10,11 +10,12 @@ new lines and finished calls is in `follower/`.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from heapq import nsmallest
 from itertools import chain, groupby
 from operator import itemgetter
@@ -29,21 +30,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from soapjms.protocol.record import Record
 from soapjms.replay import hadoop
-from soapjms.replay.bundles import Bundler, Unpacker, in_order, pack_aliases, rekeyed, used_aliases
+from soapjms.replay.bundles import Bundler, FlatRecord, Unpacker, flat_of, in_order, pack_aliases, rekeyed, used_aliases
 from soapjms.replay.errors import SparkFailedError
 from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
 from soapjms.replay.output import PART, Rows, write_text
 from soapjms.replay.parquet import REJECTED, VERDICTS, to_batch
 from soapjms.replay.records import PackedRecord, read_packed
+from soapjms.replay.shapes import ShapeMemory
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
 from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read, place
 from soapjms.replay.verdicts import judge_all
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
-Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
+Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, FlatRecord]]]
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
@@ -138,7 +139,7 @@ def _judge_part(batches: Batches, terms: ReplayTerms, records: Records, folder: 
     tally, part = RunTally(), _number_of_task()
     path = Path(folder, f"part-{part:05}.parquet")
     with Rows(path, VERDICTS) as rows:
-        for row in judge_all(records(batches), terms, tally):
+        for row in judge_all(records(batches), terms, tally, _memory(terms)):
             rows.write(row)
     if tally.counts:
         write_text(_counts_of(path.parent, part), tally.to_json())
@@ -459,17 +460,22 @@ def _rekeyed(batches: Batches, buckets: int) -> Batches:
     return to_batches(rekeyed(_rows(batches), buckets), BUNDLES)
 
 
-@lru_cache(maxsize=1)
-def _unpacker() -> Unpacker:
-    """Return the unpacker of this worker, so that no task begins with an empty cache."""
-    return Unpacker()
+_MEMORIES: Final[dict[bytes, ShapeMemory]] = {}
 
 
-def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
-    unpack = _unpacker().unpack
+def _memory(terms: ReplayTerms) -> ShapeMemory:
+    """Return what this worker knows of shapes, so that no task begins with nothing."""
+    key = pickle.dumps(terms)
+    if key not in _MEMORIES:
+        _MEMORIES.clear()  # those of an earlier run
+        _MEMORIES[key] = ShapeMemory(terms)
+    return _MEMORIES[key]
+
+
+def _records(batches: Batches) -> Iterator[tuple[str, FlatRecord]]:
     for _, group in groupby(_rows(batches), key=itemgetter(0)):
         for key, *_, packed in in_order(bundle for _, bundle in group):
-            yield key, unpack(packed)
+            yield key, flat_of(packed)
 
 
 def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:

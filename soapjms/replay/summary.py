@@ -22,7 +22,7 @@ from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, n
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
-from soapjms.replay.bundles import EPOCH, MICROSECOND
+from soapjms.replay.bundles import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
 from soapjms.replay.terms import SHOWN, LateRecord, ProfileChoice, ReplayTerms
@@ -34,6 +34,7 @@ _SECONDS: Final = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 10800, 43200)
 _DAYS: Final = (1, 7, 28, 364, 3640, 36400)
 WIDTHS: Final = (*(timedelta(seconds=each) for each in _SECONDS), *(timedelta(days=each) for each in _DAYS))
 """Possible widths of a span. Each divides the next; all years of the calendar fit into `MAX_SPANS` of the last."""
+WIDTH_MICROSECONDS: Final = tuple(each // MICROSECOND for each in WIDTHS)
 RATIOS: Final = tuple(wide // narrow for narrow, wide in pairwise(WIDTHS))
 
 MESSAGES: Final = "messages"
@@ -41,9 +42,8 @@ BACKWARDS: Final = "backwards"
 """Exchanges whose response was captured before the request, as clocks disagree."""
 
 
-def latency_bin(taken: timedelta) -> int:
+def latency_bin(microseconds: int) -> int:
     """Return the number of the bin for a latency: four bins for each doubling, from a microsecond up."""
-    microseconds = taken // MICROSECOND
     exponent = max(0, microseconds.bit_length() - 3)
     return 4 * exponent + (microseconds >> exponent)
 
@@ -76,36 +76,35 @@ class Timeline:
     Attributes:
         level: the spans are as wide as `WIDTHS[level]`, and begin at multiples of it since 1970.
         spans: counts by number of the span and by name; latencies are counted as `latency/BIN`.
-        first: when the first message was captured, or None.
+        first: when the first message was captured, in microseconds since 1970, or None.
         last: when the last message was captured, or None.
     """
 
     level: int = 0
     spans: dict[int, Counter[str]] = field(default_factory=dict)
-    first: datetime | None = None
-    last: datetime | None = None
+    first: int | None = None
+    last: int | None = None
 
     @property
     def width(self) -> timedelta:
         """The width of the spans."""
         return WIDTHS[self.level]
 
-    def message(self, time: datetime) -> None:
-        """Count a message."""
+    def message(self, time: int) -> None:
+        """Count a message; all times are in microseconds since 1970."""
         self.count(time, MESSAGES)
         self.first = time if self.first is None or time < self.first else self.first
         self.last = time if self.last is None or time > self.last else self.last
 
-    def latency(self, asked: datetime, answered: datetime) -> int | None:
+    def latency(self, asked: int, answered: int) -> int | None:
         """Count a response time at the time of its request; return its bin, or None if time ran backwards."""
-        taken = answered - asked
-        number = None if taken < timedelta(0) else latency_bin(taken)
+        number = None if answered < asked else latency_bin(answered - asked)
         self.count(asked, BACKWARDS if number is None else f"latency/{number}")
         return number
 
-    def count(self, time: datetime, what: str) -> None:
+    def count(self, time: int, what: str) -> None:
         """Count anything else by name."""
-        number = (time - EPOCH) // WIDTHS[self.level]
+        number = time // WIDTH_MICROSECONDS[self.level]
         span = self.spans.get(number)
         if span is None:
             span = self.spans[number] = Counter()
@@ -142,8 +141,8 @@ class Timeline:
         """Return the JSON form."""
         return {
             "level": self.level,
-            "first": None if self.first is None else format_time(self.first),
-            "last": None if self.last is None else format_time(self.last),
+            "first": _time(self.first),
+            "last": _time(self.last),
             "spans": [[number, dict(sorted(span.items()))] for number, span in sorted(self.spans.items())],
         }
 
@@ -151,7 +150,7 @@ class Timeline:
     def from_members(cls, members: dict[str, Any]) -> Timeline:
         """Read a timeline from its JSON form."""
         ends = (members["first"], members["last"])
-        first, last = (None if each is None else datetime.fromisoformat(each) for each in ends)
+        first, last = (None if each is None else microseconds(datetime.fromisoformat(each)) for each in ends)
         return cls(members["level"], {number: Counter(span) for number, span in members["spans"]}, first, last)
 
 
@@ -209,17 +208,21 @@ class RunTally:
             name, outcome, scene.found(verdict), format_time(time), scene.exchange.id, lambda: scene.sample(verdict)
         )
         if outcome in (Outcome.FAILED, Outcome.WARNING):
-            self.timeline.count(time, f"{outcome}/{name}")
+            self.timeline.count(microseconds(time), f"{outcome}/{name}")
 
     def see(self, place: str, node: str, stack: str) -> None:
         """Count a message at a destination, by the node that sent it and its apparent stack (empty if unknown)."""
         self.counts["stack", node, stack] += 1
         self._place(place)["stack", node, stack] += 1
 
-    def answered(self, place: str, asked: datetime, answered: datetime) -> None:
-        """Count a response, and its latency, at the destination of its request."""
-        number = self.timeline.latency(asked, answered)
+    def answered(self, place: str, asked: int, answered: int) -> None:
+        """Count a response, and its latency, at the destination of its request; times as in `Timeline`."""
         self._place(place)["answered",] += 1
+        self.latency(place, asked, answered)
+
+    def latency(self, place: str, asked: int, answered: int) -> None:
+        """Count the latency of a response at the destination of its request."""
+        number = self.timeline.latency(asked, answered)
         if number is not None:
             self._place(place)["latency", str(number)] += 1
 
@@ -246,6 +249,24 @@ class RunTally:
         for name, seen in other.places.items():
             self.places.setdefault(name, Counter()).update(seen)
         self._keep_first_places()
+
+    def add_times(self, other: RunTally, at_place: Place, times: Counter[str]) -> None:
+        """Add another part's counts and notes several times; findings and times are left out.
+
+        Args:
+            other: the part.
+            at_place: its counts at a destination.
+            times: how often, by destination.
+        """
+        total = times.total()
+        for path, number in other.counts.items() if total else ():
+            self.counts[path] += number * total
+        for code, text in other.notes.items() if total else ():
+            self.notes[code] = min(text, self.notes.get(code, text))
+        for name, number in times.items():
+            place = self._place(name)
+            for path, each in at_place.items():
+                place[path] += each * number
 
     def to_json(self) -> str:
         """Write the tally as JSON, which can travel in a row."""
@@ -427,8 +448,8 @@ def _stacks_of(place: str | None, seen: Counter[tuple[str, str]]) -> Iterator[di
         yield {"destination": place, "node": node, "messages": messages, "stacks": stacks}
 
 
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else format_time(time)
+def _time(time: int | None) -> str | None:
+    return None if time is None else format_time(EPOCH + time * MICROSECOND)
 
 
 def _latency(timeline: Timeline) -> dict[str, Any]:

@@ -41,12 +41,14 @@ class ReplayTerms:
         window: see `pair`.
         senders: what is known about the senders of the messages.
         choice: what chose the profile; None if the user did.
+        exact: True to judge each exchange by itself; see `shapes.py`.
     """
 
     setting: Setting
     window: timedelta
     senders: Senders
     choice: ProfileChoice | None = None
+    exact: bool = False
 
     @property
     def is_open(self) -> bool:

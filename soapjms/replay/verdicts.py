@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -31,7 +31,9 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
+from soapjms.replay.bundles import FlatRecord, microseconds
 from soapjms.replay.findings import NODES, Scene, destination_text, whole
+from soapjms.replay.shapes import COUNTED, MAX_RECORDS, ShapeMemory, Shapes
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
 
@@ -54,7 +56,9 @@ class VerdictRow(NamedTuple):
     observed_subcode: str | None
 
 
-def judge_all(keyed: Iterable[tuple[str, Record]], terms: ReplayTerms, tally: RunTally) -> Iterator[VerdictRow]:
+def judge_all(
+    keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms, tally: RunTally, memory: ShapeMemory | None = None
+) -> Iterator[VerdictRow]:
     """Pair and judge records.
 
     Args:
@@ -62,21 +66,48 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: ReplayTerms, tally: Ru
             records within a window at a time.
         terms: how to pair and judge.
         tally: counts everything; it is complete when the iterator ends.
+        memory: what other parts of the run found out; None if there are none.
 
     Yields:
         a row for each verdict that has one.
     """
+    memory = memory or ShapeMemory(terms)
+    record = memory.unpack.record
     judges: dict[int | None, Judge] = {}
+    shapes = Shapes(memory, tally)
     for _, group in groupby(keyed, key=itemgetter(0)):
-        for exchange in pair((record for _, record in group), terms.window):
-            messages = readings(exchange, terms.setting)
-            _count(exchange, messages, terms.setting, tally)
-            if messages:
-                scene = Scene.of(exchange, messages)
-                _see(scene, tally)
-                judge = _judge_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, judges)
-                yield from _judged(scene, messages, judge, tally)
+        flats = (flat for _, flat in group)
+        first = list(islice(flats, MAX_RECORDS + 1))
+        shape = shapes.take(first) if len(first) <= MAX_RECORDS else None
+        if shape is COUNTED:
+            continue
+        records = map(record, chain(first, flats))
+        if shape is None:
+            yield from _judge_key(records, terms, judges, tally)
+            continue
+        alone: dict[int | None, Judge] = {}
+        found = RunTally()
+        rows = [*_judge_key(records, terms, alone, found)]
+        _add_up(alone, found)
+        shapes.learn(shape, found, is_broken=bool(rows))
+        tally.add(found)
+        yield from rows
     _add_up(judges, tally)
+    shapes.add_up()
+
+
+def _judge_key(
+    records: Iterable[Record], terms: ReplayTerms, judges: dict[int | None, Judge], tally: RunTally
+) -> Iterator[VerdictRow]:
+    """Pair and judge the records of one key the whole way."""
+    for exchange in pair(records, terms.window):
+        messages = readings(exchange, terms.setting)
+        _count(exchange, messages, terms.setting, tally)
+        if messages:
+            scene = Scene.of(exchange, messages)
+            _see(scene, tally)
+            judge = _judge_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, judges)
+            yield from _judged(scene, messages, judge, tally)
 
 
 def _memory_for(setting: Setting) -> Memory:
@@ -154,10 +185,10 @@ def _see(scene: Scene, tally: RunTally) -> None:
     for carrier, stack in scene.stacks.items():
         tally.see(scene.place, NODES[carrier], stack)
     for message in scene.exchange.messages:
-        tally.timeline.message(message.time)
+        tally.timeline.message(microseconds(message.time))
     asked, answered = scene.exchange.request, scene.exchange.response
     if asked is not None and answered is not None:
-        tally.answered(scene.place, asked.time, answered.time)
+        tally.answered(scene.place, microseconds(asked.time), microseconds(answered.time))
 
 
 def _kind(exchange: Exchange) -> tuple[str, ...]:

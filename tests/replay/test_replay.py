@@ -613,7 +613,7 @@ def test_a_run_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         ({"profile": "cr-2010"}, "unknown profile 'cr-2010'; known are: cr-2009, rec-2012"),
-        ({"engine": "hadoop"}, "engine must be one of spark, local, got 'hadoop'"),
+        ({"engine": "hadoop"}, "engine must be one of spark, local, exact, got 'hadoop'"),
         ({"engine": "local", "window": timedelta(0)}, "must be longer than 0"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import (
     MAX_CAUSES,
     MAX_DESTINATIONS,
@@ -124,14 +125,14 @@ def test_spans_of_any_times_add_up(times: list[datetime]) -> None:
     """From the first year of the calendar to the last."""
     whole = in_parts(
         len(times),
-        lambda each, number: each.message(times[number].replace(tzinfo=UTC)),
+        lambda each, number: each.message(microseconds(times[number].replace(tzinfo=UTC))),
         Timeline,
         Timeline.from_members,
     )
     assert sum(span["messages"] for span in whole.spans.values()) == len(times)
     assert (whole.first, whole.last) == (
-        min((each.replace(tzinfo=UTC) for each in times), default=None),
-        max((each.replace(tzinfo=UTC) for each in times), default=None),
+        min((microseconds(each.replace(tzinfo=UTC)) for each in times), default=None),
+        max((microseconds(each.replace(tzinfo=UTC)) for each in times), default=None),
     )
 
 
@@ -143,7 +144,7 @@ def test_spans_widen_as_they_become_many(step: timedelta) -> None:
     count = 1400
 
     def work(timeline: Timeline, number: int) -> None:
-        timeline.message(datetime(1, 1, 1, tzinfo=UTC) + step * number)
+        timeline.message(microseconds(datetime(1, 1, 1, tzinfo=UTC) + step * number))
 
     whole = in_parts(count, work, Timeline, Timeline.from_members)
     assert MAX_SPANS / 15 < len(whole.spans) <= MAX_SPANS
@@ -151,19 +152,19 @@ def test_spans_widen_as_they_become_many(step: timedelta) -> None:
 
 
 @given(st.integers(0, 10**13))
-def test_a_latency_is_known_within_an_eighth(microseconds: int) -> None:
+def test_a_latency_is_known_within_an_eighth(number: int) -> None:
     """Its bin's middle is no further away than 12.5 %, and longer ones are in later bins."""
-    taken = timedelta(microseconds=microseconds)
-    assert abs(latency_of(latency_bin(taken)) - taken) <= max(taken / 8, timedelta(microseconds=1))
-    assert latency_bin(taken) <= latency_bin(taken + timedelta(microseconds=1)) <= latency_bin(taken) + 1
+    taken = timedelta(microseconds=number)
+    assert abs(latency_of(latency_bin(number)) - taken) <= max(taken / 8, timedelta(microseconds=1))
+    assert latency_bin(number) <= latency_bin(number + 1) <= latency_bin(number) + 1
 
 
 def test_latencies_and_clocks_that_run_backwards() -> None:
     """Of a hundred responses the median and the slow ones are known; one that came before its request is none."""
     timeline = Timeline()
     for number in range(1, 101):
-        timeline.latency(NOON, NOON + timedelta(milliseconds=number))
-    assert timeline.latency(NOON, NOON - timedelta(seconds=1)) is None
+        timeline.latency(*map(microseconds, (NOON, NOON + timedelta(milliseconds=number))))
+    assert timeline.latency(*map(microseconds, (NOON, NOON - timedelta(seconds=1)))) is None
     median, slow = quantiles(timeline.latencies(), (0.5, 0.95))
     assert abs(median - timedelta(milliseconds=50)) < timedelta(milliseconds=7)
     assert abs(slow - timedelta(milliseconds=95)) < timedelta(milliseconds=12)
@@ -179,8 +180,8 @@ def test_tallies_add_up_in_any_order() -> None:
         tally.count("records")
         tally.note("code", "text")
         tally.see(f"queue:{number % 4}", "requesting", "cxf")
-        tally.answered(f"queue:{number % 4}", NOON, NOON + timedelta(milliseconds=number))
-        tally.timeline.message(NOON + timedelta(seconds=number))
+        tally.answered(f"queue:{number % 4}", *map(microseconds, (NOON, NOON + timedelta(milliseconds=number))))
+        tally.timeline.message(microseconds(NOON + timedelta(seconds=number)))
         take(tally.findings, number, "reason")
     sums = []
     for first, second in ((one, other), (other, one)):

@@ -20,6 +20,7 @@ from soapjms.protocol.assertions import ASSERTIONS
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
+from soapjms.replay.bundles import microseconds
 from soapjms.replay.report import html, load, visible, write
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.page import SAMPLE_OCTETS
@@ -153,8 +154,8 @@ def test_charts_begin_at_round_times_and_say_how_wide_a_column_is() -> None:
     """An hour of traffic has columns of a minute; the last message is in the last one."""
     timeline = Timeline()
     for second in range(7, 3600, 3):
-        timeline.message(START + timedelta(seconds=second))
-    timeline.count(START, "failed/A")
+        timeline.message(microseconds(START + timedelta(seconds=second)))
+    timeline.count(microseconds(START), "failed/A")
     drawn = charts(timeline)
     assert drawn is not None
     assert drawn.span == "1 minute"
@@ -174,13 +175,13 @@ def test_a_clock_that_was_wrong_by_years_does_not_hide_the_others() -> None:
     """A few messages of 1970 are left out of the charts, and it says so; where they are many they are shown."""
     timeline = Timeline()
     for second in range(5000):
-        timeline.message(START + timedelta(seconds=second))
-    timeline.message(datetime(1970, 1, 1, tzinfo=UTC))
+        timeline.message(microseconds(START + timedelta(seconds=second)))
+    timeline.message(microseconds(datetime(1970, 1, 1, tzinfo=UTC)))
     drawn = charts(timeline)
     assert drawn is not None
     assert (drawn.left_out, drawn.span) == (1, "1 minute")
     for _ in range(50):
-        timeline.message(datetime(1970, 1, 1, tzinfo=UTC))
+        timeline.message(microseconds(datetime(1970, 1, 1, tzinfo=UTC)))
     drawn = charts(timeline)
     assert drawn is not None
     assert drawn.left_out == 0
@@ -191,8 +192,8 @@ def test_charts_of_any_times(years: tuple[int, int]) -> None:
     """The ends of the calendar can be drawn."""
     timeline = Timeline()
     for year in years:
-        timeline.message(datetime(year, 1, 1, tzinfo=UTC))
-        timeline.message(datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC))
+        timeline.message(microseconds(datetime(year, 1, 1, tzinfo=UTC)))
+        timeline.message(microseconds(datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)))
     drawn = charts(timeline)
     assert drawn is not None
     assert len(drawn.columns) <= 100

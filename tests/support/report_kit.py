@@ -15,6 +15,7 @@ from brokers.message import properties, queue
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
 from soapjms.protocol.record import Direction, Record, capture
 from soapjms.protocol.senders import Senders
+from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import ReplayTerms
@@ -90,10 +91,12 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
     tally.count("messages", by=messages)
     tally.count("records", by=messages)
     for n in range(0, messages, max(1, messages // 20_000)):
-        tally.timeline.message(START + n * step)
+        tally.timeline.message(microseconds(START + n * step))
         tally.see(f"queue:service.{n % destinations:03}", "requesting", ("cxf", "")[n % 2])
         tally.answered(
-            f"queue:service.{n % destinations:03}", START + n * step, START + n * step + timedelta(milliseconds=n % 900)
+            f"queue:service.{n % destinations:03}",
+            microseconds(START + n * step),
+            microseconds(START + n * step + timedelta(milliseconds=n % 900)),
         )
     for n in range(findings):
         name, verdict = names[n % len(names)], list(Outcome)[1:][n % 5]
@@ -111,7 +114,7 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         tally.findings.take(name, str(verdict), found, sample.time, sample.exchange_id, lambda sample=sample: sample)
         tally.count("assertion", name, str(verdict))
         if verdict in (Outcome.FAILED, Outcome.WARNING):
-            tally.timeline.count(time, f"{verdict}/{name}")
+            tally.timeline.count(microseconds(time), f"{verdict}/{name}")
     for name in names:
         tally.count("assertion", name, Outcome.PASSED, by=messages)
     return summarise(tally, [], ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))

@@ -22,7 +22,7 @@ ORDER = (
     "attachments record exchange received_message assertions mep message_parts requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
-    "model request_checks body_checks response_checks request_table response_table judge batch habits".split()
+    "model request_checks body_checks response_checks markup request_table response_table judge batch habits".split()
 )
 
 # Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.

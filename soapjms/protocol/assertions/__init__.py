@@ -2,14 +2,14 @@
 
 `response_table.py` has the whole table, ASSERTIONS, with the rows on responses and those that no log can show; the
 rows on one message are in `request_table.py`. The checks of the rows are in `request_checks.py`, `body_checks.py` and
-`response_checks.py`. `judge.py` turns an exchange into verdicts, and `batch.py` does so for many similar exchanges;
-`habits.py` has the habits of real stacks that break no assertion.
+`response_checks.py`; `markup.py` says what they may read of a body. `judge.py` turns an exchange into verdicts, and
+`batch.py` does so for many similar exchanges; `habits.py` has the habits of real stacks that break no assertion.
 
 Spec: SOAP/JMS appendix E.
 """
 
 from soapjms.protocol.assertions.batch import Judge, Memory
-from soapjms.protocol.assertions.habits import HABITS, MISDIRECTED, Habit, guess_dialect, habits, habits_of
+from soapjms.protocol.assertions.habits import HABITS, MISDIRECTED, STACK_MARKS, Habit, guess_dialect, habits, habits_of
 from soapjms.protocol.assertions.judge import (
     judge,
     judge_readings,
@@ -22,6 +22,7 @@ from soapjms.protocol.assertions.model import (
     Assertion,
     Binds,
     Case,
+    Fact,
     Need,
     Outcome,
     Sees,
@@ -36,9 +37,11 @@ __all__ = [
     "HABITS",
     "MISDIRECTED",
     "REQUEST_FAULTS",
+    "STACK_MARKS",
     "Assertion",
     "Binds",
     "Case",
+    "Fact",
     "Habit",
     "Judge",
     "Level",

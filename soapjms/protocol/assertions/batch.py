@@ -1,7 +1,7 @@
 """Judging many similar exchanges: the verdicts that follow from the sketch of a message are worked out once.
 
 A sketch is what thousands of messages have in common: their properties, message type, direction. It settles a row if
-the row's test and its check have the mark `by_sketch`: neither depends on anything else. The other rows, on bodies,
+neither the row's test nor its check reads anything else (`Assertion.reads`). The other rows, on bodies,
 ids, destinations, numbers and times, are judged for each message.
 
 `judge` defines the right verdicts; this file has to return the same.
@@ -33,12 +33,12 @@ from soapjms.protocol.assertions.model import (
     BROKEN,
     Assertion,
     Case,
-    Need,
+    Fact,
     Outcome,
     Setting,
     Verdict,
     always,
-    depends_on_sketch,
+    reads_of,
 )
 from soapjms.protocol.assertions.response_checks import is_jndi
 from soapjms.protocol.assertions.response_table import ASSERTIONS
@@ -60,7 +60,21 @@ def _parameters(case: Case) -> Sized:
     return () if case.message.request_uri is None else case.message.request_uri.parameters
 
 
-NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES})
+SKETCH_FACTS: Final = frozenset(
+    {
+        Fact.PROPERTIES,
+        Fact.MESSAGE_TYPE,
+        Fact.BODY_KIND,
+        Fact.TRUNCATED,
+        Fact.UNTYPED,
+        Fact.DIRECTION,
+        Fact.ASKS,
+    }
+)
+"""What a sketch holds. A response's rows read of the request only what `owes_request_uri` tells."""
+
+PAIR_FACTS: Final = frozenset({Fact.JNDI})
+"""What `Halves` hold."""
 
 MAX_SKETCHES: Final = 4096
 """Most sketches that are remembered; when there are more, all are forgotten."""
@@ -261,28 +275,29 @@ class Judge:
         ended: Ended = {}
         todo: list[tuple[Assertion, Found | None]] = []
         counts: Counter[tuple[str, Outcome]] = Counter()
+        facts = PAIR_FACTS if case.is_pair else SKETCH_FACTS
         for row in rows:
-            found = self._settled(row, case, ended)
+            found = self._settled(row, case, ended, facts)
             if found is PASSED or found is NOT_APPLICABLE:
                 counts[self._id(row), found[0]] += 1
                 continue
             if found is not None:
                 note_end(row, case, found[0], ended)
-            todo.append((_applying(row) if found is None and depends_on_sketch(row.applies) else row, found))
+            todo.append((_applying(row) if found is None and reads_of(row.applies) <= facts else row, found))
         return JudgeSteps(tuple(todo), counts)
 
-    def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
+    def _settled(self, row: Assertion, case: Case, ended: Ended, facts: frozenset[Fact]) -> Found | None:
         """Return the outcome of a row for all messages with this sketch; None if each message must be judged."""
         if row.reaction_to:
             return None if case.subcodes else NOT_APPLICABLE
         if case.is_pair and (case.request is None or case.response is None):
             return outcome_of(row, case, ended)
-        if not depends_on_sketch(row.applies):
+        if not reads_of(row.applies) <= facts:
             may_apply = MAY_APPLY.get(row.applies)
             return None if may_apply is None or may_apply(case) else NOT_APPLICABLE
         if not row.applies(case):
             return NOT_APPLICABLE
-        if depends_on_sketch(row.check) and NEEDS_BY_SKETCH.issuperset(row.needs):
+        if row.reads <= facts:
             return outcome_of(row, case, ended)
         return None
 

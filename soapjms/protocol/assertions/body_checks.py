@@ -6,7 +6,7 @@ Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case, by_plain_document
+from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
 from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
 from soapjms.protocol.attachments import Part
 from soapjms.protocol.content import (
@@ -26,6 +26,7 @@ from soapjms.protocol.text import named, shown
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY)
 def has_charset(case: Case) -> bool:
     """Say whether there is a charset to compare; under the REC the declaration of a TextMessage has no meaning."""
     body = case.message.body
@@ -35,6 +36,7 @@ def has_charset(case: Case) -> bool:
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY)
 def charset_matches_encoding(case: Case) -> str | None:
     """Say why the charset parameter and the encoding of the XML disagree, or None.
 
@@ -58,6 +60,7 @@ def _of_text(charset: str | None, document: str) -> str | None:
     return f"charset is {shown(charset)}, the XML declaration says {named(declared)}"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def text_charset_disagreement(case: Case) -> str | None:
     """Say why the charset and the XML declaration of a TextMessage, or of its SOAP part, disagree, or None.
 
@@ -69,6 +72,7 @@ def text_charset_disagreement(case: Case) -> str | None:
     return _of_text(kind.charset, body) if kind is not None and isinstance(body, str) else None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def is_text_with_charset(case: Case) -> bool:
     """Say whether it is a TextMessage with a charset in its content type, or with parts, which have content types."""
     if not isinstance(case.message.body, str):
@@ -77,6 +81,7 @@ def is_text_with_charset(case: Case) -> bool:
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY)
 def has_no_charset(case: Case) -> bool:
     """Say whether the body is octets of an XML document whose encoding must be inferred."""
     body = case.message.body
@@ -84,6 +89,7 @@ def has_no_charset(case: Case) -> bool:
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY)
 def reads_as_inferred(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 4.3.3, appendix F; Protocol-2014."""
     body = case.message.body
@@ -95,6 +101,7 @@ def reads_as_inferred(case: Case) -> str | None:
     return None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def contradicts_itself(case: Case) -> bool:
     """Say whether byte order mark or first octets contradict the declaration, which is a mismatch too."""
     body = case.message.body
@@ -103,6 +110,7 @@ def contradicts_itself(case: Case) -> bool:
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY, Fact.MESSAGE_TYPE)
 def first_is_xml(case: Case) -> str | None:
     """Say why the first octet or character does not start an XML document, or None; a byte order mark is part of it.
 
@@ -144,6 +152,7 @@ XML_STARTS = (
 )
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def multipart_type(case: Case) -> str | None:
     """Say why `type` is not the media type of the first part, or None. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
     kind, part = case.message.content_type, case.message.first_part
@@ -156,6 +165,7 @@ def multipart_type(case: Case) -> str | None:
     return f"the type parameter is {shown(stated)}, the first part's Content-Type is {shown(inner)}"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def soap_part_fits(case: Case) -> str | None:
     """Say why the SOAP part's Content-Type and its XML disagree, or None; other checks report unreadable XML.
 
@@ -206,6 +216,7 @@ def _part_version_problem(part: Part, case: Case) -> str | None:
     return None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY, Fact.MESSAGE_TYPE)
 def multipart_start(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4; Protocol-2029."""
     return case.message.multipart_problem or case.message.body_problem

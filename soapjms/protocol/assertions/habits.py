@@ -221,7 +221,7 @@ def habits(
 TIBCO_MARKS: Final = ("Content_Type", "SoapAction", "Mime_Version")
 WEBSPHERE_MARKS: Final = ("SOAPJMS_requestIRI",)
 SPRING_MARKS: Final = ("SOAPJMS_contentLength", "SOAPJMS_acceptEncoding")
-TELLING: Final = frozenset({*TIBCO_MARKS, *WEBSPHERE_MARKS, *SPRING_MARKS})
+STACK_MARKS: Final = frozenset({*TIBCO_MARKS, *WEBSPHERE_MARKS, *SPRING_MARKS})
 """The properties whose presence alone identifies a stack."""
 
 
@@ -267,7 +267,7 @@ def guess_dialect(message: Reading) -> str | None:
     if not message.described.is_short:
         return _first_mark(message)
     there = frozenset(
-        each.name for each in message.message.properties if each.name in TELLING and each.value is not None
+        each.name for each in message.message.properties if each.name in STACK_MARKS and each.value is not None
     )
     return _guess_by_properties(message.described.shape, there, message.record.direction)
 

@@ -188,14 +188,65 @@ Check = Callable[[Case], str | None]
 """Says why the assertion does not hold; returns None if it holds."""
 
 
+class Fact(StrEnum):
+    """What a rule may read of a message, or of a request and its response. Two that agree in it are alike to the rule.
+
+    Whatever the program knows beforehand, the setting of a judgement, is no fact. Neither are the outcomes of the rules
+    that a rule rests on: they follow from the facts that those read.
+    """
+
+    PROPERTIES = "the properties of the binding"
+    MESSAGE_TYPE = "the JMS message type"
+    BODY_KIND = "whether the body is octets, text or something else, and whether it is empty"
+    TRUNCATED = "whether the body was cut"
+    UNTYPED = "whether the types of the properties are known"
+    DIRECTION = "the direction that the capture states"
+    ASKS = "whether JMSReplyTo is set"
+    BODY = "the body, but for texts and values of attributes where no rule reads them; see `markup`"
+    DELIVERY_MODE = "JMSDeliveryMode"
+    PRIORITY = "JMSPriority"
+    LIFETIME = "JMSExpiration as time from JMSTimestamp on, and whether the capture has both"
+    REPLY_TO = "JMSReplyTo: its kind, whether its name is known, and its name where one was set"
+    DESTINATION = "JMSDestination of the first message"
+    JNDI = "whether the lookup variant of the request is jndi"
+    CORRELATION = "which id of the request the response repeats, and which ids the request has"
+    REPLY_PLACE = "whether JMSDestination of the response is JMSReplyTo of the request"
+    REPEATED_URI = "whether the response has the requestURI of the request"
+    EXPIRY = "whether the response expires after the request"
+
+
 CheckT = TypeVar("CheckT", bound=Callable[[Case], object])
-SKETCH_MARK: Final = "depends_on_sketch"
+READS_MARK: Final = "reads"
 
 
-def by_sketch(check: CheckT) -> CheckT:
-    """Mark a test or check that depends only on the sketch of a message, which many messages share; see `batch`."""
-    vars(check)[SKETCH_MARK] = True
-    return check
+def reads(*facts: Fact) -> Callable[[CheckT], CheckT]:
+    """Mark a test or check with all that it reads of a message or a pair."""
+
+    def mark(check: CheckT) -> CheckT:
+        vars(check)[READS_MARK] = frozenset(facts)
+        return check
+
+    return mark
+
+
+def reads_of(check: Callable[[Case], object] | None) -> frozenset[Fact]:
+    """Return what a test or check reads: see `reads`. None reads nothing."""
+    return frozenset() if check is None else vars(check)[READS_MARK]
+
+
+NEED_READS: Final[Mapping[Need, frozenset[Fact]]] = {
+    Need.BODY: frozenset({Fact.BODY, Fact.TRUNCATED, Fact.PROPERTIES, Fact.MESSAGE_TYPE}),
+    Need.MESSAGE_TYPE: frozenset({Fact.MESSAGE_TYPE, Fact.BODY_KIND, Fact.TRUNCATED}),
+    Need.TYPES: frozenset({Fact.UNTYPED}),
+    Need.DELIVERY_MODE: frozenset({Fact.DELIVERY_MODE}),
+    Need.PRIORITY: frozenset({Fact.PRIORITY}),
+    Need.EXPIRATION: frozenset({Fact.LIFETIME}),
+    Need.TIMESTAMP: frozenset({Fact.LIFETIME}),
+    Need.DESTINATION: frozenset({Fact.REPLY_PLACE}),
+    Need.REQUEST_ID: frozenset({Fact.CORRELATION}),
+    Need.REPLY_NAME: frozenset({Fact.REPLY_TO}),
+}
+"""What finding out reads whether the input is there."""
 
 
 PLAIN_MARK: Final = "depends_on_version"
@@ -215,12 +266,7 @@ def depends_on_version(check: Callable[[Case], object] | None) -> bool:
     return getattr(check, PLAIN_MARK, False)
 
 
-def depends_on_sketch(check: Callable[[Case], object] | None) -> bool:
-    """Return whether a test or check has the mark of `by_sketch`."""
-    return getattr(check, SKETCH_MARK, False)
-
-
-@by_sketch
+@reads()
 def always(case: Case) -> bool:
     """Apply to every message."""
     return True
@@ -266,6 +312,12 @@ class Assertion:
     reaction_to: tuple[str, ...] = ()
     by_properties: bool = False
     why_not: str | None = None
+
+    @property
+    def reads(self) -> frozenset[Fact]:
+        """All that judging it reads of a message or a pair."""
+        functions = (self.check, self.applies, self.faults_when, self.blocks)
+        return frozenset().union(*map(reads_of, functions), *(NEED_READS[each] for each in self.needs))
 
     def level_in(self, profile: Profile) -> Level:
         """Return the level of the assertion in a profile."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from brokers.message import DeliveryMode, MessageType, PropertyType
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case, by_plain_document, by_sketch
+from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
@@ -39,7 +39,7 @@ def missing(case: Case, name: str) -> str | None:
 # Binding version
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def binding_version(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 bindingVersion; Protocol-2010."""
     seen = case.message.text(names.BINDING_VERSION)
@@ -48,6 +48,7 @@ def binding_version(case: Case) -> str | None:
     return f"{names.BINDING_VERSION} is {shown(seen)}, not 1.0" if seen else missing(case, names.BINDING_VERSION)
 
 
+@reads(Fact.PROPERTIES)
 def version_is_refused(case: Case) -> bool:
     """Say whether to refuse: a wrong version always, a missing one only if strict, as some stacks never send it."""
     return case.setting.strict or case.message.text(names.BINDING_VERSION) is not None
@@ -56,7 +57,7 @@ def version_is_refused(case: Case) -> bool:
 # Message type
 
 
-@by_sketch
+@reads(Fact.MESSAGE_TYPE, Fact.BODY_KIND, Fact.TRUNCATED)
 def message_format(case: Case) -> str | None:
     """Say why the message type does not fit, or None.
 
@@ -75,23 +76,25 @@ def message_format(case: Case) -> str | None:
 # Content type
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def content_type_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
     return missing(case, names.CONTENT_TYPE)
 
 
+@reads(Fact.PROPERTIES)
 def content_type_is_unknown(case: Case) -> bool:
     """Say whether no known name has a content type, so that assertions that depend on it cannot be judged."""
     return case.message.content_type is None
 
 
+@reads(Fact.PROPERTIES)
 def content_type_is_refused(case: Case) -> bool:
     """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.content_type is None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def media_type_known(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4."""
     kind = case.message.content_type
@@ -104,19 +107,20 @@ def media_type_known(case: Case) -> str | None:
     return f"the media type is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def is_simple(case: Case) -> bool:
     """Say whether the payload is an envelope without attachments."""
     return case.message.is_simple
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def is_multipart(case: Case) -> bool:
     """Say whether the payload has attachments."""
     return case.message.is_multipart
 
 
 @by_plain_document
+@reads(Fact.PROPERTIES, Fact.BODY)
 def media_type_fits_envelope(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4: text/xml for SOAP 1.1, application/soap+xml for SOAP 1.2."""
     kind, envelope = case.message.content_type, case.message.envelope
@@ -130,13 +134,13 @@ def media_type_fits_envelope(case: Case) -> str | None:
 # Content encoding
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def has_content_encoding(case: Case) -> bool:
     """Say whether the property is present and not identity."""
     return case.message.content_encoding is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES, Fact.BODY_KIND)
 def content_encoding_supported(case: Case) -> str | None:
     """Spec: REC 2.2.3 contentEncoding (WG-65): IANA names, not for TextMessage, not for composite bodies."""
     seen = case.message.content_encoding
@@ -151,6 +155,7 @@ def content_encoding_supported(case: Case) -> str | None:
 # isFault
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def is_fault_stated(case: Case) -> str | None:
     """Say why SOAPJMS_isFault and the body disagree, or None. Spec: SOAP/JMS 2.2.3 isFault."""
     stated, fault = case.message.is_fault, case.message.fault
@@ -163,13 +168,13 @@ def is_fault_stated(case: Case) -> str | None:
     return None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def has_fault_flag(case: Case) -> bool:
     """Say whether SOAPJMS_isFault is present."""
     return case.message.message.properties.lookup(names.IS_FAULT) is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def fault_flag_type(case: Case) -> str | None:
     """Spec: REC 2.2.3 isFault (WG-31): a boolean; getBooleanProperty of a number is an exception."""
     flag = case.message.message.properties.lookup(names.IS_FAULT)
@@ -180,25 +185,25 @@ def fault_flag_type(case: Case) -> str | None:
 # Properties that the sender is known to have set
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def states_target_service(case: Case) -> bool:
     """Say whether targetService is known to have been set, and the dialect has a property for it."""
     return case.setting.profile.spelled(names.TARGET_SERVICE) is not None and case.stated("targetService") is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def states_soap_action(case: Case) -> bool:
     """Say whether soapAction is known to have been set; a URI parameter of that name does not count."""
     return case.setting.properties is not None and case.stated("soapAction") is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def target_service(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 targetService; Protocol-2009."""
     return _shows(case, "targetService", case.message.text(names.TARGET_SERVICE))
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def soap_action(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
     return missing(case, names.SOAP_ACTION) or _shows(case, "soapAction", case.message.soap_action)
@@ -217,6 +222,7 @@ DELIVERY_MODES: Final = tuple(DeliveryMode)
 # Headers
 
 
+@reads(Fact.PROPERTIES, Fact.DELIVERY_MODE)
 def delivery_mode(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
     seen = case.message.message.delivery_mode
@@ -226,6 +232,7 @@ def delivery_mode(case: Case) -> str | None:
     return None if wanted in (None, seen) else f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}"
 
 
+@reads(Fact.PROPERTIES, Fact.PRIORITY)
 def priority(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 priority; Protocol-2007."""
     seen = case.message.message.priority
@@ -235,6 +242,7 @@ def priority(case: Case) -> str | None:
     return None if wanted in (None, seen) else f"priority was set to {wanted}, JMSPriority is {seen}"
 
 
+@reads(Fact.PROPERTIES, Fact.LIFETIME)
 def expiration(case: Case) -> str | None:
     """Say why JMSExpiration is not JMSTimestamp plus timeToLive (0 for 0). Spec: SOAP/JMS 2.2.2; Protocol-2006."""
     wanted, seen, sent = _read(case, "timeToLive"), case.message.message.expiration, case.message.message.timestamp
@@ -242,12 +250,12 @@ def expiration(case: Case) -> str | None:
     assert seen is not None
     assert sent is not None
     right = sent + wanted if wanted else 0
-    if abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
+    if bool(seen) is bool(right) and abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
         return None
     return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def states_time_to_live(case: Case) -> bool:
     """Say whether timeToLive is known to have been set."""
     return _read(case, "timeToLive") is not None
@@ -268,11 +276,13 @@ def read_as_type(name: str, value: object | None) -> object | None:
         return None
 
 
+@reads(Fact.PROPERTIES, Fact.REPLY_TO)
 def reply_queue(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 replyToName; Protocol-2008."""
     return _reply_shows(case, "replyToName", is_topic=False)
 
 
+@reads(Fact.PROPERTIES, Fact.REPLY_TO)
 def reply_topic(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 topicReplyToName; Protocol-2070."""
     return _reply_shows(case, "topicReplyToName", is_topic=True)
@@ -285,13 +295,13 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     return f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def states_reply_queue(case: Case) -> bool:
     """Say whether replyToName is known and names a queue directly (for jndi it is a name to be looked up)."""
     return case.stated("replyToName") is not None and _variant(case) != "jndi"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def states_reply_topic(case: Case) -> bool:
     """Say whether topicReplyToName is known, and effective."""
     return (
@@ -299,12 +309,13 @@ def states_reply_topic(case: Case) -> bool:
     )
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def ignores_reply_topic(case: Case) -> bool:
     """Say whether topicReplyToName is known to have been set where it has no effect."""
     return ignored_reply_topic(case) is not None
 
 
+@reads(Fact.PROPERTIES, Fact.REPLY_TO)
 def reply_topic_ignored(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 topicReplyToName: ignored for the variant jndi, and if there is a replyToName."""
     ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
@@ -327,12 +338,13 @@ def _variant(case: Case) -> str | None:
     return None if case.message.request_uri is None else case.message.request_uri.variant
 
 
-@by_sketch
+@reads(Fact.ASKS)
 def reply_to_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.1.2; Protocol-2050."""
     return None if case.message.message.reply_to is not None else "JMSReplyTo is not set on a request"
 
 
+@reads(Fact.REPLY_TO)
 def reply_to_absent(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.7.1; Protocol-2051."""
     reply = case.message.message.reply_to
@@ -350,13 +362,13 @@ PATTERNS: Final[Mapping[Direction | None, Mep]] = {
 }
 
 
-@by_sketch
+@reads(Fact.DIRECTION)
 def is_request(case: Case) -> bool:
     """Say whether the pattern is known to be request-response."""
     return _pattern(case) is Mep.REQUEST_RESPONSE
 
 
-@by_sketch
+@reads(Fact.DIRECTION)
 def is_one_way(case: Case) -> bool:
     """Say whether the pattern is known to be one-way."""
     return _pattern(case) is Mep.ONE_WAY
@@ -367,29 +379,31 @@ def is_one_way(case: Case) -> bool:
 _MAX_NAMED: Final = 20
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
     return missing(case, names.REQUEST_URI)
 
 
+@reads(Fact.PROPERTIES)
 def request_uri_is_unknown(case: Case) -> bool:
     """Say whether no known name has a requestURI, so that assertions that depend on it cannot be judged."""
     return case.message.request_uri is None
 
 
+@reads(Fact.PROPERTIES)
 def request_uri_is_refused(case: Case) -> bool:
     """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.request_uri is None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def shows_request_uri(case: Case) -> bool:
     """Say whether there is a requestURI, or there should be, as the profile has the property."""
     return case.message.request_uri is not None or case.setting.profile.spelled(names.REQUEST_URI) is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def owes_request_uri(case: Case) -> bool:
     """Say whether the message must have a requestURI: a response to a request without one has nothing to repeat."""
     if case.carrier is not Carrier.RESPONSE or case.request is None:
@@ -397,7 +411,7 @@ def owes_request_uri(case: Case) -> bool:
     return case.request.request_uri is not None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def variant_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
     uri = case.message.request_uri
@@ -405,7 +419,7 @@ def variant_present(case: Case) -> str | None:
     return None if uri.variant else f"{shown(uri.redacted)} has no lookup variant"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def destination_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
     uri = case.message.request_uri
@@ -413,7 +427,7 @@ def destination_present(case: Case) -> str | None:
     return None if uri.destination else f"{shown(uri.redacted)} has no destination name"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def well_formed(case: Case) -> str | None:
     """Say why the requestURI breaks the lenient grammar, or None. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
     uri = case.message.request_uri
@@ -422,7 +436,7 @@ def well_formed(case: Case) -> str | None:
     return f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}" if broken else None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def variant_supported(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2071."""
     uri = case.message.request_uri
@@ -432,19 +446,19 @@ def variant_supported(case: Case) -> str | None:
     return f"the lookup variant is {shown(uri.variant)}; supported are {', '.join(sorted(case.setting.variants))}"
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def has_target_service(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2021."""
     return _left_in(case, frozenset({"targetService"}))
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def must_be_excluded(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.4; Protocol-2024."""
     return _left_in(case, MUST_EXCLUDE)
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def should_be_excluded(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4."""
     return _left_in(case, EXCLUDED - MUST_EXCLUDE)
@@ -458,6 +472,7 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     return f"the requestURI still holds {', '.join(map(named, left[:_MAX_NAMED]))}{more}" if left else None
 
 
+@reads(Fact.PROPERTIES)
 def leaves_target_service(case: Case) -> bool:
     """Say whether targetService is left in the requestURI, the breach that has a subcode."""
     uri = case.message.request_uri
@@ -485,6 +500,9 @@ SHOWN: Final[Mapping[str, Callable[[Case], object | None]]] = {
     "targetService": lambda case: case.message.text(names.TARGET_SERVICE),
 }
 """For each binding property that a message shows, the function that returns its value; None if the capture lacks it."""
+
+SHOWN_FACTS: Final = (Fact.PROPERTIES, Fact.DELIVERY_MODE, Fact.PRIORITY, Fact.LIFETIME, Fact.REPLY_TO)
+"""What those functions read."""
 
 Rule = tuple[Callable[[Case], bool], Callable[[Case], str | None]]
 
@@ -515,9 +533,11 @@ def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) ->
 def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
     """Make the test and the check of a row: whether a source overrides another, and whether the message shows that."""
 
+    @reads(*SHOWN_FACTS)
     def applies(case: Case) -> bool:
         return any(_won(case, winners, losers))
 
+    @reads(*SHOWN_FACTS)
     def check(case: Case) -> str | None:
         wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
         said = (f"{name} is {shown(wanted)}, the message shows {shown(seen)}" for name, wanted, seen in wrong)
@@ -554,12 +574,14 @@ def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
             yield name, last, seen
 
 
+@reads(*SHOWN_FACTS)
 def repeats_a_parameter(case: Case) -> bool:
     """Say whether the requestURI still has a property more than once, with different values."""
     uri = case.message.request_uri
     return uri is not None and len(uri.parameters) > 1 and any(_repeated(case))
 
 
+@reads(*SHOWN_FACTS)
 def last_one_counts(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2; Protocol-2002."""
     wrong = [each for each in _repeated(case) if not _agrees(*each)]
@@ -589,13 +611,13 @@ def stated_actions(kind: ContentType | None) -> list[str]:
     return list(dict.fromkeys(each.parameters["action"] for each in stating if "action" in each.parameters))
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def is_soap12_with_action(case: Case) -> bool:
     """Say whether a SOAP 1.2 content type has an action; an empty one does not count, as for the property."""
     return any(stated_actions(case.message.content_type))
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def has_both_actions(case: Case) -> bool:
     """Say whether both actions are present; under the CR a missing property is a mismatch too."""
     if case.message.soap_action is not None:
@@ -603,7 +625,7 @@ def has_both_actions(case: Case) -> bool:
     return is_soap12_with_action(case) and Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def actions_match(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
     return _differing(case, case.message.content_type, "the action parameter")
@@ -615,23 +637,25 @@ def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
     return f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}" if wrong else None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def soap_action_present(case: Case) -> str | None:
     """Spec: REC 2.2.3 soapAction (WG-63)."""
     return missing(case, names.SOAP_ACTION)
 
 
+@reads(Fact.PROPERTIES)
 def soap_action_is_refused(case: Case) -> bool:
     """Say whether to refuse: the name of another stack is refused only if strict."""
     return case.setting.strict or case.message.soap_action is None
 
 
-@by_sketch
+@reads(Fact.PROPERTIES)
 def is_multipart_with_action(case: Case) -> bool:
     """Say whether there are attachments and SOAPJMS_soapAction; only the body shows the action of the SOAP part."""
     return case.message.is_multipart and case.message.soap_action is not None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def part_action_matches(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction, for the content type in which SOAP over HTTP has the action of MTOM too."""
     part = case.message.soap_part

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.model import Case, by_sketch
-from soapjms.protocol.envelope import FaultShape
+from soapjms.protocol.assertions.model import Case, Fact, reads
+from soapjms.protocol.envelope import Envelope, FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
 from soapjms.protocol.text import named, shown
 
@@ -12,6 +12,7 @@ WSA_REPLY_TO = "{http://www.w3.org/2005/08/addressing}ReplyTo"
 WSA_ANONYMOUS = "http://www.w3.org/2005/08/addressing/anonymous"
 
 
+@reads(Fact.MESSAGE_TYPE)
 def same_message_type(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3; Protocol-2036."""
     request, response = case.pair
@@ -20,12 +21,14 @@ def same_message_type(case: Case) -> str | None:
     return f"the request is {request.message.message_type}, the response {response.message.message_type}"
 
 
+@reads(Fact.BODY_KIND)
 def request_is_payload(case: Case) -> bool:
     """Say whether the request has a type that a response can repeat."""
     request, _ = case.pair
     return Subcode.UNSUPPORTED_MESSAGE_FORMAT not in case.subcodes.values() and request.message.size > 0
 
 
+@reads(Fact.REPLY_PLACE)
 def sent_to_reply_destination(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3; Protocol-2037."""
     request, response = case.pair
@@ -37,16 +40,20 @@ def sent_to_reply_destination(case: Case) -> str | None:
     return f"JMSReplyTo of the request is {named(wanted)}, the response went to {named(seen)}"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def nothing_redirects(case: Case) -> bool:
     """Say whether no WS-Addressing ReplyTo redirects the response, as it may under the REC (WG-29)."""
-    request, _ = case.pair
-    if not case.setting.profile.addressing_redirects or request.envelope is None:
-        return True
-    header = request.envelope.header
-    address = None if header is None else header.findtext(f"{WSA_REPLY_TO}/*")
-    return address in (None, WSA_ANONYMOUS)
+    envelope = case.pair[0].envelope
+    return not case.setting.profile.addressing_redirects or envelope is None or not redirects(envelope)
 
 
+def redirects(envelope: Envelope) -> bool:
+    """Say whether an envelope has a WS-Addressing ReplyTo with another address than the anonymous one."""
+    address = None if envelope.header is None else envelope.header.findtext(f"{WSA_REPLY_TO}/*")
+    return address not in (None, WSA_ANONYMOUS)
+
+
+@reads(Fact.CORRELATION)
 def right_correlation(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3; Protocol-2038, with the rule of the profile (WG-39)."""
     request, response = case.pair
@@ -59,6 +66,7 @@ def right_correlation(case: Case) -> str | None:
     return f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}"
 
 
+@reads(Fact.PRIORITY, Fact.REPEATED_URI)
 def copied(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3, the table; Protocol-2039."""
     request, response = case.pair
@@ -72,6 +80,7 @@ def copied(case: Case) -> str | None:
     return "; ".join(wrong) or None
 
 
+@reads(Fact.DELIVERY_MODE)
 def same_delivery_mode(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3, the table."""
     request, response = case.pair
@@ -81,6 +90,7 @@ def same_delivery_mode(case: Case) -> str | None:
     return f"JMSDeliveryMode is {seen}, the request's is {wanted}"
 
 
+@reads(Fact.EXPIRY)
 def expires_with_request(case: Case) -> str | None:
     """Any expiration up to that of the request is accepted. Spec: SOAP/JMS 2.6.2.3, the table."""
     request, response = case.pair
@@ -93,13 +103,14 @@ def expires_with_request(case: Case) -> str | None:
 # Faults
 
 
-@by_sketch
+@reads(Fact.JNDI)
 def is_jndi(case: Case) -> bool:
     """Say whether the request's lookup variant is jndi."""
     request, _ = case.pair
     return request.request_uri is not None and request.request_uri.variant == "jndi"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def jndi_supported(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2060. A message can only refute it."""
     fault = case.message.fault
@@ -111,11 +122,13 @@ def jndi_supported(case: Case) -> str | None:
 SHAPES = {Soap11FaultShape.FAULTCODE: FaultShape.FAULTCODE, Soap11FaultShape.DETAIL: FaultShape.DETAIL}
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def is_binding_fault(case: Case) -> bool:
     """Say whether the response is a fault with a subcode of the binding."""
     return case.message.fault is not None and case.message.fault.subcode is not None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def fault_shape(case: Case) -> str | None:
     """Say why namespace, subcode or its place are not the profile's, or None. Spec: SOAP/JMS 2.8; REC 2.8 (WG-34)."""
     fault, profile = case.message.fault, case.setting.profile
@@ -128,6 +141,7 @@ def fault_shape(case: Case) -> str | None:
     return None if fault.shape is wanted else f"the subcode stands in the {fault.shape}, not in the {wanted}"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def right_reaction(case: Case) -> str | None:
     """Say why the response is not a fault that the request calls for, or None. Spec: SOAP/JMS 2.2, 2.4, 2.8."""
     fault = case.message.fault
@@ -139,11 +153,13 @@ def right_reaction(case: Case) -> str | None:
     return f"the request calls for {' or '.join(expected)}; the answer is {seen}"
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def is_refusal_or_due(case: Case) -> bool:
     """Say whether the response is a fault or must be one, as an unsupported variant must be refused (WG-9)."""
     return case.setting.profile.refuses_variants or case.message.fault is not None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
 def fault_has_cause(case: Case) -> str | None:
     """Say that the request does not call for this fault of the binding, or None. Spec: SOAP/JMS 2.8."""
     fault = case.message.fault

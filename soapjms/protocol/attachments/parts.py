@@ -353,17 +353,30 @@ _BLANK_LINE: Final = re.compile(rb"(?:\A|\n)\r?\n")
 
 
 def _read_part(piece: memoryview, limits: Limits, is_text: bool) -> Part:
-    """Spec: RFC 2046 5.1; RFC 5322 2.2."""
-    from email.parser import HeaderParser
-
+    """Spec: RFC 2046 5.1."""
     blank = _BLANK_LINE.search(piece[: limits.header_octets + 4])
     head = bytes(piece[: limits.header_octets + 4 if blank is None else blank.start()]).removesuffix(b"\r")
     if len(head) > limits.header_octets:
         raise limits.excess("header_octets", "the header fields of a part have more octets")
-    message = HeaderParser().parsestr(head.decode("latin-1"))
-    if len(message) > limits.part_headers:
+    fields, number = (_known_fields if len(head) <= MAX_KNOWN_OCTETS else _fields_of)(head)
+    if number > limits.part_headers:
         raise limits.excess("part_headers", "a part has more header fields")
+    return Part(dict(fields), piece[len(piece) :] if blank is None else piece[blank.end() :], is_text=is_text)
+
+
+MAX_KNOWN_OCTETS: Final = 512
+"""Size of header fields up to which they are remembered: parts of many messages have the same ones."""
+
+
+def _fields_of(head: bytes) -> tuple[dict[str, str], int]:
+    """Return header fields, the first of each name, and how many there are. Spec: RFC 5322 2.2."""
+    from email.parser import HeaderParser
+
+    message = HeaderParser().parsestr(head.decode("latin-1"))
     fields: dict[str, str] = {}
     for name, value in message.items():
         fields.setdefault(name.lower(), _FOLD.sub(" ", value).strip())
-    return Part(fields, piece[len(piece) :] if blank is None else piece[blank.end() :], is_text=is_text)
+    return fields, len(message)
+
+
+_known_fields: Final = lru_cache(maxsize=256)(_fields_of)

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_octets
+from soapjms.protocol.record import format_time, from_json, parse_time, to_octets
 from soapjms.replay import MARKED
-from soapjms.replay.bundles import EPOCH, compressed, inflated
+from soapjms.replay.bundles import EPOCH, FlatRecord, compressed, flattened, inflated
 from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, earlier, first_late, first_rejects
 from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
 from soapjms.replay.inputs import RejectedRow
@@ -260,10 +260,10 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
             yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, packed, None, None
 
 
-def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
+def _records(batches: Batches) -> Iterator[tuple[str, FlatRecord]]:
     for batch in batches:
         for place, packed in zip(*batch.columns, strict=True):
-            yield place.as_py(), from_json(inflated(packed.as_py()).decode())
+            yield place.as_py(), flattened(from_json(inflated(packed.as_py()).decode()))
 
 
 def _with_lines(batches: Batches) -> Batches:

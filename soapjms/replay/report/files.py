@@ -25,6 +25,7 @@ from jinja2 import UndefinedError
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
+from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import MAX_DESTINATIONS, FindingKey, Findings, Sample
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.report.junit import junit
@@ -134,7 +135,7 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         found = FindingKey(sample.reason, place, "", sample.expected_subcodes, sample.observed_subcode)
         findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
         if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
-            timeline.count(row["time"], f"{row['verdict']}/{row['assertion']}")
+            timeline.count(microseconds(row["time"]), f"{row['verdict']}/{row['assertion']}")
     late = (
         LateRecord(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS)
     )
