@@ -295,6 +295,7 @@ HEADERS: Final[tuple[Change, ...]] = (
     _jms("delivery_mode", None, 1, 2, 3),
     _jms("expiration", None, 0, 1, 1767600000000),
     _later(30),
+    _later(32),
     _later(-1),
     _jms("timestamp", None, 0, 1767600000000),
     _jms("type", None, "", "order"),
@@ -727,9 +728,14 @@ TINY_BASES: Final[tuple[Change, ...]] = (
     _edited(_addressed),
     _edited(_faulty),
     _inserted(":Body>", "<x>{}</x>", "<x a='>'>{}</x>", "<x>&amp;</x>"),
+    _later(30),
+    _later(30),
+    _later(30),
 )
 """Changes of all messages of a call; some break no rule."""
 
+TINY_GIVEN: Final = "jms:queue:s?priority=4&timeToLive=30000&replyToName=r1"
+"""What the sender of these calls was given."""
 TINY_TIMES: Final = (0, 0, 0.001, 1, 2, 300, 599.9, 600, 600.1, 900, 1300)
 TINY_BODY: Final = f"<env:Envelope xmlns:env='{SoapVersion.SOAP_11.namespace}'><env:Body><x>1</x></env:Body>{ROOT_END}"
 TINY_PROPERTIES: Final = {
