@@ -180,11 +180,15 @@ class MessageDescription:
 
     def _told_by(self, entry: Property) -> object:
         text = as_text(entry.value)
-        if not text or entry.name not in TELLING_LITTLE:
+        if not text:
             return text
-        if text == self.text(names.REQUEST_URI):
+        if entry.name in URI_NAMES and text == self.text(names.REQUEST_URI):
             return _told_by_uri(text)
-        if text == self.text(names.SOAP_ACTION) and not _may_state_action(self.content_type):
+        if (
+            entry.name in ACTION_NAMES
+            and text == self.text(names.SOAP_ACTION)
+            and not _may_state_action(self.content_type)
+        ):
             return (text != self.soap_action,)
         return text
 
@@ -230,9 +234,8 @@ def _may_state_action(kind: ContentType | None) -> bool:
     return kind.media_type != SoapVersion.SOAP_12.media_type or "action" in kind.parameters
 
 
-TELLING_LITTLE: Final = frozenset(
-    name for known in (names.REQUEST_URI, names.SOAP_ACTION) for name in (known, *names.ALIASES.get(known, ()))
-)
+URI_NAMES: Final = frozenset({names.REQUEST_URI, *names.ALIASES.get(names.REQUEST_URI, ())})
+ACTION_NAMES: Final = frozenset({names.SOAP_ACTION, *names.ALIASES.get(names.SOAP_ACTION, ())})
 
 MAX_CACHED_CHARACTERS: Final = 2048
 """Longest properties of a message, in characters altogether, that are cached."""

@@ -86,6 +86,26 @@ def test_a_call(profile: Profile, version: SoapVersion, message_type: MessageTyp
     assert answering.machine.role is Role.RESPONDING
 
 
+def test_an_action_that_is_written_like_the_request_uri() -> None:
+    """A node that accepted one before still compares the next one with the action of the content type."""
+    for wanted, stated in (("jms:queue:x", "jms:queue:x"), ("jms:queue:y", "jms:queue:x")):
+        of_message = {
+            "SOAPJMS_bindingVersion": "1.0",
+            "SOAPJMS_contentType": f'application/soap+xml; charset=utf-8; action="{stated}"',
+            "SOAPJMS_requestURI": wanted,
+            "SOAPJMS_soapAction": wanted,
+        }
+        body = envelope(SoapVersion.SOAP_12)
+        message = Message(
+            message_type=MessageType.BYTES, body=body, properties=properties(of_message), reply_to=REPLIES
+        )
+        if wanted == stated:
+            accepted(message)
+        else:
+            _, event = refused(message)
+            assert event.subcode is Subcode.MISMATCHED_SOAP_ACTION
+
+
 @PROFILES
 def test_headers_of_the_response(profile: Profile) -> None:
     """SOAP/JMS 2.6.2.3: type, priority, delivery mode and expiration of the request, its reply destination, its URI."""

@@ -194,12 +194,13 @@ def judged(stream: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms) -> tupl
 
 
 def is_same(records: Iterable[Record], terms: ReplayTerms) -> bool:
+    """Say whether all records together give the same with shapes and without."""
     stream = keyed(records)
     return judged(stream, terms) == judged(stream, replace(terms, exact=True))
 
 
 def assert_same_verdicts(records: Iterable[Record], terms: ReplayTerms) -> None:
-    """Assert that all records together give the same with shapes and without."""
+    """Assert it; a failure shows the difference."""
     stream = keyed(records)
     assert judged(stream, terms) == judged(stream, replace(terms, exact=True))
 
@@ -228,6 +229,7 @@ def again(groups: Iterable[list[Members]], turns: int) -> Iterator[Record]:
 
 
 def groups_of(seed: int, count: int, make: Callable[[Random], list[Members]]) -> list[list[Members]]:
+    """Make groups of records by a seed."""
     random = Random(seed)
     return [make(random) for _ in range(count)]
 
@@ -297,6 +299,7 @@ def as_merged(flats: list[FlatRecord], unpack: Callable[[FlatRecord], Record]) -
 
 
 def as_paired(exchange: Exchange) -> list[Record]:
+    """Return the messages of an exchange, request first."""
     return [essence(each) for each in exchange.messages]
 
 
@@ -582,8 +585,7 @@ def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch, paired
     ]
     stream = keyed(records)
     assert judged(stream, terms_of()) == judged(stream, replace(terms_of(), exact=True))
-    exactly = len(calls)
-    assert (paired[0] - exactly == len(kinds)) is (most > len(kinds))
+    assert (paired[0] - len(calls) == len(kinds)) is (most > len(kinds))
 
 
 def copied(records: Iterable[Record], number: int) -> Iterator[Record]:
