@@ -15,7 +15,7 @@ import json
 import marshal
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -441,6 +441,13 @@ def unpacked_properties(octets: bytes) -> Properties:
     return Properties([Property(name, PROPERTY_TYPES[kind], value) for name, kind, value in found])
 
 
+def only_properties(octets: bytes, names: Container[str]) -> bytes:
+    """Return packed properties without those of other names."""
+    entries = marshal.loads(octets)  # noqa: S302  # see above
+    kept = [entry for entry in entries if entry[0] in names]
+    return octets if len(kept) == len(entries) else marshal.dumps(kept, MARSHAL_VERSION)
+
+
 @lru_cache(maxsize=MAX_CACHED_VALUES)
 def unpacked_destination(octets: bytes) -> tuple[str, str | None]:
     """Return kind and name of the destination that was packed."""
@@ -450,5 +457,5 @@ def unpacked_destination(octets: bytes) -> tuple[str, str | None]:
 
 def destination_of(octets: bytes) -> Destination:
     """Return the destination that was packed."""
-    kind, name = marshal.loads(octets)  # noqa: S302  # see above
+    kind, name = unpacked_destination(octets)
     return Destination(KINDS[kind], name)

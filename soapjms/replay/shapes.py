@@ -12,16 +12,15 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 
 from __future__ import annotations
 
-import marshal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions import ASSERTIONS, STACK_MARKS, Fact
+from soapjms.protocol.assertions import ASSERTIONS, STACK_MARKS, Fact, stack_marks_of
 from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, DocumentFacts, document_facts
 from soapjms.protocol.properties import PROPERTY_NAMES
-from soapjms.protocol.received_message import MessageDescription, describe
+from soapjms.protocol.received_message import TRUE_TEXTS, MessageDescription, describe
 from soapjms.protocol.record import Direction
 from soapjms.replay.bundles import (
     MICROSECOND,
@@ -29,6 +28,7 @@ from soapjms.replay.bundles import (
     Unpacker,
     ValueCache,
     destination_of,
+    only_properties,
     unpacked_destination,
     unpacked_properties,
 )
@@ -107,7 +107,7 @@ def _correlation(asked: FlatRecord, answered: FlatRecord, *_: PropertyFacts) -> 
         seen == asked.correlation_id,
         seen == asked.message_id,
         seen is None,
-        asked.correlation_id is None or not asked.correlation_id,
+        not asked.correlation_id,
         asked.correlation_id is None,
         asked.message_id is None,
     )
@@ -325,25 +325,22 @@ class ShapeMemory:
 
     def _read(self, packed: bytes) -> PropertyFacts:
         """Read properties, without those that nobody reads, such as the id of a trace."""
-        entries = marshal.loads(packed)  # noqa: S302  # this program packed it a moment ago
-        read = [entry for entry in entries if entry[0] in READ_NAMES]
-        return self._told_by_binding(packed if len(read) == len(entries) else marshal.dumps(read, 2))
+        return self._told_by_binding(only_properties(packed, READ_NAMES))
 
     def _read_all(self, packed: bytes) -> PropertyFacts:
         properties = unpacked_properties(packed)
         described = describe(properties, self._setting.profile)
         if not described.is_short or described.is_multipart or described.content_encoding is not None:
             return WHOLE_WAY
-        stack = frozenset(each.name for each in properties if each.name in STACK_MARKS and each.value is not None)
         uri = described.request_uri
         charset = described.charset
         return PropertyFacts(
-            number=self._number(described, stack),
+            number=self._number(described, stack_marks_of(properties)),
             request_uri=described.text(names.REQUEST_URI),
             is_jndi=uri is not None and uri.variant == "jndi",
             states_headers=self._knows_senders or (uri is not None and bool(uri.parameters)),
             charset=None if charset is None else charset.lower(),
-            is_fault=properties.text(names.IS_FAULT) in ("true", "1"),
+            is_fault=properties.text(names.IS_FAULT) in TRUE_TEXTS,
         )
 
     def _number(self, described: MessageDescription, stack: frozenset[str]) -> int:
@@ -425,7 +422,7 @@ def _original(messages: Sequence[FlatRecord], record: FlatRecord) -> int | None:
 
 def _merged_twins(message: FlatRecord, record: FlatRecord) -> FlatRecord | None:
     """Merge copies with one message id; return None if they differ in more than who captured them, and when."""
-    if not record.message_id or message.truncated or record.truncated or message[7:20] != record[7:20]:
+    if not record.message_id or message.truncated or record.truncated or message[OWN] != record[OWN]:
         return None
     if message.untyped != record.untyped or is_request(message) is not is_request(record):
         return None
@@ -433,6 +430,9 @@ def _merged_twins(message: FlatRecord, record: FlatRecord) -> FlatRecord | None:
         return message
     return message._replace(direction=record.direction) if message.direction is None else None
 
+
+OWN: Final = slice(FlatRecord._fields.index("message_type"), FlatRecord._fields.index("redelivered"))
+"""What belongs to a message, and not to a capture of it."""
 
 POORER: Final = ("destination", "reply_to", "delivery_mode", "priority", "expiration", "timestamp", "type")
 """What a node may not know of the message that it sends."""

@@ -33,8 +33,9 @@ from wsdl_kit import wsdl
 
 from brokers.message import Destination, DestinationKind, Message, properties, queue
 from soapjms.generate import generate
+from soapjms.protocol import exchange
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.exchange import Exchange, keys, pair
+from soapjms.protocol.exchange import Exchange, pair
 from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, capture, from_json, from_members
 from soapjms.replay import make_terms, replay, shapes, verdicts
@@ -176,13 +177,7 @@ def terms_of(profile: str = "rec-2012", given: Iterable[Any] = (), window: timed
 
 def keyed(records: Iterable[Record]) -> list[tuple[str, FlatRecord]]:
     """Sort records as an engine does."""
-    found = [(keys(record), record) for record in records]
-    aliases: dict[str, str] = {}
-    for each, _ in found:
-        if each.announces is not None:
-            aliases[each.announces] = min(each.key, aliases.get(each.announces, each.key))
-    placed = [(aliases.get(each.key, each.key) if each.by_alias else each.key, record) for each, record in found]
-    return [(key, flattened(record)) for key, record in sorted(placed, key=lambda each: (each[0], each[1].time))]
+    return [(key, flattened(record)) for key, record in exchange.keyed(records)]
 
 
 def judged(stream: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms) -> tuple[list[VerdictRow], Any]:

@@ -9,7 +9,16 @@ Spec: SOAP/JMS appendix E.
 """
 
 from soapjms.protocol.assertions.batch import Judge, Memory
-from soapjms.protocol.assertions.habits import HABITS, MISDIRECTED, STACK_MARKS, Habit, guess_dialect, habits, habits_of
+from soapjms.protocol.assertions.habits import (
+    HABITS,
+    MISDIRECTED,
+    STACK_MARKS,
+    Habit,
+    guess_dialect,
+    habits,
+    habits_of,
+    stack_marks_of,
+)
 from soapjms.protocol.assertions.judge import (
     judge,
     judge_readings,
@@ -59,5 +68,6 @@ __all__ = [
     "judge_request",
     "not_observable",
     "readings",
+    "stack_marks_of",
     "violations",
 ]

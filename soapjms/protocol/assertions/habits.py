@@ -266,10 +266,13 @@ def guess_dialect(message: Reading) -> str | None:
     """
     if not message.described.is_short:
         return _first_mark(message)
-    there = frozenset(
-        each.name for each in message.message.properties if each.name in STACK_MARKS and each.value is not None
-    )
-    return _guess_by_properties(message.described.shape, there, message.record.direction)
+    marks = stack_marks_of(message.message.properties)
+    return _guess_by_properties(message.described.shape, marks, message.record.direction)
+
+
+def stack_marks_of(properties: Properties) -> frozenset[str]:
+    """Return which properties there are whose presence alone identifies a stack."""
+    return frozenset(each.name for each in properties if each.name in STACK_MARKS and each.value is not None)
 
 
 def _first_mark(message: Reading) -> str | None:

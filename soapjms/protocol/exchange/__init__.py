@@ -13,7 +13,7 @@ Spec: capture record, "Copies and pairing".
 
 from soapjms.protocol.exchange.copies import merge
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Keys, Pattern, keys, keys_of, record_hash
-from soapjms.protocol.exchange.pairs import exchanges_of, pair
+from soapjms.protocol.exchange.pairs import exchanges_of, keyed, pair
 
 __all__ = [
     "DEFAULT_WINDOW",
@@ -21,6 +21,7 @@ __all__ = [
     "Keys",
     "Pattern",
     "exchanges_of",
+    "keyed",
     "keys",
     "keys_of",
     "merge",

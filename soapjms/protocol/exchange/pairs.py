@@ -236,15 +236,19 @@ def exchanges_of(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) 
     Yields:
         the exchanges, in the order of their keys.
     """
+    for _, group in groupby(keyed(records), key=itemgetter(0)):
+        yield from pair((record for _, record in group), window)
+
+
+def keyed(records: Iterable[Record]) -> list[tuple[str, Record]]:
+    """Return records with the keys that they share with their copies and partners, in order of key and time."""
     found = [(keys(record), record) for record in records]
     aliases: dict[str, str] = {}
     for each, _ in found:
         if each.announces is not None:
             aliases[each.announces] = min(each.key, aliases.get(each.announces, each.key))
-    keyed = [(aliases.get(each.key, each.key) if each.by_alias else each.key, record) for each, record in found]
-    keyed.sort(key=lambda each: (each[0], each[1].time))
-    for _, group in groupby(keyed, key=itemgetter(0)):
-        yield from pair((record for _, record in group), window)
+    placed = [(aliases.get(each.key, each.key) if each.by_alias else each.key, record) for each, record in found]
+    return sorted(placed, key=lambda each: (each[0], each[1].time))
 
 
 def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Iterator[Exchange]:
