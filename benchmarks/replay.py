@@ -1,12 +1,16 @@
-"""How many messages a replay judges in a second: without Spark on one core, on Spark on one and two.
+"""How many messages a replay judges in a second: without Spark and on it, on one core and on two.
 
-    python benchmarks/replay.py [--messages 100000 1000000] [--skewed 100000] [--logs build/replay-logs] [--rounds 1]
+    python benchmarks/replay.py [--messages 100000 1000000] [--skewed 100000] [--traffic mixed] [--rounds 1]
+        [--logs build/replay-logs]
 
 Logs of each size are made first, once, as JSON Lines and as Parquet; in them every message is captured 1.4 times, as
 client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
 their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
 what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
 10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest.
+
+`--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
+its properties, and an attribute in its bodies, that no other has.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -22,10 +26,12 @@ import sys
 import tempfile
 import threading
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -34,36 +40,74 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
 from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
 from soapjms.protocol.exchange import pair  # noqa: E402
+from soapjms.protocol.record import from_members  # noqa: E402
 from soapjms.protocol.responding import reaction  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
 from soapjms.replay.bundles import Unpacker, flat_of  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
+from soapjms.replay.parquet import RECORDS, to_row  # noqa: E402
 from soapjms.replay.records import PackedRecord, read_packed  # noqa: E402
 from soapjms.replay.summary import RunTally  # noqa: E402
 from soapjms.replay.terms import ReplayTerms  # noqa: E402
 from soapjms.replay.verdicts import judge_all  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
-RUNS = {"exact-1": ("exact", 1), "local-1": ("local", 1), "spark-1": ("spark", 1), "spark-2": ("spark", 2)}
+RUNS = {f"{engine}-{cores}": (engine, cores) for cores in (1, 2) for engine in ("exact", "local", "spark")}
+TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02}
+"""Kinds of traffic, with the share of broken exchanges."""
 MIB = 1 << 20
 SAMPLE = 30_000
 """Records of which each step in Python is timed by itself."""
 
 
-def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0) -> Path:
+def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0, traffic: str = "mixed") -> Path:
     """Make logs, unless they were made before."""
-    name = f"{messages}-{form}" + (f"-{skew:g}" if skew else "")
+    name = f"{messages}-{form}" + (f"-{skew:g}" if skew else "") + (f"-{traffic}" if traffic != "mixed" else "")
     if not (folder / name).exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            generate(Path(scratch) / name, messages, form=form, skew=skew)
-            (Path(scratch) / name).rename(folder / name)
+            made = Path(scratch) / name
+            if traffic == "diverse":
+                diverse(logs_of(folder, messages, "jsonl", skew), made / "logs", form)
+            else:
+                generate(made, messages, form=form, skew=skew, broken=TRAFFIC[traffic])
+            made.rename(folder / name)
     return folder / name / "logs"
+
+
+def diverse(source: Path, target: Path, form: str) -> None:
+    """Copy logs of JSON Lines; give each exchange a trace and an attribute that no other has."""
+    target.mkdir(parents=True)
+    numbers: dict[str, int] = {}
+    for path in sorted(source.iterdir()):
+        records = [varied(json.loads(line), numbers) for line in path.read_bytes().splitlines()]
+        if form == "jsonl":
+            (target / path.name).write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
+        else:
+            rows = [to_row(from_members(each)) for each in records]
+            table = pa.Table.from_pylist(rows, RECORDS)
+            pq.write_table(table, target / f"{path.stem}.parquet", row_group_size=10_000)
+
+
+def varied(members: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
+    """Give a record what no record of another exchange has."""
+    jms = members["jms"]
+    number = numbers.setdefault(jms.get("correlation_id") or jms.get("message_id"), len(numbers))
+    members["properties"]["traceparent"] = f"00-{number:032x}-{number:016x}-01"
+    body, is_text = members.get("body"), members["message_type"] == "text"
+    octets = (body.encode() if is_text else b64decode(body)) if isinstance(body, str) else b""
+    if octets.count(b"Body>") == 2:
+        octets = octets.replace(b"Body>", f'Body n="{number}">'.encode(), 1)
+        members["body"] = octets.decode() if is_text else b64encode(octets).decode()
+        if "sha256" in members:
+            members["sha256"] = sha256(octets).hexdigest()
+    return members
 
 
 # One run, in a process of its own
@@ -174,9 +218,9 @@ def best(engine: str, cores: int, logs: Path, rounds: int) -> dict[str, Any]:
 def rates(folder: Path, messages: int, options: argparse.Namespace) -> dict[tuple[str, str, int], dict[str, Any]]:
     """Time the engines on logs of one size; the first one is what the others are compared with."""
     found = {}
-    print(f"\n{messages} messages")
+    print(f"\n{messages} messages, {options.traffic} traffic")
     for form in options.forms:
-        logs, first = logs_of(folder, messages, form), options.runs[0]
+        logs, first = logs_of(folder, messages, form, traffic=options.traffic), options.runs[0]
         for name in options.runs:
             engine, cores = RUNS[name]
             done = found[form, engine, cores] = best(engine, cores, logs, options.rounds)
@@ -307,6 +351,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--skewed", type=int, default=100_000, help="messages of the skewed log; 0 for none")
+    parser.add_argument("--traffic", choices=TRAFFIC, default="mixed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
@@ -326,7 +371,7 @@ def main() -> None:
         if options.make:
             for messages in options.messages:
                 for form in options.forms:
-                    logs_of(folder, messages, form)
+                    logs_of(folder, messages, form, traffic=options.traffic)
             return
         growth({messages: rates(folder, messages, options) for messages in options.messages})
         if options.skewed:

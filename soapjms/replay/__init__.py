@@ -178,8 +178,10 @@ def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Pro
 def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
     """Import an engine by name, so that the packages of the other need not be installed."""
     if name in (LOCAL, EXACT):
-        from soapjms.replay import local
-
+        try:
+            from soapjms.replay import local
+        except ImportError as error:
+            raise UsageError(f"engine {name} needs {error.name} ({error}): pip install 'soapjms[replay]'") from None
         return local.run
     if name == SPARK:
         with importing_spark():

@@ -2,9 +2,7 @@
 
 A record's row and its JSON line have the same content; `to_row` and `from_row` convert without loss.
 
-Parquet is read column by column, as reading row by row would take most of the time of a run. Ordinary rows, which
-nearly all are, are packed directly from their columns. Others are read by `from_row`, which reports errors. Engines do
-not belong here, and no file is opened.
+Reading rows in numbers is the work of `columns.py`. Engines do not belong here, and no file is opened.
 
 Spec: capture record, version 1, "Parquet" and "Verdicts".
 """
@@ -12,22 +10,19 @@ Spec: capture record, version 1, "Parquet" and "Verdicts".
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from hashlib import sha256
-from typing import Any, Final, NamedTuple, TypeAlias
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
+from typing import Any, Final
 
 import pyarrow as pa
 
-from brokers.message import MessageType, Properties, Property, PropertyType
+from brokers.message import MessageType, Properties, Property, PropertyType, PropertyValue
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.exchange import Keys, keys, keys_of
 from soapjms.protocol.record import (
     MEMBERS,
     NON_FINITE,
     VERSION,
-    Direction,
     Record,
     check_depth,
     format_time,
@@ -36,18 +31,6 @@ from soapjms.protocol.record import (
     read_properties,
     to_members,
     union,
-)
-from soapjms.replay.bundles import (
-    DIRECTIONS,
-    KINDS,
-    NODES,
-    ValueCache,
-    microseconds,
-    pack,
-    pack_destination,
-    pack_json,
-    pack_members,
-    pack_properties,
 )
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -166,11 +149,11 @@ def to_row(record: Record) -> dict[str, Any]:
         "properties": [(each.name, _value_of(each)) for each in record.message.properties],
         "untyped": record.message.untyped,
         "message_type": record.message.message_type,
-        "body": _body_octets(record.message.message_type, members.get("body")),
+        "body": body_octets(record),
         "truncated": record.truncated,
         "sha256": record.sha256,
-        "meta": [(name, _dumps(value)) for name, value in record.meta.items()],
-        "extra": _dumps(dict(record.extra)) if record.extra else None,
+        "meta": [(name, dumps(value)) for name, value in record.meta.items()],
+        "extra": dumps(dict(record.extra)) if record.extra else None,
     }
 
 
@@ -180,21 +163,26 @@ def _known(value: Mapping[str, Any] | None, kind: pa.StructType) -> Any:
 
 
 def _value_of(entry: Property) -> dict[str, str | None]:
-    value = entry.value
-    return {"type": entry.type, "value": value if value is None or isinstance(value, str) else _dumps(value)}
+    return {"type": entry.type, "value": value_text(entry.value)}
 
 
-def _body_octets(kind: MessageType, body: Any) -> bytes | None:
-    """Return the member `body` of a record as octets."""
-    if body is None:
-        return None
-    if kind in (MessageType.MAP, MessageType.STREAM):
-        return _dumps(body).encode()
-    assert isinstance(body, str)
-    return body.encode() if kind is MessageType.TEXT else b64decode(body)
+def value_text(value: PropertyValue) -> str | None:
+    """Write the value of a property: a string as it is, anything else as JSON."""
+    return value if value is None or isinstance(value, str) else dumps(value)
 
 
-def _dumps(value: Any) -> str:
+def body_octets(record: Record) -> bytes | None:
+    """Return the body of a record as octets; that of a map or a stream is JSON."""
+    body = record.message.body
+    if body is None or isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    return dumps(to_members(record)["body"]).encode()
+
+
+def dumps(value: Any) -> str:
+    """Write JSON as the columns hold it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -270,33 +258,7 @@ def _loads(column: str, text: str) -> Any:
 
 REQUIRED: Final = ("v", "time", "message_type")
 """Columns that every file of capture records has."""
-SIMPLE: Final = frozenset({"bytes", "text"})
-"""Message types whose body is stored in its column as it is."""
-EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
-LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
-"""The range of times that Python supports, in microseconds since 1970."""
 MAX_REASON_CHARACTERS: Final = 1000
-MAX_ROW_CHARACTERS: Final = 1 << 16
-
-
-class PackedRow(NamedTuple):
-    """A record as engines move it: its keys, its time in microseconds since 1970, and all of it as octets."""
-
-    keys: Keys
-    time: int
-    packed: bytes
-
-
-class RefusedRow(NamedTuple):
-    """A row that is not a record: the reason, and the row as JSON."""
-
-    reason: str
-    raw: str
-
-
-def packed_row(record: Record) -> PackedRow:
-    """Pack a record."""
-    return PackedRow(keys(record), microseconds(record.time), pack(record))
 
 
 def schema_problem(schema: pa.Schema) -> str | None:
@@ -332,182 +294,3 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = f"column {field.name} is of type {column.type}; {field.type} is required: {error}"
         raise InvalidRecordError(reason[:MAX_REASON_CHARACTERS]) from None
-
-
-class Packer:
-    """Packs rows. Caches properties and destinations, which most messages repeat."""
-
-    def __init__(self) -> None:
-        self._properties = ValueCache(_packed_properties, _characters)
-        self._meta = ValueCache(_packed_meta, _characters)
-        self._destination = ValueCache(_packed_destination, _characters)
-
-    def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
-        """Pack the rows of a batch of `RECORDS`."""
-        try:
-            entries, columns = _Entries(batch), zip(*_lists(batch), strict=True)
-        except UnicodeDecodeError:  # Arrow does not say in which row
-            yield from (self._by_itself(batch, index) for index in range(batch.num_rows))
-            return
-        for index, row in enumerate(columns):
-            packed = self._packed(row, entries.properties(index), entries.meta(index))
-            yield self._by_itself(batch, index) if packed is None else packed
-
-    def _packed(self, row: tuple[Any, ...], named: Texts, described: Texts) -> PackedRow | None:
-        """Pack an ordinary, valid row; return None for any other."""
-        (
-            version, time, direction, node, message_type, body, truncated, sha, untyped, extra,
-            has_destination, kind, name, message_id, correlation_id, has_reply, reply_kind, reply_name,
-            delivery_mode, priority, expiration, timestamp, type_, redelivered,
-        ) = row  # fmt: skip
-        properties, meta = self._properties(named), self._meta(described)
-        usual = (
-            extra is None
-            and meta is not None
-            and version == VERSION
-            and time is not None
-            and EARLIEST <= time <= LATEST
-            and message_type in SIMPLE
-            and properties is not None
-            and direction in DIRECTIONS
-            and node in NODES
-        )
-        if not usual or (sha is not None and body is not None and not truncated and not _fits(body, sha)):
-            return None
-        try:
-            destination = self._destination((kind, name)) if has_destination else None
-            reply_to = self._destination((reply_kind, reply_name)) if has_reply else None
-            content = body.decode() if message_type == "text" and body is not None else body
-        except (KeyError, UnicodeDecodeError):
-            return None
-        octets = pack_members(
-            time, direction, node, bool(truncated), sha, meta or None, None, message_type, None, content,
-            properties, destination, reply_to, message_id, correlation_id,
-            delivery_mode, priority, expiration, timestamp, type_, redelivered, bool(untyped),
-        )  # fmt: skip
-        asks = has_reply if direction is None else direction == Direction.REQUEST
-        found = keys_of(message_id, correlation_id, asks)
-        return None if found is None else PackedRow(found, time, octets)
-
-    def _by_itself(self, batch: pa.RecordBatch, index: int) -> PackedRow | RefusedRow:
-        row, problem = _values(batch.slice(index, 1))
-        try:
-            if problem is not None:
-                raise InvalidRecordError(problem)
-            record = from_row(row)
-            check_text(record)
-        except InvalidRecordError as error:
-            text = json.dumps(row, default=_shown, ensure_ascii=False)
-            return RefusedRow(str(error).encode("utf-8", "backslashreplace").decode(), text[:MAX_ROW_CHARACTERS])
-        return packed_row(record)
-
-
-def _values(batch: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
-    """Return the values of a row, and the problem with a value that Python cannot hold, which becomes None."""
-    row: dict[str, Any] = {}
-    problem = None
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            (row[name],) = column.to_pylist()
-        except (ValueError, OverflowError) as error:  # not UTF-8; a time beyond Python's years
-            row[name], problem = None, f"column {name} cannot be read: {error}"
-    return row, problem
-
-
-def _characters(texts: Texts) -> int:
-    return sum(len(each or "") for each in texts)
-
-
-def _packed_properties(named: Texts) -> bytes | None:
-    """Pack the properties of a row; return None if they are invalid."""
-    third = len(named) // 3
-    entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
-    try:
-        read = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in entries)
-    except InvalidRecordError:
-        return None
-    return pack_properties(read)
-
-
-def _packed_meta(described: Texts) -> str | None:
-    """Pack the meta of a row, "" if it is empty; return None if it is invalid."""
-    half = len(described) // 2
-    try:
-        members = {
-            name or "": read_json(text or "") for name, text in zip(described[:half], described[half:], strict=True)
-        }
-        check_depth({"meta": members})
-        if any("\\u" in (text or "") for text in described[half:]):
-            return None  # it may be a lone surrogate
-    except InvalidRecordError:
-        return None
-    return pack_json(members) or ""
-
-
-def _packed_destination(place: Texts) -> bytes:
-    """Pack a destination.
-
-    Raises:
-        KeyError: there is no such kind of destination.
-    """
-    kind, name = place
-    return pack_destination(str(KINDS[kind or ""]), name)
-
-
-def _fits(body: bytes, digest: str) -> bool:
-    return sha256(body).hexdigest() == digest.lower()
-
-
-def _shown(value: object) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-Texts: TypeAlias = tuple[str | None, ...]
-
-
-class _Entries:
-    """The maps of each row, as one tuple of their names and entries."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        properties, meta = batch.column("properties"), batch.column("meta")
-        types, values = properties.items.flatten()
-        self._properties = _Flat(properties.offsets, properties.keys, types, values)
-        self._meta = _Flat(meta.offsets, meta.keys, meta.items)
-
-    def properties(self, index: int) -> Texts:
-        """Return the properties of one row: names, types and values."""
-        return self._properties.of(index)
-
-    def meta(self, index: int) -> Texts:
-        """Return the meta of one row: names and values."""
-        return self._meta.of(index)
-
-
-class _Flat:
-    """The entries in the maps of a column, end to end, and where those of each row end."""
-
-    def __init__(self, offsets: pa.Array, *columns: pa.Array) -> None:
-        self._ends = offsets.to_pylist()
-        self._columns = [each.to_pylist() for each in columns]
-
-    def of(self, index: int) -> Texts:
-        """Return the entries of one row: those of the first column, then those of the next."""
-        start, end = self._ends[index], self._ends[index + 1]
-        return tuple([value for column in self._columns for value in column[start:end]]) if start != end else ()
-
-
-def _lists(batch: pa.RecordBatch) -> Iterator[list[Any]]:
-    """Yield the columns that `Packer` reads, as lists."""
-    for name in ("v", "time", "direction", "node", "message_type", "body", "truncated", "sha256", "untyped", "extra"):
-        column = batch.column(name)
-        yield (column.cast(pa.int64()) if name == "time" else column).to_pylist()
-    destination, jms = batch.column("destination"), batch.column("jms")
-    yield destination.is_valid().to_pylist()
-    yield from (each.to_pylist() for each in destination.flatten())
-    inside = dict(zip((each.name for each in jms.type), jms.flatten(), strict=True))
-    reply_to = inside.pop("reply_to")
-    for name in ("message_id", "correlation_id"):
-        yield inside.pop(name).to_pylist()
-    yield reply_to.is_valid().to_pylist()
-    yield from (each.to_pylist() for each in reply_to.flatten())
-    yield from (each.to_pylist() for each in inside.values())

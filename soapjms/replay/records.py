@@ -18,16 +18,27 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.exchange import Keys
 from soapjms.protocol.record import Record, from_json
-from soapjms.replay.bundles import Unpacker
+from soapjms.replay.bundles import Unpacker, pack_members
+from soapjms.replay.columns import (
+    ColumnReader,
+    FlatRow,
+    RefusedRow,
+    columns_of_records,
+    columns_of_rows,
+    flat_row,
+)
 from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
-from soapjms.replay.parquet import PackedRow, Packer, RefusedRow, as_records, check_text, packed_row
+from soapjms.replay.parquet import as_records, check_text
+
+T = TypeVar("T")
 
 GZIP_BITS: Final = 31
 """zlib's window bits for gzip."""
@@ -249,8 +260,9 @@ SPARE_LINES: Final = 100_000
 OCTETS_OF_LINE: Final = 16
 """Lines of a log that may be blank or not records: `SPARE_LINES`, plus one for each `OCTETS_OF_LINE` octets of its
 stored file. 32 KiB of gzip can hold 32 million lines."""
-MAX_HELD_ROWS: Final = 1000
-"""Maximum number of Parquet rows that are held at a time."""
+MAX_HELD_ROWS: Final = 10_000
+MAX_BATCH_OCTETS: Final = 4 << 20
+"""Maximum number of Parquet rows that are held at a time, and about how large they may be together."""
 
 
 class CapturedRecord(NamedTuple):
@@ -261,12 +273,25 @@ class CapturedRecord(NamedTuple):
     record: Record
 
 
+class PackedRow(NamedTuple):
+    """A record as Spark moves it: its keys, its time in microseconds since 1970, and all of it as octets."""
+
+    keys: Keys
+    time: int
+    packed: bytes
+
+
 class PackedRecord(NamedTuple):
-    """A record as engines move it, and its position."""
+    """A record as Spark moves it, and its position."""
 
     file: int
     line: int
     row: PackedRow
+
+
+def packed_row(found: FlatRow) -> PackedRow:
+    """Pack a record."""
+    return PackedRow(found.keys, found.record.time, pack_members(*found.record))
 
 
 # Records
@@ -294,21 +319,42 @@ def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[Packed
         yield (
             found
             if not isinstance(found, CapturedRecord)
-            else PackedRecord(found.file, found.line, packed_row(found.record))
+            else PackedRecord(found.file, found.line, packed_row(flat_row(found.record)))
         )
 
 
+def read_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
+    """Read the records of one part of a log as batches of `COLUMNS`.
+
+    All texts in them are UTF-8. Whether a row is a record remains to be seen, for Parquet.
+    """
+    log, waiting, size = split.log, list[CapturedRecord](), 0
+    for found in _in_columns(split) if log.form is LogForm.PARQUET else _read(split):
+        if not isinstance(found, CapturedRecord):
+            yield found
+            continue
+        waiting.append(found)
+        size += len(found.record.message.body or b"")
+        if len(waiting) >= MAX_HELD_ROWS or size >= MAX_HELD_OCTETS:
+            yield columns_of_records(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield columns_of_records(waiting)
+
+
 def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[CapturedRecord | PackedRecord | RejectedRow]:
-    log = split.log
-    reader = READERS[log.form]
+    reader = READERS[split.log.form]
+    if stream is not None:
+        return reader(split, stream)
+    return _opened(split, reader)
+
+
+def _opened(split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]]) -> Iterator[T | RejectedRow]:
     try:
-        if stream is not None:
-            yield from reader(split, stream)
-            return
-        with open(log.path, "rb") as stream:
+        with open(split.log.path, "rb") as stream:
             yield from reader(split, stream)
     except OSError as error:
-        yield RejectedRow(log.name, None, f"cannot be read: {error.strerror or error}")
+        yield RejectedRow(split.log.name, None, f"cannot be read: {error.strerror or error}")
 
 
 # Lines
@@ -421,27 +467,68 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | R
 
 
 @lru_cache(maxsize=1)
-def _packer() -> Packer:
-    """Return the packer of this process, so that no part of a log begins with an empty cache."""
-    return Packer()
+def column_reader() -> ColumnReader:
+    """Return the reader of this process, so that no part of a log begins with an empty cache."""
+    return ColumnReader()
 
 
 def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | RejectedRow]:
-    log, packer = split.log, _packer()
+    log, reader = split.log, column_reader()
+    for batch in _batches(split, stream):
+        if isinstance(batch, RejectedRow):
+            yield batch
+            continue
+        for line, row in zip(batch.column("line").to_pylist(), reader.rows(batch), strict=True):
+            yield (
+                RejectedRow(log.name, line, *row)
+                if isinstance(row, RefusedRow)
+                else PackedRecord(log.number, line, packed_row(row))
+            )
+
+
+def _in_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
+    """Read rows of Parquet, and reject those that hold what is no text."""
+    log = split.log
+    for batch in _opened(split, _batches):
+        if isinstance(batch, RejectedRow) or _is_sound(batch):
+            yield batch
+            continue
+        for index in range(batch.num_rows):
+            row = batch.slice(index, 1)
+            if _is_sound(row):
+                yield row
+                continue
+            found = column_reader().by_itself(row, 0)
+            line = row.column("line")[0].as_py()
+            assert isinstance(found, RefusedRow)
+            yield RejectedRow(log.name, line, *found)
+
+
+def _is_sound(batch: pa.RecordBatch) -> bool:
+    """Say whether all texts are UTF-8, which Arrow does not check when it reads."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _rows_at_a_time(rows: int, octets: int) -> int:
+    """Return how many rows of a group make a batch, by the group's number of rows and octets."""
+    return min(MAX_HELD_ROWS, max(1, MAX_BATCH_OCTETS * rows // max(1, octets)))
+
+
+def _batches(split: Split, stream: BinaryIO) -> Iterator[pa.RecordBatch | RejectedRow]:
+    log = split.log
     line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
     try:
         found = parquet.ParquetFile(stream)
         for group in groups:  # one by one, as damage in one of several would lose them all
-            for batch in found.iter_batches(MAX_HELD_ROWS, [group]):
-                for row in packer.rows(as_records(batch)):
-                    yield _of_row(log, line, row)
-                    line += 1
+            for batch in found.iter_batches(_rows_at_a_time(*log.groups[group]), [group]):
+                yield columns_of_rows(as_records(batch), log.number, line)
+                line += batch.num_rows
     except (pa.ArrowException, InvalidRecordError) as error:
         yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
-
-
-def _of_row(log: LogFile, line: int, row: PackedRow | RefusedRow) -> PackedRecord | RejectedRow:
-    return PackedRecord(log.number, line, row) if isinstance(row, PackedRow) else RejectedRow(log.name, line, *row)
 
 
 READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | PackedRecord | RejectedRow]]]] = {

@@ -235,6 +235,8 @@ class ShapeMemory:
     """What is known of shapes, and what shapes are made of. Not thread-safe; for parts of a run with equal terms.
 
     Attributes:
+        knows_senders: whether something is known of senders, which messages are compared with.
+        is_used: whether exchanges may be counted by their shapes.
         window: see `ReplayTerms.window`, in microseconds.
         place_of: returns the name by which a destination is counted.
         unpack: makes records of flat ones.
@@ -242,10 +244,10 @@ class ShapeMemory:
 
     def __init__(self, terms: ReplayTerms) -> None:
         self._setting = terms.setting
-        self._knows_senders = bool(terms.senders.all) or terms.setting.properties is not None
+        self.knows_senders = bool(terms.senders.all) or terms.setting.properties is not None
         self.window = terms.window // MICROSECOND
         limits = terms.setting.limits
-        self._is_used = not terms.exact and min(limits.size, limits.text) >= MAX_MARKUP_OCTETS
+        self.is_used = not terms.exact and min(limits.size, limits.text) >= MAX_MARKUP_OCTETS
         self.unpack = Unpacker()
         self.place_of: ValueCache[bytes | None, str] = ValueCache(_place_of, lambda packed: len(packed or b""))
         self._forget()
@@ -277,7 +279,7 @@ class ShapeMemory:
 
     def shape_of(self, asked: FlatRecord, answered: FlatRecord | None) -> Hashable:
         """Return the shape of a call, or of a one-way message; None if it must go the whole way."""
-        if not self._is_used:
+        if not self.is_used:
             return None
         if len(self._numbers) >= MAX_SHAPES:
             self._forget()
@@ -295,7 +297,7 @@ class ShapeMemory:
         return (
             one,
             other,
-            asked.destination if self._knows_senders else None,
+            asked.destination if self.knows_senders else None,
             *[part(asked, of_request) for part in OF_MESSAGE],
             *[part(answered, of_response) for part in OF_MESSAGE],
             *[part(asked, answered, of_request, of_response) for part in OF_PAIR],
@@ -313,8 +315,16 @@ class ShapeMemory:
         facts = self._document(sent, told)
         if facts is None:
             return None
-        place = sent.destination if self._knows_senders else None
+        place = sent.destination if self.knows_senders else None
         return facts, place, *[part(sent, told) for part in OF_MESSAGE]
+
+    def told(self, packed: bytes) -> PropertyFacts:
+        """Return what packed properties tell."""
+        return self._told(packed)
+
+    def document_of(self, body: bytes | str, charset: str | None) -> DocumentFacts | None:
+        """Return what rules may read of a body; None if they may read anything in it."""
+        return document_facts(body, charset, self._setting.limits)
 
     def _document(self, flat: FlatRecord, told: PropertyFacts) -> DocumentFacts | None:
         """Return what rules may read of a body; None if they may read anything in it."""
@@ -338,13 +348,13 @@ class ShapeMemory:
             number=self._number(described, stack_marks_of(properties)),
             request_uri=described.text(names.REQUEST_URI),
             is_jndi=uri is not None and uri.variant == "jndi",
-            states_headers=self._knows_senders or (uri is not None and bool(uri.parameters)),
+            states_headers=self.knows_senders or (uri is not None and bool(uri.parameters)),
             charset=None if charset is None else charset.lower(),
             is_fault=properties.text(names.IS_FAULT) in TRUE_TEXTS,
         )
 
     def _number(self, described: MessageDescription, stack: frozenset[str]) -> int:
-        told: Any = described.properties if self._knows_senders else described.shape
+        told: Any = described.properties if self.knows_senders else described.shape
         return self._numbers.setdefault((told, stack), len(self._numbers))
 
 

@@ -226,6 +226,10 @@ class RunTally:
         if number is not None:
             self._place(place)["latency", str(number)] += 1
 
+    def add_latency(self, place: str, number: int, times: int) -> None:
+        """Add to the responses with a latency bin at a destination; the timeline is left out."""
+        self._place(place)["latency", str(number)] += times
+
     def _place(self, name: str) -> Place:
         place = self.places.get(name)
         if place is None:

@@ -85,15 +85,21 @@ def judge_all(
         if shape is None:
             yield from _judge_key(records, terms, judges, tally)
             continue
-        alone: dict[int | None, Judge] = {}
-        found = RunTally()
-        rows = [*_judge_key(records, terms, alone, found)]
-        _add_up(alone, found)
+        rows, found = judge_alone(records, terms)
         shapes.learn(shape, found, is_broken=bool(rows))
         tally.add(found)
         yield from rows
     _add_up(judges, tally)
     shapes.add_up()
+
+
+def judge_alone(records: Iterable[Record], terms: ReplayTerms) -> tuple[list[VerdictRow], RunTally]:
+    """Pair and judge the records of one key; return the rows and the counts."""
+    judges: dict[int | None, Judge] = {}
+    found = RunTally()
+    rows = [*_judge_key(records, terms, judges, found)]
+    _add_up(judges, found)
+    return rows, found
 
 
 def _judge_key(

@@ -19,9 +19,10 @@ from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
 from soapjms.replay.bundles import Unpacker, ValueCache
+from soapjms.replay.columns import ColumnReader, FlatRow, RefusedRow, columns_of_records, columns_of_rows
 from soapjms.replay.inputs import expand, splits, whole
-from soapjms.replay.parquet import RECORDS, PackedRow, Packer, RefusedRow, as_records, packed_row, to_row
-from soapjms.replay.records import CapturedRecord, RejectedRow, read
+from soapjms.replay.parquet import RECORDS, as_records, to_row
+from soapjms.replay.records import CapturedRecord, RejectedRow, packed_row, read
 
 
 def the_cxf_log() -> list[Record]:
@@ -58,9 +59,10 @@ def test_parquet_on_spark(tmp_path: Path) -> None:
 # Rows
 
 
-def packed(row: dict[str, Any]) -> PackedRow | RefusedRow:
-    """Pack a row twice, as one that comes again."""
-    one, two = Packer().rows(as_records(pa.RecordBatch.from_pylist([row, row], RECORDS)))
+def read_row(row: dict[str, Any]) -> FlatRow | RefusedRow:
+    """Read a row twice, as one that comes again."""
+    batch = as_records(pa.RecordBatch.from_pylist([row, row], RECORDS))
+    one, two = ColumnReader().rows(columns_of_rows(batch, 0, 1))
     assert one == two
     return one
 
@@ -106,14 +108,15 @@ def captured(draw: st.DrawFn) -> Record:
 
 
 @given(captured())
-def test_a_row_is_packed_as_its_record(record: Record) -> None:
-    """Packed from its columns or as a record, it is the same, and unpacked it is the record again."""
-    row = packed(to_row(record))
-    assert isinstance(row, PackedRow)
+def test_a_row_is_read_as_its_record(record: Record) -> None:
+    """From its columns, as Parquet or a line made them, and packed and unpacked, it is the record again."""
+    row = read_row(to_row(record))
+    assert isinstance(row, FlatRow)
     assert row.keys == keys(record)
-    unpack = Unpacker().unpack
-    assert unpack(row.packed) == unpack(packed_row(record).packed) == record
-    assert unpack(row.packed) == record  # from what was remembered
+    unpacker = Unpacker()
+    assert unpacker.record(row.record) == unpacker.unpack(packed_row(row).packed) == record
+    assert unpacker.record(row.record) == record  # from what was remembered
+    assert [*ColumnReader().rows(columns_of_records([(0, 1, record)]))] == [row]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_a_row_is_packed_as_its_record(record: Record) -> None:
 )
 def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str) -> None:
     """With its reason, and the row as JSON."""
-    row = packed({**to_row(capture(request(1), at(1))), **change})
+    row = read_row({**to_row(capture(request(1), at(1))), **change})
     assert isinstance(row, RefusedRow)
     assert reason in row.reason
     assert json.loads(row.raw).keys() == set(RECORDS.names)
@@ -190,9 +193,9 @@ def test_what_a_row_said_can_be_said_by_a_line() -> None:
     """Whatever JSON is in the columns of a row that is read, its record can be written as a line, and read again."""
     deepest = "[" * 62 + "]" * 62
     for change in ({"meta": [("a", deepest), ("b", "1e308")]}, {"extra": '{"jms.reply_to": 5, "jms": {"x": [0.5]}}'}):
-        row = packed({**to_row(capture(request(1), at(1))), **change})
-        assert isinstance(row, PackedRow)
-        record = Unpacker().unpack(row.packed)
+        row = read_row({**to_row(capture(request(1), at(1))), **change})
+        assert isinstance(row, FlatRow)
+        record = Unpacker().record(row.record)
         assert from_json(to_json(record)) == record
 
 

@@ -27,7 +27,18 @@ from hostile_log import (
     renamed,
     write_hostile_log,
 )
-from replay_logs import CXF, ENVELOPE, REPLIES, TO_CLIENT, TO_SERVICE, assert_equal, at, request, response, summary
+from replay_logs import (
+    CXF,
+    ENVELOPE,
+    REPLIES,
+    TO_CLIENT,
+    TO_SERVICE,
+    assert_same_results,
+    at,
+    request,
+    response,
+    summary,
+)
 from vector_kit import VECTORS, members_of
 from wsdl_kit import wsdl
 
@@ -38,7 +49,7 @@ from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Exchange, pair
 from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, capture, from_json, from_members
-from soapjms.replay import make_terms, replay, shapes, verdicts
+from soapjms.replay import make_terms, shapes, verdicts
 from soapjms.replay.bundles import MICROSECOND, FlatRecord, Unpacker, flattened
 from soapjms.replay.findings import MAX_DESTINATIONS
 from soapjms.replay.summary import RunTally
@@ -50,15 +61,6 @@ TEN_MINUTES = timedelta(minutes=10)
 ASKS, ANSWERS, ONE_WAY = Direction.REQUEST, Direction.RESPONSE, Direction.ONE_WAY
 
 # Whole runs
-
-
-def assert_same_results(folder: Path, logs: Path | list[Path], profile: str = "rec-2012", **options: Any) -> None:
-    """Assert that all that a replay writes is the same if each exchange is judged by itself."""
-    for engine in ("exact", "local"):
-        replay(logs, folder / engine, profile, engine, **options)
-    assert_equal(folder / "exact", folder / "local")
-    for name in ("report.json", "junit.xml"):
-        assert (folder / "exact" / name).read_bytes() == (folder / "local" / name).read_bytes()
 
 
 def twice(path: Path, exchanges: Iterable[list[Members]]) -> Path:

@@ -16,6 +16,7 @@ from brokers.message import Destination, DestinationKind, Message, MessageType, 
 from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.names import Profile, SoapVersion, Subcode
 from soapjms.protocol.record import Direction, Node, Record, capture, to_json
+from soapjms.replay import replay
 from soapjms.replay.parquet import RECORDS, to_row
 
 CXF = DATA / "cxf-exchanges.jsonl"
@@ -170,6 +171,15 @@ def assert_equal(one: Path, other: Path) -> None:
     for name in ("verdicts", "rejected"):
         assert rows(one, name) == rows(other, name)
     assert (one / "summary.json").read_bytes() == (other / "summary.json").read_bytes()
+
+
+def assert_same_results(folder: Path, logs: Path | list[Path], profile: str = "rec-2012", **options: Any) -> None:
+    """Assert that all that a replay writes is the same if each exchange is judged by itself."""
+    for engine in ("exact", "local"):
+        replay(logs, folder / engine, profile, engine, **options)
+    assert_equal(folder / "exact", folder / "local")
+    for name in ("report.json", "junit.xml"):
+        assert (folder / "exact" / name).read_bytes() == (folder / "local" / name).read_bytes()
 
 
 def assert_same(out: Path, batch: Path) -> None:

@@ -1,0 +1,361 @@
+"""Records as flat columns: the form in which engines read, sort and count them, however a log is written.
+
+A row of a Parquet log has its structures flattened, without copying; a record of a JSON line is written into the same
+columns. Ordinary rows, which nearly all are, are read directly from their columns. Others are read by
+`parquet.from_row`, which reports errors.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import accumulate, chain
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.exchange import Keys, keys, keys_of
+from soapjms.protocol.record import VERSION, Direction, Record, check_depth, read_json
+from soapjms.replay.bundles import (
+    DIRECTIONS,
+    KINDS,
+    NODES,
+    FlatRecord,
+    ValueCache,
+    flattened,
+    microseconds,
+    pack_destination,
+    pack_json,
+    pack_properties,
+)
+from soapjms.replay.parquet import (
+    TIMESTAMP,
+    body_octets,
+    check_text,
+    dumps,
+    from_row,
+    properties_of,
+    value_text,
+)
+
+HEADERS: Final = ("delivery_mode", "priority", "expiration", "timestamp", "type", "redelivered")
+TEXT, LONG, BOOLEAN = pa.string(), pa.int64(), pa.bool_()
+
+COLUMNS: Final = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("line", LONG),
+        ("v", LONG),
+        ("time", LONG),
+        ("direction", TEXT),
+        ("node", TEXT),
+        ("has_destination", BOOLEAN),
+        ("kind", TEXT),
+        ("name", TEXT),
+        ("message_id", TEXT),
+        ("correlation_id", TEXT),
+        ("has_reply_to", BOOLEAN),
+        ("reply_kind", TEXT),
+        ("reply_name", TEXT),
+        ("delivery_mode", LONG),
+        ("priority", LONG),
+        ("expiration", LONG),
+        ("timestamp", LONG),
+        ("type", TEXT),
+        ("redelivered", BOOLEAN),
+        ("properties", pa.list_(pa.struct([("name", TEXT), ("type", TEXT), ("value", TEXT)]))),
+        ("untyped", BOOLEAN),
+        ("message_type", TEXT),
+        ("body", pa.binary()),
+        ("truncated", BOOLEAN),
+        ("sha256", TEXT),
+        ("meta", pa.list_(pa.struct([("name", TEXT), ("value", TEXT)]))),
+        ("extra", TEXT),
+    ]
+)
+"""The number of the log, the number of the line or row in it, and the content; times in microseconds since 1970."""
+
+SIMPLE: Final = frozenset({"bytes", "text"})
+"""Message types whose body is stored in its column as it is."""
+EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
+LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
+"""The range of times that Python supports, in microseconds since 1970."""
+MAX_ROW_CHARACTERS: Final = 1 << 16
+
+
+# Into columns
+
+
+def columns_of_rows(batch: pa.RecordBatch, file: int, line: int) -> pa.RecordBatch:
+    """Flatten rows of `parquet.RECORDS`.
+
+    Args:
+        batch: the rows.
+        file: the number of their log.
+        line: the number of the first row in it.
+    """
+    size = batch.num_rows
+    jms = dict(zip((each.name for each in batch.column("jms").type), batch.column("jms").flatten(), strict=True))
+    destination, reply_to = batch.column("destination"), jms["reply_to"]
+    (kind, name), (reply_kind, reply_name) = destination.flatten(), reply_to.flatten()
+    properties, meta = batch.column("properties"), batch.column("meta")
+    found = {
+        "file": pa.array([file] * size, pa.int32()),
+        "line": pa.array(range(line, line + size), LONG),
+        "time": batch.column("time").cast(LONG),
+        "has_destination": destination.is_valid(),
+        "kind": kind,
+        "name": name,
+        "has_reply_to": reply_to.is_valid(),
+        "reply_kind": reply_kind,
+        "reply_name": reply_name,
+        **{each: jms[each] for each in ("message_id", "correlation_id", *HEADERS)},
+        "properties": _entries(properties, "properties", [properties.keys, *properties.items.flatten()]),
+        "meta": _entries(meta, "meta", [meta.keys, meta.items]),
+    }
+    columns = [found[each.name] if each.name in found else batch.column(each.name) for each in COLUMNS]
+    return pa.record_batch(columns, COLUMNS)
+
+
+def _entries(column: pa.MapArray, name: str, parts: list[pa.Array]) -> pa.ListArray:
+    """Return maps as lists, which may hold a name twice."""
+    kind = COLUMNS.field(name).type
+    ends = pa.concat_arrays([column.offsets]) if column.offset else column.offsets
+    mask = pa.concat_arrays([column.is_null()]) if column.null_count else None
+    return pa.ListArray.from_arrays(
+        ends, pa.StructArray.from_arrays(parts, fields=list(kind.value_type)), kind, mask=mask
+    )
+
+
+def columns_of_records(records: Sequence[tuple[int, int, Record]]) -> pa.RecordBatch:
+    """Write records, each with the number of its log and of its line, into columns; no text holds a lone surrogate."""
+    columns = dict(zip(PLAIN, zip(*(_plain(*each) for each in records), strict=True), strict=True))
+    found = [record for _, _, record in records]
+    properties = [[(name, kind, value_text(value)) for name, kind, value in each.message.properties] for each in found]
+    meta = [[(name, dumps(value)) for name, value in each.meta.items()] for each in found]
+    lists = {"properties": _lists("properties", properties), "meta": _lists("meta", meta)}
+    arrays = [lists[each.name] if each.name in lists else pa.array(columns[each.name], each.type) for each in COLUMNS]
+    return pa.record_batch(arrays, COLUMNS)
+
+
+PLAIN: Final = tuple(name for name in COLUMNS.names if name not in {"properties", "meta"})
+
+
+def _plain(file: int, line: int, record: Record) -> tuple[Any, ...]:
+    """Return the values of the columns that hold one value."""
+    message = record.message
+    destination, reply_to = message.destination, message.reply_to
+    return (
+        file, line, VERSION, microseconds(record.time), record.direction, record.node,
+        destination is not None, destination and destination.kind, destination and destination.name,
+        message.message_id, message.correlation_id,
+        reply_to is not None, reply_to and reply_to.kind, reply_to and reply_to.name,
+        message.delivery_mode, message.priority, message.expiration, message.timestamp, message.type,
+        message.redelivered, message.untyped, message.message_type, body_octets(record), record.truncated,
+        record.sha256, dumps(dict(record.extra)) if record.extra else None,
+    )  # fmt: skip
+
+
+def _lists(name: str, rows: Sequence[Sequence[tuple[Any, ...]]]) -> pa.ListArray:
+    """Make a column of lists from the entries of each row."""
+    kind = COLUMNS.field(name).type
+    ends = [0, *accumulate(map(len, rows))]
+    members = [*zip(*chain.from_iterable(rows), strict=True)] or [()] * len(kind.value_type)
+    parts = [pa.array(values, TEXT) for values in members]
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.StructArray.from_arrays(parts, fields=list(kind.value_type)), kind
+    )
+
+
+# Out of columns
+
+
+class FlatRow(NamedTuple):
+    """A record that was read from its columns, with its keys."""
+
+    keys: Keys
+    record: FlatRecord
+
+
+class RefusedRow(NamedTuple):
+    """A row that is not a record: the reason, and the row as JSON."""
+
+    reason: str
+    raw: str
+
+
+def flat_row(record: Record) -> FlatRow:
+    """Return a record with its keys as `ColumnReader` does."""
+    return FlatRow(keys(record), flattened(record))
+
+
+class ColumnReader:
+    """Reads rows. Caches properties and destinations, which most messages repeat. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._properties = ValueCache(_packed_properties, _characters)
+        self._meta = ValueCache(_packed_meta, _characters)
+        self._destination = ValueCache(_packed_destination, _characters)
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[FlatRow | RefusedRow]:
+        """Read the rows of a batch of `COLUMNS`."""
+        try:
+            properties, meta = _Entries(batch.column("properties")), _Entries(batch.column("meta"))
+            columns = zip(*(batch.column(name).to_pylist() for name in READ), strict=True)
+        except UnicodeDecodeError:  # Arrow does not say in which row
+            yield from (self.by_itself(batch, index) for index in range(batch.num_rows))
+            return
+        for index, row in enumerate(columns):
+            found = self._ordinary(row, properties.of(index), meta.of(index))
+            yield self.by_itself(batch, index) if found is None else found
+
+    def _ordinary(self, row: tuple[Any, ...], named: Texts, described: Texts) -> FlatRow | None:
+        """Read an ordinary, valid row; return None for any other."""
+        (
+            version, time, direction, node, has_destination, kind, name, message_id, correlation_id,
+            has_reply, reply_kind, reply_name, delivery_mode, priority, expiration, timestamp, type_, redelivered,
+            untyped, message_type, body, truncated, sha, extra,
+        ) = row  # fmt: skip
+        properties, meta = self._properties(named), self._meta(described)
+        usual = (
+            extra is None
+            and meta is not None
+            and version == VERSION
+            and time is not None
+            and EARLIEST <= time <= LATEST
+            and message_type in SIMPLE
+            and direction in DIRECTIONS
+            and node in NODES
+        )
+        if (
+            properties is None
+            or not usual
+            or (sha is not None and body is not None and not truncated and not _fits(body, sha))
+        ):
+            return None
+        try:
+            destination = self._destination((kind, name)) if has_destination else None
+            reply_to = self._destination((reply_kind, reply_name)) if has_reply else None
+            content = body.decode() if message_type == "text" and body is not None else body
+        except (KeyError, UnicodeDecodeError):
+            return None
+        flat = FlatRecord(
+            time, direction, node, bool(truncated), sha, meta or None, None, message_type, None, content,
+            properties, destination, reply_to, message_id, correlation_id,
+            delivery_mode, priority, expiration, timestamp, type_, redelivered, bool(untyped),
+        )  # fmt: skip
+        asks = has_reply if direction is None else direction == Direction.REQUEST
+        found = keys_of(message_id, correlation_id, asks)
+        return None if found is None else FlatRow(found, flat)
+
+    def by_itself(self, batch: pa.RecordBatch, index: int) -> FlatRow | RefusedRow:
+        """Read one row, whatever it holds."""
+        row, problem = _values(batch.slice(index, 1))
+        try:
+            if problem is not None:
+                raise InvalidRecordError(problem)
+            record = from_row(row)
+            check_text(record)
+        except InvalidRecordError as error:
+            text = json.dumps(row, default=_shown, ensure_ascii=False)
+            return RefusedRow(str(error).encode("utf-8", "backslashreplace").decode(), text[:MAX_ROW_CHARACTERS])
+        return flat_row(record)
+
+
+READ: Final = tuple(name for name in COLUMNS.names if name not in {"file", "line", "properties", "meta"})
+
+
+def _values(row: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
+    """Return a row in the form of `parquet.from_row`, and the problem with a value that Python cannot hold, which
+    becomes None."""
+    found: dict[str, Any] = {}
+    problem = None
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            (found[name],) = (column.cast(TIMESTAMP) if name == "time" else column).to_pylist()
+        except (ValueError, OverflowError) as error:  # not UTF-8; a time beyond Python's years
+            found[name], problem = None, f"column {name} cannot be read: {error}"
+    reply_to = {"kind": found["reply_kind"], "name": found["reply_name"]} if found["has_reply_to"] else None
+    jms = {name: found[name] for name in ("message_id", "correlation_id")}
+    return {
+        **{name: found[name] for name in ("v", "time", "direction", "node")},
+        "destination": {"kind": found["kind"], "name": found["name"]} if found["has_destination"] else None,
+        "jms": {**jms, "reply_to": reply_to, **{name: found[name] for name in HEADERS}},
+        "properties": [(each["name"], _without_name(each)) for each in found["properties"] or ()],
+        **{name: found[name] for name in ("untyped", "message_type", "body", "truncated", "sha256")},
+        "meta": [(each["name"], each["value"]) for each in found["meta"] or ()],
+        "extra": found["extra"],
+    }, problem
+
+
+def _without_name(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": entry["type"], "value": entry["value"]}
+
+
+def _characters(texts: Texts) -> int:
+    return sum(len(each or "") for each in texts)
+
+
+def _packed_properties(named: Texts) -> bytes | None:
+    """Pack the properties of a row; return None if they are invalid."""
+    third = len(named) // 3
+    entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
+    try:
+        read = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in entries)
+    except InvalidRecordError:
+        return None
+    return pack_properties(read)
+
+
+def _packed_meta(described: Texts) -> str | None:
+    """Pack the meta of a row, "" if it is empty; return None if it is invalid."""
+    half = len(described) // 2
+    try:
+        members = {
+            name or "": read_json(text or "") for name, text in zip(described[:half], described[half:], strict=True)
+        }
+        check_depth({"meta": members})
+        if any("\\u" in (text or "") for text in described[half:]):
+            return None  # it may be a lone surrogate
+    except InvalidRecordError:
+        return None
+    return pack_json(members) or ""
+
+
+def _packed_destination(place: Texts) -> bytes:
+    """Pack a destination.
+
+    Raises:
+        KeyError: there is no such kind of destination.
+    """
+    kind, name = place
+    return pack_destination(str(KINDS[kind or ""]), name)
+
+
+def _fits(body: bytes, digest: str) -> bool:
+    return sha256(body).hexdigest() == digest.lower()
+
+
+def _shown(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+Texts: TypeAlias = tuple[str | None, ...]
+
+
+class _Entries:
+    """The entries in the lists of a column, end to end, and where those of each row end."""
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self._ends = column.offsets.to_pylist()
+        self._columns = [each.to_pylist() for each in column.values.flatten()]
+
+    def of(self, index: int) -> Texts:
+        """Return the entries of one row: those of the first member, then those of the next."""
+        start, end = self._ends[index], self._ends[index + 1]
+        return tuple([value for column in self._columns for value in column[start:end]]) if start != end else ()
