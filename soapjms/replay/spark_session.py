@@ -99,6 +99,11 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
 
+WORKER_ENVIRONMENT: Final[Mapping[str, str]] = {
+    # Spark starts `python -m pyspark.daemon`, which would look for modules in the current folder before all others.
+    "PYTHONSAFEPATH": "1",
+}
+
 
 @contextmanager
 def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Iterator[SparkSession]:
@@ -189,6 +194,8 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
     if on_interrupt is not None and signal.getsignal(signal.SIGINT) is not on_interrupt:
         # Spark's handler asks the JVM to cancel jobs in the middle of another call to it, and fails with a traceback.
         signal.signal(signal.SIGINT, on_interrupt)
+    for name, value in WORKER_ENVIRONMENT.items():  # what spark.executorEnv sets is there by now, and stays
+        context.environment.setdefault(name, value)
     context.setLogLevel("ERROR")
     if (listening := getattr(context, "_accumulatorServer", None)) is not None:
         listening.handle_error = _unheard
@@ -250,7 +257,8 @@ def _is_local(settings: SparkConf) -> bool:
 
 def _roots() -> list[str]:
     """Return the folders that our packages were imported from, as the workers must find the same ones."""
-    return list(dict.fromkeys(str(Path(each).resolve().parents[1]) for each in (message.__file__, names.__file__)))
+    files = (message.__file__, 1), (names.__file__, 2)  # with the number of packages that each is in
+    return list(dict.fromkeys(str(Path(file).resolve().parents[depth]) for file, depth in files))
 
 
 @contextmanager
