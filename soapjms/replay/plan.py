@@ -235,8 +235,8 @@ MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
     Fact.DELIVERY_MODE: "one.delivery_mode",
     Fact.PRIORITY: "one.priority",
     Fact.LIFETIME: LIFETIME,
-    Fact.REPLY_TO: "CASE WHEN one.states_headers THEN [one.reply_kind, one.reply_name] "
-    "ELSE [one.reply_kind, (one.reply_name IS NULL)::VARCHAR] END",
+    Fact.REPLY_TO: "[one.reply_kind, (one.reply_name IS NULL)::VARCHAR, "
+    "CASE WHEN one.states_headers THEN one.reply_name END]",
 }
 """The facts of one message."""
 
