@@ -20,7 +20,8 @@ from soapjms.replay.parquet import to_batch
 
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
-MEMORY_LIMIT: Final = "1GiB"
+MEMORY_LIMIT: Final = "50%"
+"""Share of the machine's memory. Two thousand bodies are in memory at a time, several times, however large they are."""
 
 
 class ColumnStore:

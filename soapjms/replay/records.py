@@ -494,7 +494,7 @@ def _in_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
             yield batch
             continue
         for index in range(batch.num_rows):
-            row = batch.slice(index, 1)
+            row = batch.take(pa.array([index]))  # a slice would keep the lists of all rows, and be checked with them
             if _is_sound(row):
                 yield row
                 continue

@@ -189,6 +189,19 @@ def test_a_value_that_python_cannot_hold_is_refused_with_its_row(
     assert json.loads(refused["raw"])[column] is None
 
 
+@pytest.mark.parametrize("engine", ["exact", "local"])
+def test_octets_in_a_map_are_refused_with_their_row_only(tmp_path: Path, engine: str) -> None:
+    """A value in meta that is no UTF-8 costs one row: the others of its batch are judged."""
+    table = pa.Table.from_pylist([to_row(capture(request(number), at(1))) for number in range(2)], RECORDS)
+    octets = pa.array([b'"ok"', b'"\xff"'], pa.binary())
+    values = pa.StringArray.from_buffers(2, octets.buffers()[1], octets.buffers()[2])
+    meta = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "k"]), values)
+    pq.write_table(table.set_column(RECORDS.get_field_index("meta"), "meta", meta), tmp_path / "log.parquet")
+    made = replay(tmp_path / "log.parquet", tmp_path / "out", engine=engine)
+    assert made.members["messages"] == 1
+    assert [each["line"] for each in rows(tmp_path / "out", "rejected")] == [2]
+
+
 def test_what_a_row_said_can_be_said_by_a_line() -> None:
     """Whatever JSON is in the columns of a row that is read, its record can be written as a line, and read again."""
     deepest = "[" * 62 + "]" * 62
