@@ -26,22 +26,21 @@ import sys
 import tempfile
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import sha256
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+from hostile_log import exchange_number, give_attribute, give_trace  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
 from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
@@ -97,16 +96,9 @@ def diverse(source: Path, target: Path, form: str) -> None:
 
 def varied(members: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
     """Give a record what no record of another exchange has."""
-    jms = members["jms"]
-    number = numbers.setdefault(jms.get("correlation_id") or jms.get("message_id"), len(numbers))
-    members["properties"]["traceparent"] = f"00-{number:032x}-{number:016x}-01"
-    body, is_text = members.get("body"), members["message_type"] == "text"
-    octets = (body.encode() if is_text else b64decode(body)) if isinstance(body, str) else b""
-    if octets.count(b"Body>") == 2:
-        octets = octets.replace(b"Body>", f'Body n="{number}">'.encode(), 1)
-        members["body"] = octets.decode() if is_text else b64encode(octets).decode()
-        if "sha256" in members:
-            members["sha256"] = sha256(octets).hexdigest()
+    number = exchange_number(members, numbers)
+    give_trace(number, members)
+    give_attribute(number, members)
     return members
 
 

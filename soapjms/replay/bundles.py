@@ -301,14 +301,9 @@ def flattened(record: Record) -> FlatRecord:
     )
 
 
-def pack(record: Record) -> bytes:
-    """Pack a record."""
-    return pack_members(*flattened(record))
-
-
-def pack_members(*members: Any) -> bytes:
-    """Pack the members of a `FlatRecord`."""
-    return marshal.dumps(members, MARSHAL_VERSION)
+def pack(flat: FlatRecord) -> bytes:
+    """Pack a record that was made into a tuple."""
+    return marshal.dumps(tuple(flat), MARSHAL_VERSION)
 
 
 _flat: Final[Callable[[tuple[Any, ...]], FlatRecord]] = partial(tuple.__new__, FlatRecord)

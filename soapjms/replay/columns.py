@@ -124,12 +124,15 @@ def columns_of_rows(batch: pa.RecordBatch, file: int, line: int) -> pa.RecordBat
 
 def _entries(column: pa.MapArray, name: str, parts: list[pa.Array]) -> pa.ListArray:
     """Return maps as lists, which may hold a name twice."""
-    kind = COLUMNS.field(name).type
     ends = pa.concat_arrays([column.offsets]) if column.offset else column.offsets
-    mask = pa.concat_arrays([column.is_null()]) if column.null_count else None
-    return pa.ListArray.from_arrays(
-        ends, pa.StructArray.from_arrays(parts, fields=list(kind.value_type)), kind, mask=mask
-    )
+    return _list_column(name, ends, parts, pa.concat_arrays([column.is_null()]) if column.null_count else None)
+
+
+def _list_column(name: str, ends: pa.Array, parts: list[pa.Array], mask: pa.Array | None = None) -> pa.ListArray:
+    """Make a column of lists from the members of all entries, and from where the entries of each row end."""
+    kind = COLUMNS.field(name).type
+    entries = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(ends, entries, kind, mask=mask)
 
 
 def columns_of_records(records: Sequence[tuple[int, int, Record]]) -> pa.RecordBatch:
@@ -163,13 +166,9 @@ def _plain(file: int, line: int, record: Record) -> tuple[Any, ...]:
 
 def _lists(name: str, rows: Sequence[Sequence[tuple[Any, ...]]]) -> pa.ListArray:
     """Make a column of lists from the entries of each row."""
-    kind = COLUMNS.field(name).type
-    ends = [0, *accumulate(map(len, rows))]
-    members = [*zip(*chain.from_iterable(rows), strict=True)] or [()] * len(kind.value_type)
-    parts = [pa.array(values, TEXT) for values in members]
-    return pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.StructArray.from_arrays(parts, fields=list(kind.value_type)), kind
-    )
+    ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
+    members = [*zip(*chain.from_iterable(rows), strict=True)] or [()] * len(COLUMNS.field(name).type.value_type)
+    return _list_column(name, ends, [pa.array(values, TEXT) for values in members])
 
 
 # Out of columns

@@ -1,4 +1,4 @@
-"""The engine without Spark: one process, memory that does not grow with the log, columns in a temporary store.
+"""The engine without Spark: one process, columns in a temporary store on disk.
 
 It runs the statements of `plan.py`, and judges what they leave to Python.
 """
@@ -21,7 +21,7 @@ from brokers.message import Destination, DestinationKind
 from soapjms.progress import Phase
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.replay import plan
-from soapjms.replay.bundles import MICROSECOND, FlatRecord, Unpacker, pack_properties
+from soapjms.replay.bundles import FlatRecord, Unpacker
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.columns import COLUMNS, RefusedRow
 from soapjms.replay.findings import service_place
@@ -55,7 +55,7 @@ TOLD: Final = pa.schema(
         ("kind_number", pa.int64()),
         ("is_valid", pa.bool_()),
         ("is_usual", pa.bool_()),
-        ("number", pa.string()),
+        ("number", pa.int64()),
         ("request_uri", pa.string()),
         ("is_jndi", pa.bool_()),
         ("states_headers", pa.bool_()),
@@ -91,9 +91,10 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[Reje
         terms = _decided(job.terms, store, tally)
         for statement in (plan.KEYED, plan.PLACED, plan.NONE_COUNTED):
             store.execute(statement)
-        if ShapeMemory(terms).is_used:
+        memory = ShapeMemory(terms)
+        if memory.is_used:
             progress("counting")
-            _count(terms, store, tally)
+            _count(terms, memory, store, tally)
         with Rows(result / "verdicts" / PART, VERDICTS) as rows:
             for row in judge_all(_rest(store, progress), replace(terms, exact=True), tally):
                 rows.write(row)
@@ -194,10 +195,8 @@ def _told(memory: ShapeMemory, stated: list[dict[str, str | None]]) -> tuple[Any
         read = properties_of((each["name"] or "", each) for each in stated)
     except InvalidRecordError:
         return False, *(None,) * 7
-    found = memory.told(pack_properties(read))
-    if found is WHOLE_WAY:
-        return True, False, *(None,) * 6
-    return True, True, f"{found.number}", *found[1:]
+    found = memory.facts_of(read)
+    return (True, False, *(None,) * 6) if found is WHOLE_WAY else (True, True, *found)
 
 
 def _document(memory: ShapeMemory, kind: str, charset: str | None, body: bytes) -> tuple[Any, ...]:
@@ -223,14 +222,13 @@ def _decided(terms: ReplayTerms, store: ColumnStore, tally: RunTally) -> ReplayT
 # Counting
 
 
-def _count(terms: ReplayTerms, store: ColumnStore, tally: RunTally) -> None:
+def _count(terms: ReplayTerms, memory: ShapeMemory, store: ColumnStore, tally: RunTally) -> None:
     """Judge one exchange of each shape, and count those of the shapes that break nothing."""
-    window = terms.window // MICROSECOND
-    store.execute(plan.SIDES, window=window)
+    store.execute(plan.SIDES, window=memory.window)
     store.execute(plan.MESSAGES)
-    store.execute(plan.exchanges(by_destination=ShapeMemory(terms).knows_senders), window=window)
+    store.execute(plan.exchanges(by_destination=memory.knows_senders), window=memory.window)
     store.execute(plan.SHAPES)
-    sound = _sound(terms, store)
+    sound = _sound(terms, memory, store)
     store.create("sound", SOUND)
     store.insert_rows("sound", [(number,) for number in sound], SOUND)
     store.execute(plan.COUNTED)
@@ -242,13 +240,12 @@ def _count(terms: ReplayTerms, store: ColumnStore, tally: RunTally) -> None:
     _count_times(store, tally)
 
 
-def _sound(terms: ReplayTerms, store: ColumnStore) -> Mapping[int, ShapeCounts]:
+def _sound(terms: ReplayTerms, memory: ShapeMemory, store: ColumnStore) -> Mapping[int, ShapeCounts]:
     """Judge one exchange of each shape; return what each exchange of those that break nothing adds to the counts."""
     numbers = dict(store.rows("SELECT place, shape_number FROM shapes"))
-    unpacker = Unpacker()
     sound: dict[int, ShapeCounts] = {}
     for name, group in groupby(_records(plan.OF_SHAPES, store), key=itemgetter(0)):
-        rows, found = judge_alone((unpacker.record(flat) for _, flat in group), terms)
+        rows, found = judge_alone((memory.unpack.record(flat) for _, flat in group), terms)
         if not rows:
             sound[numbers[name]] = ShapeCounts(found)
     return sound

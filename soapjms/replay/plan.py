@@ -12,8 +12,9 @@ reads. Each statement makes a table from those before it:
 - `sides`: for each place the records that ask, and those that do not, each merged into one message.
 - `exchanges`: the places that certainly hold one call, or one one-way message, with their shapes.
 
-Python judges one exchange of each shape; all of those that break nothing are `counted`. Then it judges the records of
-the other places. The plan only has to be right where it is certain: whatever it leaves out is judged the whole way.
+Python judges one exchange of each of the most frequent shapes; all of those that break nothing are `counted`. Then it
+judges the records of the other places. The plan only has to be right where it is certain: whatever it leaves out is
+judged the whole way.
 
 Spec: capture record, version 1, "Copies and pairing".
 """
@@ -29,9 +30,7 @@ from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS
 from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS
 from soapjms.protocol.record import VERSION, Direction, Node
 from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE
-from soapjms.replay.shapes import READ, READ_NAMES
-
-REQUEST, RESPONSE, ONE_WAY = str(Direction.REQUEST), str(Direction.RESPONSE), str(Direction.ONE_WAY)
+from soapjms.replay.shapes import MAX_SHAPES, ONE_WAY, READ, READ_NAMES, REQUEST, RESPONSE
 
 
 def _words(words: Iterable[str]) -> str:
@@ -291,8 +290,6 @@ def _struct(parts: Iterable[str], side: str) -> str:
     return f"struct_pack({', '.join(members)})"
 
 
-MAX_SHAPES: Final = 50_000
-"""Number of shapes that are known at a time: the most frequent ones."""
 SHAPES: Final = f"""
 CREATE TABLE shapes AS
 SELECT row_number() OVER () AS shape_number, shape, place

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys
 from soapjms.protocol.record import Record, from_json
-from soapjms.replay.bundles import Unpacker, pack_members
+from soapjms.replay.bundles import Unpacker, pack
 from soapjms.replay.columns import (
     ColumnReader,
     FlatRow,
@@ -262,7 +262,7 @@ OCTETS_OF_LINE: Final = 16
 stored file. 32 KiB of gzip can hold 32 million lines."""
 MAX_HELD_ROWS: Final = 10_000
 MAX_BATCH_OCTETS: Final = 4 << 20
-"""Maximum number of Parquet rows that are held at a time, and about how large they may be together."""
+"""Maximum number of rows in a batch, and about how large they may be together."""
 
 
 class CapturedRecord(NamedTuple):
@@ -291,7 +291,7 @@ class PackedRecord(NamedTuple):
 
 def packed_row(found: FlatRow) -> PackedRow:
     """Pack a record."""
-    return PackedRow(found.keys, found.record.time, pack_members(*found.record))
+    return PackedRow(found.keys, found.record.time, pack(found.record))
 
 
 # Records
@@ -335,7 +335,7 @@ def read_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
             continue
         waiting.append(found)
         size += len(found.record.message.body or b"")
-        if len(waiting) >= MAX_HELD_ROWS or size >= MAX_HELD_OCTETS:
+        if len(waiting) >= MAX_HELD_ROWS or size >= MAX_BATCH_OCTETS:
             yield columns_of_records(waiting)
             waiting, size = [], 0
     if waiting:

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.message import Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import ASSERTIONS, STACK_MARKS, Fact, stack_marks_of
 from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, DocumentFacts, document_facts
@@ -318,10 +319,6 @@ class ShapeMemory:
         place = sent.destination if self.knows_senders else None
         return facts, place, *[part(sent, told) for part in OF_MESSAGE]
 
-    def told(self, packed: bytes) -> PropertyFacts:
-        """Return what packed properties tell."""
-        return self._told(packed)
-
     def document_of(self, body: bytes | str, charset: str | None) -> DocumentFacts | None:
         """Return what rules may read of a body; None if they may read anything in it."""
         return document_facts(body, charset, self._setting.limits)
@@ -331,14 +328,17 @@ class ShapeMemory:
         body = flat.body
         if flat.form is not None or body is None:
             return None
-        return document_facts(body, told.charset, self._setting.limits)
+        return self.document_of(body, told.charset)
 
     def _read(self, packed: bytes) -> PropertyFacts:
         """Read properties, without those that nobody reads, such as the id of a trace."""
         return self._told_by_binding(only_properties(packed, READ_NAMES))
 
     def _read_all(self, packed: bytes) -> PropertyFacts:
-        properties = unpacked_properties(packed)
+        return self.facts_of(unpacked_properties(packed))
+
+    def facts_of(self, properties: Properties) -> PropertyFacts:
+        """Return what properties tell; `WHOLE_WAY` if their message must be judged by itself."""
         described = describe(properties, self._setting.profile)
         if not described.is_short or described.is_multipart or described.content_encoding is not None:
             return WHOLE_WAY

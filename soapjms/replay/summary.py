@@ -224,7 +224,7 @@ class RunTally:
         """Count the latency of a response at the destination of its request."""
         number = self.timeline.latency(asked, answered)
         if number is not None:
-            self._place(place)["latency", str(number)] += 1
+            self.add_latency(place, number, 1)
 
     def add_latency(self, place: str, number: int, times: int) -> None:
         """Add to the responses with a latency bin at a destination; the timeline is left out."""

@@ -17,11 +17,12 @@ from hostile_log import (
     TINY_GIVEN,
     TINY_ONE_WAY,
     Members,
-    give_body,
+    exchange_number,
+    give_attribute,
+    give_trace,
     hostile_call,
     hostile_group,
     renamed,
-    text_of,
     write_hostile_log,
 )
 from replay_logs import assert_equal, assert_same_results, summary
@@ -103,19 +104,7 @@ def judged_by_itself(logs: Path, out: Path) -> float:
     return int(told.partition(" ")[0]) / summary(out)["records"]
 
 
-def with_trace(number: int, members: Members) -> None:
-    """Give a message the id of a trace, as tracing clients do."""
-    members["properties"]["traceparent"] = f"00-{number:032x}-{number:016x}-01"
-
-
-def with_attribute(number: int, members: Members) -> None:
-    """Give the body an attribute that no other body has."""
-    text = text_of(members)
-    if text is not None and text.count("Body>") == 2:
-        give_body(members, text.replace("Body>", f"Body n='{number}'>", 1))
-
-
-@pytest.mark.parametrize("change", [with_trace, with_attribute])
+@pytest.mark.parametrize("change", [give_trace, give_attribute])
 def test_what_differs_in_each_message_is_counted(tmp_path: Path, change: Callable[[int, Members], None]) -> None:
     """A property or an attribute that no rule reads keeps no exchange from being counted, and changes no verdict."""
     generate(tmp_path / "made", 2000, broken=0)
@@ -124,8 +113,7 @@ def test_what_differs_in_each_message_is_counted(tmp_path: Path, change: Callabl
     before = judged_by_itself(path, tmp_path / "before")
     numbers: dict[str, int] = {}
     for each in lines:
-        shared = each["jms"].get("correlation_id") or each["jms"].get("message_id")
-        change(numbers.setdefault(shared, len(numbers)), each)
+        change(exchange_number(each, numbers), each)
     changed = tmp_path / "changed.jsonl"
     changed.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
     assert judged_by_itself(changed, tmp_path / "after") < before + 0.1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hostile_log import GIVEN, write_hostile_log
 from places import ROOT
-from replay_logs import CXF, assert_equal, summary
+from replay_logs import CXF, assert_same_reports, summary
 from spark_cluster import SETTINGS, WORKERS, Server, SparkCluster, spark_cluster
 
 from soapjms.generate import generate
@@ -66,13 +66,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory, logs: list[Path]) -> Path
     out = tmp_path_factory.mktemp("expected") / "out"
     replay(logs, out, engine="local", senders=[GIVEN])
     return out
-
-
-def assert_same_reports(one: Path, other: Path) -> None:
-    """Assert that two runs had the same results, and show them alike."""
-    assert_equal(one, other)
-    for name in ("report.json", "junit.xml"):
-        assert (one / name).read_bytes() == (other / name).read_bytes()
 
 
 def command(current: Path, out: Path, *words: str) -> None:

@@ -173,13 +173,18 @@ def assert_equal(one: Path, other: Path) -> None:
     assert (one / "summary.json").read_bytes() == (other / "summary.json").read_bytes()
 
 
+def assert_same_reports(one: Path, other: Path) -> None:
+    """Assert that two runs had the same results, and show them alike."""
+    assert_equal(one, other)
+    for name in ("report.json", "junit.xml"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
 def assert_same_results(folder: Path, logs: Path | list[Path], profile: str = "rec-2012", **options: Any) -> None:
     """Assert that all that a replay writes is the same if each exchange is judged by itself."""
     for engine in ("exact", "local"):
         replay(logs, folder / engine, profile, engine, **options)
-    assert_equal(folder / "exact", folder / "local")
-    for name in ("report.json", "junit.xml"):
-        assert (folder / "exact" / name).read_bytes() == (folder / "local" / name).read_bytes()
+    assert_same_reports(folder / "exact", folder / "local")
 
 
 def assert_same(out: Path, batch: Path) -> None:
