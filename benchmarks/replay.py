@@ -10,7 +10,8 @@ what each step of a run takes and who had the processors meanwhile, and what Pyt
 10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest.
 
 `--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
-its properties, and an attribute in its bodies, that no other has.
+its properties, and an attribute in its bodies, that no other has; in `large` each body has a mebibyte, so that
+`--messages 1000` is enough to see that memory does not grow with bodies.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -30,17 +31,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from hostile_log import exchange_number, give_attribute, give_trace  # noqa: E402
+from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
 from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
@@ -59,9 +60,10 @@ from soapjms.replay.verdicts import judge_all  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
 RUNS = {f"{engine}-{cores}": (engine, cores) for cores in (1, 2) for engine in ("exact", "local", "spark")}
-TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02}
+TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "large": 0.02}
 """Kinds of traffic, with the share of broken exchanges."""
 MIB = 1 << 20
+Change: TypeAlias = Callable[[dict[str, Any], dict[str, int]], dict[str, Any]]
 SAMPLE = 30_000
 """Records of which each step in Python is timed by itself."""
 
@@ -72,26 +74,29 @@ def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0, traffic: 
     if not (folder / name).exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / name
-            if traffic == "diverse":
-                diverse(logs_of(folder, messages, "jsonl", skew), made / "logs", form)
+            if traffic in CHANGES:
+                change_logs(logs_of(folder, messages, "jsonl", skew), made / "logs", form, CHANGES[traffic])
             else:
                 generate(made, messages, form=form, skew=skew, broken=TRAFFIC[traffic])
             made.rename(folder / name)
     return folder / name / "logs"
 
 
-def diverse(source: Path, target: Path, form: str) -> None:
-    """Copy logs of JSON Lines; give each exchange a trace and an attribute that no other has."""
+def change_logs(source: Path, target: Path, form: str, change: Change) -> None:
+    """Copy logs of JSON Lines; change each record."""
     target.mkdir(parents=True)
     numbers: dict[str, int] = {}
     for path in sorted(source.iterdir()):
-        records = [varied(json.loads(line), numbers) for line in path.read_bytes().splitlines()]
-        if form == "jsonl":
-            (target / path.name).write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
-        else:
-            rows = [to_row(from_members(each)) for each in records]
-            table = pa.Table.from_pylist(rows, RECORDS)
-            pq.write_table(table, target / f"{path.stem}.parquet", row_group_size=10_000)
+        with path.open("rb") as lines:
+            records = (change(json.loads(line), numbers) for line in lines)
+            if form == "jsonl":
+                with (target / path.name).open("w", encoding="utf-8") as out:
+                    out.writelines(json.dumps(each) + "\n" for each in records)
+                continue
+            with pq.ParquetWriter(target / f"{path.stem}.parquet", RECORDS) as writer:
+                while some := [*islice(records, 10_000 if change is varied else 100)]:
+                    rows = [to_row(from_members(each)) for each in some]
+                    writer.write_table(pa.Table.from_pylist(rows, RECORDS))
 
 
 def varied(members: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
@@ -100,6 +105,17 @@ def varied(members: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
     give_trace(number, members)
     give_attribute(number, members)
     return members
+
+
+def enlarged(members: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
+    """Give a record a body of a mebibyte."""
+    text = text_of(members)
+    if text is not None:
+        give_body(members, f"{text}<!--{'x' * MIB}-->")
+    return members
+
+
+CHANGES: Final[dict[str, Change]] = {"diverse": varied, "large": enlarged}
 
 
 # One run, in a process of its own

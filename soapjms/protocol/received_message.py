@@ -198,20 +198,21 @@ class PropertiesShape:
 
     Attributes:
         described: a description of properties with this shape.
+        key: what is equal then, as a tuple of texts.
     """
 
-    __slots__ = ("_hash", "_key", "described")
+    __slots__ = ("_hash", "described", "key")
 
     def __init__(self, described: MessageDescription, key: tuple[object, ...]) -> None:
         self.described = described
-        self._key = described.profile.name, key
-        self._hash = hash(self._key)
+        self.key = described.profile.name, key
+        self._hash = hash(self.key)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, PropertiesShape) and self._key == other._key)
+        return self is other or (isinstance(other, PropertiesShape) and self.key == other.key)
 
 
 def without_quotes(action: str) -> str:

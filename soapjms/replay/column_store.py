@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import chain
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Final, cast
 
 import duckdb
 import pyarrow as pa
@@ -20,8 +21,27 @@ from soapjms.replay.parquet import to_batch
 
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
-MEMORY_LIMIT: Final = "50%"
-"""Share of the machine's memory. Two thousand bodies are in memory at a time, several times, however large they are."""
+INSERTED_ROWS: Final = 20_000
+MEMORY_LIMIT: Final = "1GB"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def settings(threads: int) -> dict[str, str | bool | int | float | list[str]]:
+    """Return settings of the engine: it uses no extensions but those built in.
+
+    Args:
+        threads: how many threads work on a statement.
+    """
+    return {
+        "threads": threads,
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
 
 
 class ColumnStore:
@@ -32,57 +52,62 @@ class ColumnStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "threads": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
-            "memory_limit": MEMORY_LIMIT,
-            "temp_directory": str(folder / "columns"),
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        self._connection = duckdb.connect(str(folder / "columns.duckdb"), config=settings)
+        self._folder = folder
+        config = {**settings(cores()), "memory_limit": MEMORY_LIMIT, "temp_directory": str(folder / "columns")}
+        self._connection = duckdb.connect(str(folder / "columns.duckdb"), config=config)
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown; SET enable_external_access = false")
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
 
-    def execute(self, statement: str, **values: Any) -> None:
-        """Execute a statement; `$name` in it stands for a value."""
-        self._connection.execute(statement, values or None)
+    def define(self, name: str, query: str, kind: str = "TABLE") -> None:
+        """Make a table of the result of a query, in place of one that may exist.
+
+        Args:
+            name: its name.
+            query: the query.
+            kind: `TEMP TABLE` for one that is not written to the file, `VIEW` for none at all.
+        """
+        self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
+
+    def lend(self, name: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Let queries read rows, which are not copied, until others are lent by this name."""
+        self._connection.register(name, rows)
+
+    def insert_from(self, name: str, query: str) -> None:
+        """Insert the result of a query, which has the columns of the table in their order."""
+        self._connection.execute(f"INSERT INTO {name} {query}")
+
+    def file(self) -> BinaryIO:
+        """Open a file beside the tables, which is deleted when it is closed."""
+        return cast(BinaryIO, TemporaryFile(dir=self._folder))
 
     def create(self, name: str, columns: pa.Schema) -> None:
         """Make an empty table, in place of one that may exist."""
         self._give(f"CREATE OR REPLACE TABLE {name} AS FROM given", columns.empty_table())
 
-    def insert(self, name: str, rows: pa.Table) -> None:
+    def insert(self, name: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Insert rows."""
         self._give(f"INSERT INTO {name} FROM given", rows)
 
-    def insert_rows(self, name: str, rows: list[tuple[Any, ...]], columns: pa.Schema) -> None:
-        """Insert rows of values."""
-        self.insert(name, pa.Table.from_batches([to_batch(rows, columns)]))
+    def insert_rows(self, name: str, rows: Iterable[tuple[Any, ...]], columns: pa.Schema) -> None:
+        """Insert rows of values, many at a time."""
+        coming = iter(rows)
+        while some := list(islice(coming, INSERTED_ROWS)):
+            self.insert(name, to_batch(some, columns))
 
-    def _give(self, statement: str, rows: pa.Table) -> None:
+    def _give(self, statement: str, rows: pa.RecordBatch | pa.Table) -> None:
         self._connection.register("given", rows)
         self._connection.execute(statement)
         self._connection.unregister("given")
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """Read the result of a query page by page; tables may be changed meanwhile."""
-        with closing(self._connection.cursor()) as cursor:
-            yield from cursor.sql(query).to_arrow_reader(PAGE_ROWS)
-
-    def pages(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """Read the result of a query as rows of values, page by page."""
-        for batch in self.batches(query):
-            yield zip(*(each.to_pylist() for each in batch.columns), strict=True)
+    def fetch(self, query: str) -> list[tuple[Any, ...]]:
+        """Read the result of a query at once; it may read temporary tables, and what was lent."""
+        return self._connection.sql(query).fetchall()
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Read the result of a query as rows of values."""
-        return chain.from_iterable(self.pages(query))
-
-    def count(self, query: str) -> int:
-        """Return the number of rows that a query finds."""
-        ((number,),) = self.rows(f"SELECT count(*) FROM ({query})")
-        return int(number)
+        """Read the result of a query as rows of values, page by page; tables may be changed meanwhile."""
+        with closing(self._connection.cursor()) as cursor:
+            for batch in cursor.sql(query).to_arrow_reader(PAGE_ROWS):
+                yield from zip(*(each.to_pylist() for each in batch.columns), strict=True)

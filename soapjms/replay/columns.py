@@ -48,7 +48,6 @@ TEXT, LONG, BOOLEAN = pa.string(), pa.int64(), pa.bool_()
 
 COLUMNS: Final = pa.schema(
     [
-        ("file", pa.int32()),
         ("line", LONG),
         ("v", LONG),
         ("time", LONG),
@@ -78,7 +77,7 @@ COLUMNS: Final = pa.schema(
         ("extra", TEXT),
     ]
 )
-"""The number of the log, the number of the line or row in it, and the content; times in microseconds since 1970."""
+"""The number of the line or row in the log, and the content; times in microseconds since 1970."""
 
 SIMPLE: Final = frozenset({"bytes", "text"})
 """Message types whose body is stored in its column as it is."""
@@ -91,13 +90,12 @@ MAX_ROW_CHARACTERS: Final = 1 << 16
 # Into columns
 
 
-def columns_of_rows(batch: pa.RecordBatch, file: int, line: int) -> pa.RecordBatch:
+def columns_of_rows(batch: pa.RecordBatch, line: int) -> pa.RecordBatch:
     """Flatten rows of `parquet.RECORDS`.
 
     Args:
         batch: the rows.
-        file: the number of their log.
-        line: the number of the first row in it.
+        line: the number of the first row in their log.
     """
     size = batch.num_rows
     jms = dict(zip((each.name for each in batch.column("jms").type), batch.column("jms").flatten(), strict=True))
@@ -105,7 +103,6 @@ def columns_of_rows(batch: pa.RecordBatch, file: int, line: int) -> pa.RecordBat
     (kind, name), (reply_kind, reply_name) = destination.flatten(), reply_to.flatten()
     properties, meta = batch.column("properties"), batch.column("meta")
     found = {
-        "file": pa.array([file] * size, pa.int32()),
         "line": pa.array(range(line, line + size), LONG),
         "time": batch.column("time").cast(LONG),
         "has_destination": destination.is_valid(),
@@ -135,10 +132,10 @@ def _list_column(name: str, ends: pa.Array, parts: list[pa.Array], mask: pa.Arra
     return pa.ListArray.from_arrays(ends, entries, kind, mask=mask)
 
 
-def columns_of_records(records: Sequence[tuple[int, int, Record]]) -> pa.RecordBatch:
-    """Write records, each with the number of its log and of its line, into columns; no text holds a lone surrogate."""
+def columns_of_records(records: Sequence[tuple[int, Record]]) -> pa.RecordBatch:
+    """Write records, each with the number of its line, into columns; no text holds a lone surrogate."""
     columns = dict(zip(PLAIN, zip(*(_plain(*each) for each in records), strict=True), strict=True))
-    found = [record for _, _, record in records]
+    found = [record for _, record in records]
     properties = [[(name, kind, value_text(value)) for name, kind, value in each.message.properties] for each in found]
     meta = [[(name, dumps(value)) for name, value in each.meta.items()] for each in found]
     lists = {"properties": _lists("properties", properties), "meta": _lists("meta", meta)}
@@ -149,12 +146,12 @@ def columns_of_records(records: Sequence[tuple[int, int, Record]]) -> pa.RecordB
 PLAIN: Final = tuple(name for name in COLUMNS.names if name not in {"properties", "meta"})
 
 
-def _plain(file: int, line: int, record: Record) -> tuple[Any, ...]:
+def _plain(line: int, record: Record) -> tuple[Any, ...]:
     """Return the values of the columns that hold one value."""
     message = record.message
     destination, reply_to = message.destination, message.reply_to
     return (
-        file, line, VERSION, microseconds(record.time), record.direction, record.node,
+        line, VERSION, microseconds(record.time), record.direction, record.node,
         destination is not None, destination and destination.kind, destination and destination.name,
         message.message_id, message.correlation_id,
         reply_to is not None, reply_to and reply_to.kind, reply_to and reply_to.name,
@@ -266,7 +263,7 @@ class ColumnReader:
         return flat_row(record)
 
 
-READ: Final = tuple(name for name in COLUMNS.names if name not in {"file", "line", "properties", "meta"})
+READ: Final = tuple(name for name in COLUMNS.names if name not in {"line", "properties", "meta"})
 
 
 def _values(row: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
@@ -26,7 +26,7 @@ from pyarrow import parquet
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys
 from soapjms.protocol.record import Record, from_json
-from soapjms.replay.bundles import Unpacker, pack
+from soapjms.replay.bundles import FlatRecord, Unpacker, pack
 from soapjms.replay.columns import (
     ColumnReader,
     FlatRow,
@@ -35,6 +35,7 @@ from soapjms.replay.columns import (
     columns_of_rows,
     flat_row,
 )
+from soapjms.replay.errors import NoInputError
 from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
 from soapjms.replay.parquet import as_records, check_text
 
@@ -323,33 +324,78 @@ def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[Packed
         )
 
 
-def read_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
+def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.RecordBatch | RejectedRow]:
     """Read the records of one part of a log as batches of `COLUMNS`.
 
     All texts in them are UTF-8. Whether a row is a record remains to be seen, for Parquet.
+
+    Args:
+        split: the part.
+        stream: its octets, if the log is not a file on this machine.
     """
     log, waiting, size = split.log, list[CapturedRecord](), 0
-    for found in _in_columns(split) if log.form is LogForm.PARQUET else _read(split):
+    for found in _in_columns(split, stream) if log.form is LogForm.PARQUET else _read(split, stream):
         if not isinstance(found, CapturedRecord):
             yield found
             continue
         waiting.append(found)
         size += len(found.record.message.body or b"")
         if len(waiting) >= MAX_HELD_ROWS or size >= MAX_BATCH_OCTETS:
-            yield columns_of_records(waiting)
+            yield columns_of_records([each[1:] for each in waiting])
             waiting, size = [], 0
     if waiting:
-        yield columns_of_records(waiting)
+        yield columns_of_records([each[1:] for each in waiting])
+
+
+def read_rows(split: Split, lines: Iterable[int], stream: BinaryIO | None = None) -> Iterator[FlatRecord]:
+    """Read some records again, in the order of their lines; others are passed over.
+
+    Args:
+        split: the part of a log that they are in.
+        lines: their lines, which were records before, in order.
+        stream: its octets, if the log is not a file on this machine.
+
+    Raises:
+        NoInputError: the log was changed, and one of them is no record now.
+    """
+    wanted = WantedLines(lines)
+    read = _rows_of_parquet if split.log.form is LogForm.PARQUET else _rows_of_lines
+    for found in _opened(split, partial(read, wanted=wanted), stream):
+        if not isinstance(found, RejectedRow):
+            yield found.record
+    if wanted.next is not None:
+        raise NoInputError(f"{split.log.name}: line {wanted.next} is no record now: the log was changed meanwhile")
+
+
+class WantedLines:
+    """Numbers of lines, in order, as far as they were not met.
+
+    Attributes:
+        next: the next of them; None if there are no more.
+    """
+
+    def __init__(self, lines: Iterable[int]) -> None:
+        self._lines = iter(lines)
+        self.next = next(self._lines, None)
+
+    def meet(self, line: int) -> bool:
+        """Say whether a line is the next."""
+        if line != self.next:
+            return False
+        self.next = next(self._lines, None)
+        return True
 
 
 def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[CapturedRecord | PackedRecord | RejectedRow]:
-    reader = READERS[split.log.form]
+    return _opened(split, READERS[split.log.form], stream)
+
+
+def _opened(
+    split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]], stream: BinaryIO | None
+) -> Iterator[T | RejectedRow]:
     if stream is not None:
-        return reader(split, stream)
-    return _opened(split, reader)
-
-
-def _opened(split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]]) -> Iterator[T | RejectedRow]:
+        yield from reader(split, stream)
+        return
     try:
         with open(split.log.path, "rb") as stream:
             yield from reader(split, stream)
@@ -360,20 +406,30 @@ def _opened(split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]]) -> I
 # Lines
 
 
-def _read_plain(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
+def _rows_of_lines(split: Split, stream: BinaryIO, wanted: WantedLines) -> Iterator[FlatRow]:
+    for found in LINE_READERS[split.log.form](split, stream, wanted):
+        if isinstance(found, CapturedRecord):
+            yield flat_row(found.record)
+
+
+def _read_plain(
+    split: Split, stream: BinaryIO, wanted: WantedLines | None = None
+) -> Iterator[CapturedRecord | RejectedRow]:
+    """Read lines: all, or some."""
     number, spare = _go_to_first_line(split, stream), _spare(split.log)
     position = stream.tell()
-    while split.end is None or position < split.end:
+    while (split.end is None or position < split.end) and not (wanted is not None and wanted.next is None):
         line = _next_line(stream)
         if not line.length:
             return
-        found = _parsed(split.log, number, line, at_start=position == 0)
-        spare -= not isinstance(found, CapturedRecord)
-        if spare < 0:
-            yield _no_log(split.log, number)
-            return
-        if found is not None:
-            yield found
+        if wanted is None or wanted.meet(number):
+            found = _parsed(split.log, number, line, at_start=position == 0)
+            spare -= not isinstance(found, CapturedRecord)
+            if spare < 0:
+                yield _no_log(split.log, number)
+                return
+            if found is not None:
+                yield found
         position += line.length
         number += 1
 
@@ -441,12 +497,17 @@ def _shown(octets: bytes) -> str:
     return octets.decode("utf-8", "backslashreplace")
 
 
-def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
-    """Read the lines of a gzip file; reject a line where a torn member breaks off, and go on with the next member."""
+def _read_gzipped(
+    split: Split, stream: BinaryIO, wanted: WantedLines | None = None
+) -> Iterator[CapturedRecord | RejectedRow]:
+    """Read the lines of a gzip file, all or some; where a torn member breaks off, reject the line, and go on with the
+    next member."""
     stream.seek(split.start)
     log, inflated, spare = split.log, GzipStream(stream, split.end), _spare(split.log)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK_OCTETS))
     for number in count(split.first_line):
+        if wanted is not None and wanted.next is None:
+            return
         line = _next_line(lines)
         if inflated.problem is not None and not line.ended:
             yield RejectedRow(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
@@ -454,6 +515,8 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | R
             continue
         if not line.length:
             return
+        if not (wanted is None or wanted.meet(number)):
+            continue
         found = _parsed(log, number, line, at_start=number == 1)
         spare -= not isinstance(found, CapturedRecord)
         if spare < 0:
@@ -486,10 +549,21 @@ def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | Rej
             )
 
 
-def _in_columns(split: Split) -> Iterator[pa.RecordBatch | RejectedRow]:
+def _rows_of_parquet(split: Split, stream: BinaryIO, wanted: WantedLines) -> Iterator[FlatRow]:
+    for batch in _batches(split, stream, wanted):
+        if isinstance(batch, RejectedRow):
+            return  # all wanted rows were before it
+        at = [index for index, line in enumerate(batch.column("line").to_pylist()) if wanted.meet(line)]
+        for row in column_reader().rows(batch.take(pa.array(at, pa.int64()))):
+            if not isinstance(row, FlatRow):
+                return
+            yield row
+
+
+def _in_columns(split: Split, stream: BinaryIO | None) -> Iterator[pa.RecordBatch | RejectedRow]:
     """Read rows of Parquet, and reject those that hold what is no text."""
     log = split.log
-    for batch in _opened(split, _batches):
+    for batch in _opened(split, _batches, stream):
         if isinstance(batch, RejectedRow) or _is_sound(batch):
             yield batch
             continue
@@ -518,21 +592,31 @@ def _rows_at_a_time(rows: int, octets: int) -> int:
     return min(MAX_HELD_ROWS, max(1, MAX_BATCH_OCTETS * rows // max(1, octets)))
 
 
-def _batches(split: Split, stream: BinaryIO) -> Iterator[pa.RecordBatch | RejectedRow]:
+def _batches(
+    split: Split, stream: BinaryIO, wanted: WantedLines | None = None
+) -> Iterator[pa.RecordBatch | RejectedRow]:
+    """Read row groups: all, or those with wanted lines."""
     log = split.log
     line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
     try:
         found = parquet.ParquetFile(stream)
         for group in groups:  # one by one, as damage in one of several would lose them all
+            size = log.groups[group][0]
+            if wanted is not None and (wanted.next is None or wanted.next >= line + size):
+                line += size
+                continue
             for batch in found.iter_batches(_rows_at_a_time(*log.groups[group]), [group]):
-                yield columns_of_rows(as_records(batch), log.number, line)
+                yield columns_of_rows(as_records(batch), line)
                 line += batch.num_rows
     except (pa.ArrowException, InvalidRecordError) as error:
         yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
 
 
-READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | PackedRecord | RejectedRow]]]] = {
+LINE_READERS: Final[Mapping[LogForm, Callable[..., Iterator[CapturedRecord | RejectedRow]]]] = {
     LogForm.LINES: _read_plain,
     LogForm.GZIP: _read_gzipped,
+}
+READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | PackedRecord | RejectedRow]]]] = {
+    **LINE_READERS,
     LogForm.PARQUET: _read_parquet,
 }

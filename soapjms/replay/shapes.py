@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers.message import Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import ASSERTIONS, STACK_MARKS, Fact, stack_marks_of
-from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, DocumentFacts, document_facts
+from soapjms.protocol.assertions.markup import DocumentFacts, document_facts
+from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import PROPERTY_NAMES
-from soapjms.protocol.received_message import TRUE_TEXTS, MessageDescription, describe
+from soapjms.protocol.received_message import TRUE_TEXTS, describe
 from soapjms.protocol.record import Direction
 from soapjms.replay.bundles import (
     MICROSECOND,
@@ -33,6 +35,7 @@ from soapjms.replay.bundles import (
     unpacked_destination,
     unpacked_properties,
 )
+from soapjms.replay.counts import RECORDS, ShapeCounts
 from soapjms.replay.findings import service_place
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
@@ -45,11 +48,16 @@ MAX_SHAPES: Final = 50_000
 REQUEST, RESPONSE, ONE_WAY = str(Direction.REQUEST), str(Direction.RESPONSE), str(Direction.ONE_WAY)
 
 
+def short_digest(text: str) -> str:
+    """Return a text of 40 characters that is the same for the same text only."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
 class PropertyFacts(NamedTuple):
     """What the properties of a message tell.
 
     Attributes:
-        number: the same for properties that neither a rule nor the guess of the sender's stack tells apart.
+        rules: a digest of all in them that a rule, or the guess of the sender's stack, depends on.
         request_uri: the requestURI.
         is_jndi: whether its lookup variant is jndi.
         states_headers: whether headers may be compared with values that the sender is known to have set.
@@ -57,7 +65,7 @@ class PropertyFacts(NamedTuple):
         is_fault: whether a message that nothing else tells apart is a fault.
     """
 
-    number: int
+    rules: str
     request_uri: str | None
     is_jndi: bool
     states_headers: bool
@@ -65,7 +73,30 @@ class PropertyFacts(NamedTuple):
     is_fault: bool
 
 
-WHOLE_WAY: Final = PropertyFacts(-1, None, False, False, None, False)
+def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) -> PropertyFacts | None:
+    """Return what properties tell; None if their message must be judged by itself.
+
+    Args:
+        properties: properties of a message.
+        profile: the edition to read them by.
+        knows_senders: whether something is known of senders, which messages are compared with.
+    """
+    described = describe(properties, profile)
+    if not described.is_short or described.is_multipart or described.content_encoding is not None:
+        return None
+    uri, charset = described.request_uri, described.charset
+    depends_on: Any = tuple(map(tuple, described.properties)) if knows_senders else described.shape.key
+    return PropertyFacts(
+        rules=short_digest(repr((depends_on, sorted(stack_marks_of(properties))))),
+        request_uri=described.text(names.REQUEST_URI),
+        is_jndi=uri is not None and uri.variant == "jndi",
+        states_headers=knows_senders or (uri is not None and bool(uri.parameters)),
+        charset=None if charset is None else charset.lower(),
+        is_fault=properties.text(names.IS_FAULT) in TRUE_TEXTS,
+    )
+
+
+WHOLE_WAY: Final = PropertyFacts("", None, False, False, None, False)
 """Stands for properties whose messages go the whole way: long ones, and those of a body in parts or encoded."""
 
 Part: TypeAlias = Callable[[FlatRecord, PropertyFacts], Hashable]
@@ -87,7 +118,7 @@ def _reply_to(flat: FlatRecord, told: PropertyFacts) -> Hashable:
 
 
 MESSAGE_PARTS: Final[Mapping[Fact, Part]] = {
-    Fact.PROPERTIES: lambda flat, told: told.number,
+    Fact.PROPERTIES: lambda flat, told: told.rules,
     Fact.MESSAGE_TYPE: lambda flat, told: flat.message_type,
     Fact.BODY_KIND: lambda flat, told: (type(flat.body), not flat.body),
     Fact.TRUNCATED: lambda flat, told: flat.truncated,
@@ -148,25 +179,6 @@ READ: Final = frozenset[Fact]().union(*(row.reads for row in ASSERTIONS)) | OTHE
 OF_MESSAGE: Final = tuple(part for fact, part in MESSAGE_PARTS.items() if fact in READ)
 OF_PAIR: Final = tuple(part for fact, part in PAIR_PARTS.items() if fact in READ)
 
-
-class ShapeCounts:
-    """What each exchange of a shape adds to the counts of a run, besides times and the number of its records.
-
-    Attributes:
-        tally: its counts.
-        at_place: its counts at the destination of its service.
-    """
-
-    __slots__ = ("at_place", "tally")
-
-    def __init__(self, tally: RunTally) -> None:
-        ((_, seen),) = tally.places.items()
-        self.at_place = Counter({path: number for path, number in seen.items() if path[0] != "latency"})
-        counts = Counter({path: number for path, number in tally.counts.items() if path != RECORDS})
-        self.tally = RunTally(counts=counts, notes=tally.notes)
-
-
-RECORDS: Final = ("records",)
 
 Page: TypeAlias = dict[Hashable, ShapeCounts | None]
 
@@ -245,18 +257,13 @@ class ShapeMemory:
 
     def __init__(self, terms: ReplayTerms) -> None:
         self._setting = terms.setting
-        self.knows_senders = bool(terms.senders.all) or terms.setting.properties is not None
+        self.knows_senders = terms.knows_senders
         self.window = terms.window // MICROSECOND
-        limits = terms.setting.limits
-        self.is_used = not terms.exact and min(limits.size, limits.text) >= MAX_MARKUP_OCTETS
+        self.is_used = terms.counts_shapes
         self.unpack = Unpacker()
         self.place_of: ValueCache[bytes | None, str] = ValueCache(_place_of, lambda packed: len(packed or b""))
-        self._forget()
-
-    def _forget(self) -> None:
         self._known: Page = {}
         self._before: Page = {}
-        self._numbers: dict[Hashable, int] = {}
         self._told: ValueCache[bytes, PropertyFacts] = ValueCache(self._read, len)
         self._told_by_binding: ValueCache[bytes, PropertyFacts] = ValueCache(self._read_all, len)
 
@@ -282,8 +289,6 @@ class ShapeMemory:
         """Return the shape of a call, or of a one-way message; None if it must go the whole way."""
         if not self.is_used:
             return None
-        if len(self._numbers) >= MAX_SHAPES:
-            self._forget()
         return self._shape_of_one_way(asked) if answered is None else self._shape_of_call(asked, answered)
 
     def _shape_of_call(self, asked: FlatRecord, answered: FlatRecord) -> Hashable:
@@ -339,23 +344,8 @@ class ShapeMemory:
 
     def facts_of(self, properties: Properties) -> PropertyFacts:
         """Return what properties tell; `WHOLE_WAY` if their message must be judged by itself."""
-        described = describe(properties, self._setting.profile)
-        if not described.is_short or described.is_multipart or described.content_encoding is not None:
-            return WHOLE_WAY
-        uri = described.request_uri
-        charset = described.charset
-        return PropertyFacts(
-            number=self._number(described, stack_marks_of(properties)),
-            request_uri=described.text(names.REQUEST_URI),
-            is_jndi=uri is not None and uri.variant == "jndi",
-            states_headers=self.knows_senders or (uri is not None and bool(uri.parameters)),
-            charset=None if charset is None else charset.lower(),
-            is_fault=properties.text(names.IS_FAULT) in TRUE_TEXTS,
-        )
-
-    def _number(self, described: MessageDescription, stack: frozenset[str]) -> int:
-        told: Any = described.properties if self.knows_senders else described.shape
-        return self._numbers.setdefault((told, stack), len(self._numbers))
+        found = told_by(properties, self._setting.profile, knows_senders=self.knows_senders)
+        return WHOLE_WAY if found is None else found
 
 
 READ_NAMES: Final = PROPERTY_NAMES | STACK_MARKS

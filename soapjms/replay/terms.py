@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from soapjms.protocol.assertions import Setting
+from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITION_OF_NAMESPACE, EDITIONS
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Record
@@ -49,6 +50,18 @@ class ReplayTerms:
     senders: Senders
     choice: ProfileChoice | None = None
     exact: bool = False
+
+    @property
+    def counts_shapes(self) -> bool:
+        """Whether exchanges may be counted by their shapes: documents are compared up to a size that no limit is
+        below."""
+        limits = self.setting.limits
+        return not self.exact and min(limits.size, limits.text) >= MAX_MARKUP_OCTETS
+
+    @property
+    def knows_senders(self) -> bool:
+        """Whether something is known of senders, which messages are compared with."""
+        return bool(self.senders.all) or self.setting.properties is not None
 
     @property
     def is_open(self) -> bool:

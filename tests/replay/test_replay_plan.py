@@ -33,7 +33,7 @@ from soapjms.protocol.assertions.markup import document_facts
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.record import from_json
-from soapjms.replay import plan, replay
+from soapjms.replay import facts, plan, replay
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.parquet import RECORDS, to_row
 
@@ -42,7 +42,7 @@ MORE_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(
 
 def test_each_fact_is_a_column() -> None:
     """What a rule may read is part of the shape, so that no rule is forgotten."""
-    assert {*plan.MESSAGE_PARTS, *plan.PAIR_PARTS, Fact.DESTINATION} == set(Fact)
+    assert {*facts.MESSAGE_PARTS, *plan.PAIR_PARTS, Fact.DESTINATION} == set(Fact)
 
 
 # Small groups
@@ -148,8 +148,8 @@ def outlines(store: ColumnStore, *texts: str) -> list[str]:
     table = pa.table({"number": list(range(len(texts))), "text": list(texts)})
     store.create("texts", table.schema)
     store.insert("texts", table)
-    bare = f"(SELECT *, substr(text, 1, {plan.PROLOGUE}) AS prologue, {plan.BARE} AS bare FROM texts)"
-    return [outline for _, outline in sorted(store.rows(f"SELECT number, {plan.OUTLINE} FROM {bare}"))]
+    bare = f"(SELECT *, substr(text, 1, {facts.PROLOGUE}) AS prologue, {facts.BARE} AS bare FROM texts)"
+    return [outline for _, outline in sorted(store.rows(f"SELECT number, {facts.OUTLINE} FROM {bare}"))]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,453 @@
+"""What rules read of records, as narrow columns: keys, what tells copies apart, and a digest of the message's shape.
+
+Each batch of records goes through three statements, in an engine of columns without files; no body leaves them. Python
+is asked once for each different set of properties, and for each outline of a body. What is no record, unusual or large
+is read by Python, one by one; exchanges with it are judged by themselves.
+
+Spec: capture record, version 1, "Copies and pairing".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from brokers.message import DestinationKind, PropertyType
+from soapjms.protocol.assertions import Fact
+from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, document_facts
+from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.record import VERSION, Direction, Node
+from soapjms.replay.bundles import Unpacker, ValueCache
+from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow
+from soapjms.replay.inputs import RejectedRow, Split
+from soapjms.replay.parquet import properties_of, to_batch
+from soapjms.replay.records import MAX_BATCH_OCTETS, column_reader, read_columns
+from soapjms.replay.shapes import READ_NAMES, short_digest, told_by
+from soapjms.replay.terms import ReplayTerms
+
+BATCH_ROWS: Final = 245_760
+"""Number of rows that are read at a time, if they are small: two cores work on half of them each."""
+BATCH_OCTETS: Final = 192 << 20
+MAX_USUAL_OCTETS: Final = 4 * MAX_BATCH_OCTETS
+"""Size of a batch above which one of its rows must be very large."""
+MAX_WAITING: Final = 256
+"""Number of batches that wait, as each needs some memory however few rows it has."""
+LINE_BITS: Final = 40
+"""A record is numbered by its part of the logs, and in the low bits its line: so numbers are in order of positions."""
+
+DIGEST: Final = pa.binary()
+OF_MESSAGE: Final = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("correlation_id", pa.string()),
+        ("has_destination", pa.bool_()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("has_reply_to", pa.bool_()),
+        ("reply_kind", pa.string()),
+        ("reply_name", pa.string()),
+        ("delivery_mode", pa.int64()),
+        ("priority", pa.int64()),
+        ("expiration", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("type", pa.string()),
+        ("untyped", pa.bool_()),
+        ("message_type", pa.string()),
+        ("truncated", pa.bool_()),
+        ("digest", DIGEST),
+        ("states_digest", pa.bool_()),
+        ("request_uri", pa.string()),
+        ("is_jndi", pa.bool_()),
+        ("is_fault", pa.bool_()),
+        ("shape", DIGEST),
+    ]
+)
+"""All of a plain record's message that pairing, and comparing copies, depend on. `shape` is a digest of all that rules
+read of the message alone, but for its direction; null if it must be judged by itself."""
+FACTS: Final = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("key", pa.string()),
+        ("by_alias", pa.bool_()),
+        ("announces", pa.string()),
+        ("is_plain", pa.bool_()),
+        ("time", pa.int64()),
+        ("asks", pa.bool_()),
+        ("direction", pa.string()),
+        ("own", DIGEST),
+        *OF_MESSAGE,
+    ]
+)
+"""A record: its number, its keys (see `soapjms.protocol.exchange.keys`), its time; if it is plain, whether its message
+asks for a response, a digest of what copies have in common, and its message."""
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"'{each}'" for each in sorted(words))
+
+
+# Properties
+
+STATED: Final = f"list_filter(coalesce(properties, []), lambda each: each.name IN ({_words(READ_NAMES)}))"
+"""The properties that rules read."""
+OTHERS: Final = f"""
+list_filter(properties, lambda each: NOT coalesce(
+    each.name IN ({_words(READ_NAMES)}) OR (each.type = '{PropertyType.STRING}' AND each.value IS NOT NULL), false))
+"""
+"""Properties that no rule reads, but that may be invalid."""
+ODD_META: Final = r"""
+list_filter(meta, lambda each: NOT coalesce(
+    regexp_full_match(each.value, '"[^"\\\x00-\x1f]*"|-?[1-9][0-9]{0,15}|0|true|false|null'), false))
+"""
+"""Entries of meta that may be invalid."""
+
+KINDS: Final = f"""
+SELECT row_number() OVER () AS kind_number, stated FROM (SELECT DISTINCT {STATED} AS stated FROM given)
+"""
+TOLD: Final = pa.schema(
+    [
+        ("kind_number", pa.int64()),
+        ("is_valid", pa.bool_()),
+        ("is_usual", pa.bool_()),
+        ("stated_digest", pa.string()),
+        ("rules", pa.string()),
+        ("request_uri", pa.string()),
+        ("is_jndi", pa.bool_()),
+        ("states_headers", pa.bool_()),
+        ("charset", pa.string()),
+        ("is_fault", pa.bool_()),
+    ]
+)
+"""What Python tells of the properties of a kind; the last six are the members of `PropertyFacts`."""
+
+# Records
+
+PLAIN: Final = f"""
+coalesce(
+    v = {VERSION} AND extra IS NULL AND time BETWEEN {EARLIEST} AND {LATEST}
+    AND message_type IN ({_words(SIMPLE)})
+    AND (direction IS NULL OR direction IN ({_words(Direction)})) AND (node IS NULL OR node IN ({_words(Node)}))
+    AND (NOT has_destination OR kind IN ({_words(DestinationKind)}))
+    AND (NOT has_reply_to OR reply_kind IN ({_words(DestinationKind)}))
+    AND (message_type <> 'text' OR body IS NULL OR text IS NOT NULL)
+    AND (sha256 IS NULL OR body IS NULL OR coalesce(truncated, false) OR hex(digest) = upper(sha256))
+    AND coalesce(len({OTHERS}), 0) = 0 AND coalesce(len({ODD_META}), 0) = 0
+    AND coalesce(message_id, correlation_id) IS NOT NULL
+    AND (message_id IS NULL OR message_id <> '') AND (correlation_id IS NULL OR correlation_id <> '')
+    AND told.is_valid, false)
+"""
+"""Whether a row certainly is a record of the usual kind."""
+
+SPECIAL: Final = """
+(contains(text, 'Fault') OR contains(text, '<!') OR strpos(substr(text, 3), '<?') > 0 OR contains(text, chr(1)))
+"""
+"""Whether more may be read of a body than its markup."""
+PROLOGUE: Final = "(CASE WHEN strpos(text, '<?') BETWEEN 1 AND 2 THEN strpos(text, '?>') + 1 ELSE 0 END)"
+"""The length of the XML declaration."""
+REMAINDER: Final = f"substr(text, {PROLOGUE} + 1)"
+UNSAFE: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x{fffe}\x{ffff}"
+_NAME: Final = r"[A-Za-z_][\w.:-]*"
+_VALUE: Final = rf"""(?:"[^"<>&{UNSAFE}]*"|''[^''<>&{UNSAFE}]*'')"""
+_ORDERLY: Final = rf"""(?:[^"''<>]*<(?:/{_NAME}\s*|{_NAME}(?:\s+{_NAME}={_VALUE})*\s*/?)>)*[^"''<>]*"""
+"""Tags in which each quote certainly begins or ends the value of an attribute."""
+_TEXTS: Final = rf"'>[^<>&\x01{UNSAFE}]+<', '><', 'g'"
+_VALUES: Final = rf"""'(\s[xX][\w.:-]*={_VALUE})|(\s[A-WYZa-wyz_][\w.:-]*=){_VALUE}', '\1\2"', 'g'"""
+_MARKED: Final = f"replace({REMAINDER}, '>{WSA_ANONYMOUS}<', '>' || chr(1) || '<')"
+BARE: Final = f"regexp_replace({_MARKED}, {_TEXTS})"
+MARKUP: Final = f"""
+CASE WHEN {SPECIAL} THEN 'special' || text ELSE 'other' || substr(text, 1, {PROLOGUE}) || {BARE} END
+"""
+"""A body without its texts, but for the address that a rule reads."""
+OUTLINE: Final = f"""
+CASE WHEN {SPECIAL} THEN 'special' || text
+    WHEN regexp_full_match(bare, '{_ORDERLY}') THEN 'orderly' || prologue || regexp_replace(bare, {_VALUES})
+    ELSE 'other' || prologue || bare END
+"""
+"""A markup without values of attributes, but for those whose names begin with x: they may declare a namespace."""
+
+
+def digest_of(parts: Iterable[str]) -> str:
+    """Return the expression for a digest of values."""
+    members = ", ".join(f"m{number} := {part}" for number, part in enumerate(parts))
+    return f"unhex(sha256(to_json(struct_pack({members}))))"
+
+
+OWN: Final = (
+    "message_type", "hex(digest)", "stated_digest", "CASE WHEN len(properties) > len(stated) THEN properties END",
+    "has_destination", "kind", "name", "has_reply_to", "reply_kind", "reply_name", "message_id", "correlation_id",
+    "delivery_mode", "priority", "expiration", "timestamp", "type", "coalesce(untyped, false)",
+)  # fmt: skip
+"""What belongs to a message, and not to a capture of it."""
+
+
+def seen(*, with_markup: bool) -> str:
+    """Return the query for what a batch shows by itself; exchanges are told apart by the markups of bodies."""
+    return f"""
+WITH texts AS (
+    SELECT *, CASE WHEN message_type IN ({_words(SIMPLE)}) THEN try(decode(body)) END AS text,
+        unhex(sha256(body)) AS digest, {STATED} AS stated
+    FROM given
+), read AS (
+    SELECT texts.*, told.* EXCLUDE (kind_number, is_valid), {PLAIN} AS is_plain,
+        coalesce(CASE WHEN direction IS NULL THEN has_reply_to ELSE direction = '{Direction.REQUEST}' END, false)
+            AS asks,
+        octet_length(body) = length(text) AS is_ascii
+    FROM texts LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM texts.stated
+        LEFT JOIN told ON told.kind_number = kinds.kind_number
+)
+SELECT * EXCLUDE (v, node, redelivered, sha256, meta, extra, text, body, properties, stated, untyped,
+    truncated),
+    sha256 IS NOT NULL AS states_digest, coalesce(untyped, false) AS untyped, coalesce(truncated, false) AS truncated,
+    octet_length(body) = 0 AS is_empty, {digest_of(OWN)} AS own,
+    CASE WHEN is_plain AND is_usual AND octet_length(body) <= {MAX_MARKUP_OCTETS}
+            AND (message_type = 'bytes' OR is_ascii OR 4 * length(text) <= {MAX_MARKUP_OCTETS})
+        THEN {MARKUP if with_markup else "NULL"} END AS markup
+FROM read
+"""
+
+
+MARKUPS: Final = f"""
+WITH found AS (
+    SELECT markup, message_type, is_ascii, charset, min(row) AS row FROM seen WHERE markup IS NOT NULL
+    GROUP BY markup, message_type, is_ascii, charset
+), texts AS (SELECT found.*, decode(body) AS text FROM found JOIN given USING (row)),
+parts AS (SELECT *, substr(text, 1, {PROLOGUE}) AS prologue, {BARE} AS bare FROM texts),
+outlines AS (SELECT *, sha256({OUTLINE}) AS outline FROM parts)
+SELECT markup, message_type, is_ascii, charset, outline, row,
+    min(row) OVER (PARTITION BY outline, message_type, is_ascii, charset) AS example
+FROM outlines
+"""
+"""Values of attributes are left out here, and not for each record, as they seldom make a difference."""
+EXAMPLES: Final = """
+SELECT row, outline, is_ascii, markups.message_type, charset, body FROM markups JOIN given USING (row)
+WHERE row = example
+"""
+DOCUMENTS: Final = pa.schema([("example", pa.int64()), ("document", pa.string()), ("has_fault", pa.bool_())])
+
+# Facts
+
+LIFETIME: Final = """
+CASE WHEN states_headers THEN [
+    coalesce((expiration <> 0)::BIGINT, 2), (coalesce(timestamp, 0) <> 0)::BIGINT,
+    CASE WHEN expiration <> 0 AND timestamp <> 0 THEN expiration::HUGEINT - timestamp END]
+ELSE [(expiration IS NULL)::BIGINT, (coalesce(timestamp, 0) <> 0)::BIGINT] END
+"""
+REPLY_TO: Final = """
+[reply_kind, (reply_name IS NULL)::VARCHAR, CASE WHEN states_headers THEN reply_name END]
+"""
+MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
+    Fact.PROPERTIES: "rules",
+    Fact.MESSAGE_TYPE: "message_type",
+    Fact.BODY_KIND: "is_empty",
+    Fact.BODY: "document",
+    Fact.TRUNCATED: "truncated",
+    Fact.UNTYPED: "untyped",
+    Fact.ASKS: "has_reply_to",
+    Fact.DELIVERY_MODE: "delivery_mode",
+    Fact.PRIORITY: "priority",
+    Fact.LIFETIME: LIFETIME,
+    Fact.REPLY_TO: REPLY_TO,
+}
+"""The facts of one message. Its direction, which copies state for each other, is among `plan.PAIR_PARTS`."""
+
+
+READ: Final = """
+WITH read AS (
+    SELECT seen.*, document, has_fault
+    FROM seen LEFT JOIN markups ON markups.markup = seen.markup AND markups.message_type = seen.message_type
+        AND markups.is_ascii = seen.is_ascii AND markups.charset IS NOT DISTINCT FROM seen.charset
+    LEFT JOIN documents USING (example)
+    WHERE is_plain
+)
+"""
+MAY_SHOW_FAULTS: Final = f"""
+{READ} SELECT row FROM read
+WHERE (direction IS NULL OR direction = '{Direction.RESPONSE}') AND coalesce(has_fault, true)
+"""
+"""The records that are not known to hold no fault."""
+
+
+def found(*, with_shapes: bool, by_destination: bool) -> str:
+    """Return the query for the facts of a batch.
+
+    Args:
+        with_shapes: whether exchanges may be counted by their shapes.
+        by_destination: whether shapes have the destination of the service, as its senders may be known.
+    """
+    parts = [*MESSAGE_PARTS.values(), *(["kind", "name"] if by_destination else [])]
+    shape = f"CASE WHEN document IS NOT NULL THEN {digest_of(parts)} END" if with_shapes else "NULL::BLOB"
+    members = ", ".join(name for name in OF_MESSAGE.names if name != "shape")
+    return f"""
+{READ}
+SELECT row, coalesce(correlation_id, message_id) AS key, correlation_id IS NOT NULL AND NOT asks AS by_alias,
+    CASE WHEN asks AND message_id <> correlation_id THEN message_id END AS announces, is_plain, time, asks, direction,
+    own, {members}, {shape} AS shape
+FROM read
+"""
+
+
+UNPLAIN: Final = "SELECT row FROM seen WHERE NOT is_plain"
+
+Document: TypeAlias = tuple[str | None, bool | None]
+
+
+class FactReader:
+    """Stores records with their facts. Not thread-safe.
+
+    Attributes:
+        shown: how many records show each edition, if the profile is open.
+
+    Args:
+        terms: how to judge.
+        store: gets a table `facts`, and temporary ones.
+    """
+
+    def __init__(self, terms: ReplayTerms, store: ColumnStore) -> None:
+        self.shown = Counter[str]()
+        self._terms = terms
+        self._store = store
+        self._told: ValueCache[tuple[Any, ...], tuple[Any, ...]] = ValueCache(self._tell, len, MAX_KINDS)
+        self._documents: dict[tuple[Any, ...], Document] = {}
+        self._unpack = Unpacker()
+        store.create("facts", FACTS)
+
+    def read(self, part: int, split: Split) -> Iterator[int | RejectedRow]:
+        """Store the records of one part of a log; yield their number now and then, and what is no record.
+
+        Args:
+            part: its number among all parts.
+            split: the part.
+        """
+        waiting: list[pa.RecordBatch] = []
+        rows, octets = 0, 0
+        name = split.log.name
+        for batch in read_columns(split):
+            if isinstance(batch, RejectedRow):
+                yield batch
+                continue
+            usual, large = _by_size(batch)
+            if large.num_rows:
+                yield from self._store_by_python(_numbered(large, part), name)
+            if usual.num_rows:
+                waiting.append(usual)
+                rows, octets = rows + usual.num_rows, octets + usual.nbytes
+            if rows >= BATCH_ROWS or octets >= BATCH_OCTETS or len(waiting) >= MAX_WAITING:
+                yield from self._store_facts(_numbered(pa.Table.from_batches(waiting), part), name)
+                waiting.clear()
+                rows, octets = 0, 0
+        if waiting:
+            yield from self._store_facts(_numbered(pa.Table.from_batches(waiting), part), name)
+
+    def _store_facts(self, given: pa.Table, name: str) -> Iterator[int | RejectedRow]:
+        store, terms = self._store, self._terms
+        store.lend("given", given)
+        store.define("kinds", KINDS, TEMPORARY)
+        told = [(number, *self._told(_texts(stated))) for number, stated in store.fetch("FROM kinds")]
+        store.lend("told", to_batch(told, TOLD))
+        store.define("seen", seen(with_markup=terms.is_open or terms.counts_shapes), TEMPORARY)
+        store.define("markups", MARKUPS, TEMPORARY)
+        documents = [(row, *self._document(*each)) for row, *each in store.fetch(EXAMPLES)]
+        store.lend("documents", to_batch(documents, DOCUMENTS))
+        store.insert_from("facts", found(with_shapes=terms.counts_shapes, by_destination=terms.knows_senders))
+        if terms.is_open:
+            for row in self._records(_taken(given, store.fetch(MAY_SHOW_FAULTS))):
+                self._see_edition(row.record)
+        unplain = store.fetch(UNPLAIN)
+        if unplain:
+            yield from self._store_by_python(_taken(given, unplain), name)
+        yield given.num_rows - len(unplain)
+
+    def _store_by_python(self, given: pa.Table, name: str) -> Iterator[int | RejectedRow]:
+        """Store rows one by one."""
+        rows: list[tuple[Any, ...]] = []
+        numbers, lines = given.column("row").to_pylist(), given.column("line").to_pylist()
+        for number, line, row in zip(numbers, lines, self._records(given), strict=True):
+            if isinstance(row, RefusedRow):
+                yield RejectedRow(name, line, *row)
+                continue
+            rows.append((number, *row.keys, False, row.record.time, *(None,) * (3 + len(OF_MESSAGE))))
+            if self._terms.is_open:
+                self._see_edition(row.record)
+        self._store.insert_rows("facts", rows, FACTS)
+        yield len(rows)
+
+    def _records(self, given: pa.Table) -> Iterator[Any]:
+        for batch in given.select(COLUMNS.names).to_batches(MAX_PYTHON_ROWS):
+            yield from column_reader().rows(batch)
+
+    # What rules read
+
+    def _tell(self, stated: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what properties tell as a row of `TOLD`, without its number."""
+        try:
+            digest = short_digest(repr(stated))
+            properties = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in stated)
+        except InvalidRecordError:
+            return False, *(None,) * 8
+        told = told_by(properties, self._terms.setting.profile, knows_senders=self._terms.knows_senders)
+        return (True, False, digest, *(None,) * 6) if told is None else (True, True, digest, *told)
+
+    def _document(self, outline: str, is_ascii: bool, kind: str, charset: str | None, body: bytes) -> Document:
+        """Return a digest of what rules may read of a body (None: anything), and whether it has a fault."""
+        key = outline, is_ascii, kind, charset
+        if key not in self._documents:
+            if len(self._documents) >= MAX_DOCUMENTS:
+                self._documents.clear()
+            facts = document_facts(body.decode() if kind == "text" else body, charset, self._terms.setting.limits)
+            self._documents[key] = (
+                (None, None) if facts is None else (short_digest(repr(facts)), facts.fault is not None)
+            )
+        return self._documents[key]
+
+    def _see_edition(self, flat: Any) -> None:
+        edition = self._terms.edition_shown(self._unpack.record(flat))
+        if edition is not None:
+            self.shown[edition] += 1
+
+
+TEMPORARY: Final = "TEMP TABLE"
+MAX_KINDS: Final = 50_000
+MAX_PYTHON_ROWS: Final = 1000
+MAX_DOCUMENTS: Final = 50_000
+
+
+def _texts(stated: list[dict[str, str | None]]) -> tuple[Any, ...]:
+    return tuple([(each["name"], each["type"], each["value"]) for each in stated])
+
+
+def _by_size(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Divide a batch into rows of usual size and large ones."""
+    if batch.nbytes > MAX_USUAL_OCTETS:
+        return batch.slice(0, 0), batch
+    is_large = pc.fill_null(pc.greater(pc.binary_length(batch.column("body")), MAX_MARKUP_OCTETS), False)
+    if not pc.any(is_large).as_py():
+        return batch, batch.slice(0, 0)
+    return batch.filter(pc.invert(is_large)), batch.filter(is_large)
+
+
+def part_of(number: int) -> int:
+    """Return the part of the logs that a record is in."""
+    return number >> LINE_BITS
+
+
+def line_of(number: int) -> int:
+    """Return the line of a record in its part."""
+    return number & ((1 << LINE_BITS) - 1)
+
+
+def _numbered(rows: pa.RecordBatch | pa.Table, part: int) -> pa.Table:
+    """Return rows with their numbers."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    return table.add_column(0, "row", pc.add(table.column("line"), part << LINE_BITS))
+
+
+def _taken(given: pa.Table, numbers: list[tuple[int]]) -> pa.Table:
+    """Return the rows of some numbers."""
+    wanted = pa.array([number for (number,) in numbers], pa.int64())
+    return given.take(pc.index_in(wanted, given.column("row")))
