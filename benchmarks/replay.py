@@ -29,7 +29,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby, islice, pairwise
 from operator import itemgetter
@@ -44,16 +43,17 @@ import pyarrow.parquet as pq  # noqa: E402
 from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
+from soapjms.protocol import exchange  # noqa: E402
 from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
 from soapjms.protocol.exchange import pair  # noqa: E402
 from soapjms.protocol.record import from_members  # noqa: E402
 from soapjms.protocol.responding import reaction  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
-from soapjms.replay.bundles import Unpacker, flat_of  # noqa: E402
+from soapjms.replay.flat_records import Unpacker, flattened  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
 from soapjms.replay.parquet import RECORDS, to_row  # noqa: E402
-from soapjms.replay.records import PackedRecord, read_packed  # noqa: E402
+from soapjms.replay.records import CapturedRecord, read  # noqa: E402
 from soapjms.replay.summary import RunTally  # noqa: E402
 from soapjms.replay.terms import ReplayTerms  # noqa: E402
 from soapjms.replay.verdicts import judge_all  # noqa: E402
@@ -283,17 +283,15 @@ def skewed(folder: Path, messages: int, rounds: int) -> None:
 def budget(folder: Path, messages: int) -> None:
     """Print what Python spends a record, step by step, on one core."""
     terms = ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders())
-    rows: list[PackedRecord] = []
+    rows: list[CapturedRecord] = []
     print(f"\nPython, microseconds a record (of {SAMPLE})")
     for form in FORMS:
         logs, *_ = expand([logs_of(folder, messages, form)])
-        rows = timed(f"read {form}, parse, keys, pack", lambda logs=logs: list(first(logs)))  # type: ignore[misc]
-    keyed = timed(
-        "sort in memory", lambda: sorted((each.row.keys.key, each.row.time, each.row.packed) for each in rows)
-    )
-    unpack = Unpacker().unpack
-    flats = timed("flat", lambda: [(key, flat_of(packed)) for key, _, packed in keyed])
-    records = timed("unpack", lambda: [(key, unpack(packed)) for key, _, packed in keyed])
+        rows = timed(f"read {form}, parse", lambda logs=logs: list(first(logs)))  # type: ignore[misc]
+    keyed = timed("keys, sort in memory", lambda: list(exchange.keyed(each.record for each in rows)))
+    flats = timed("flat", lambda: [(key, flattened(record)) for key, record in keyed])
+    unpack = Unpacker().record
+    records = timed("unpack", lambda: [(key, unpack(flat)) for key, flat in flats])
     groups = [[record for _, record in group] for _, group in groupby(records, key=itemgetter(0))]
     exchanges = timed("merge copies, pair", lambda: [each for group in groups for each in pair(group)])
     read = timed("readings", lambda: [(each, readings(each, terms.setting)) for each in exchanges])
@@ -301,17 +299,15 @@ def budget(folder: Path, messages: int) -> None:
     timed("habits", lambda: [list(habits(each, terms.setting, seen)) for each, seen in read])
     judge = Judge(terms.setting)
     timed("assertions", lambda: [list(judge.findings(seen)) for _, seen in read if seen])
-    exact = replace(terms, exact=True)
-    timed("pair to tally, each exchange judged", lambda: list(judge_all(flats, exact, RunTally())))
-    timed("pair to tally, each shape judged", lambda: list(judge_all(flats, terms, RunTally())))
+    timed("pair to tally", lambda: list(judge_all(flats, terms, RunTally())))
 
 
-def first(logs: Sequence[Any]) -> Iterator[PackedRecord]:
+def first(logs: Sequence[Any]) -> Iterator[CapturedRecord]:
     """Give the first records of some logs."""
     number = 0
     for log in logs:
-        for found in read_packed(whole(log)):
-            if isinstance(found, PackedRecord):
+        for found in read(whole(log)):
+            if isinstance(found, CapturedRecord):
                 yield found
                 number += 1
             if number == SAMPLE:

@@ -44,17 +44,33 @@ def settings(threads: int) -> dict[str, str | bool | int | float | list[str]]:
     }
 
 
+def widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with all columns of a schema; those that it does not have are null."""
+    given = dict(zip(batch.schema.names, batch.columns, strict=True))
+    values = (
+        given[each.name].cast(each.type) if each.name in given else pa.nulls(batch.num_rows, each.type)
+        for each in columns
+    )
+    return pa.record_batch([*values], columns)
+
+
 class ColumnStore:
     """Tables of columns.
 
     Args:
-        folder: the folder for the file, which whoever owns the folder deletes; only its owner may read it.
+        folder: the folder for files, which whoever owns the folder deletes; only its owner may read it.
+        threads: how many threads work on a statement; None for one on each core.
+        in_memory: whether a file is only made for what does not fit into memory.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, threads: int | None = None, *, in_memory: bool = False) -> None:
         self._folder = folder
-        config = {**settings(cores()), "memory_limit": MEMORY_LIMIT, "temp_directory": str(folder / "columns")}
-        self._connection = duckdb.connect(str(folder / "columns.duckdb"), config=config)
+        config = {
+            **settings(threads or cores()),
+            "memory_limit": MEMORY_LIMIT,
+            "temp_directory": str(folder / "columns"),
+        }
+        self._connection = duckdb.connect(":memory:" if in_memory else str(folder / "columns.duckdb"), config=config)
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown; SET enable_external_access = false")
 
     def close(self) -> None:
@@ -105,6 +121,16 @@ class ColumnStore:
     def fetch(self, query: str) -> list[tuple[Any, ...]]:
         """Read the result of a query at once; it may read temporary tables, and what was lent."""
         return self._connection.sql(query).fetchall()
+
+    def batches(self, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Read the result of a query as batches, page by page; tables must not be changed meanwhile.
+
+        Args:
+            query: the query.
+            columns: the columns of the batches; those that the query does not have are null.
+        """
+        for batch in self._connection.sql(query).to_arrow_reader(PAGE_ROWS):
+            yield widened(batch, columns)
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
         """Read the result of a query as rows of values, page by page; tables may be changed meanwhile."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys, keys, keys_of
 from soapjms.protocol.record import VERSION, Direction, Record, check_depth, read_json
-from soapjms.replay.bundles import (
+from soapjms.replay.flat_records import (
     DIRECTIONS,
     KINDS,
     NODES,

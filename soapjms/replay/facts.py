@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,9 +22,9 @@ from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, document_facts
 from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
-from soapjms.replay.bundles import Unpacker, ValueCache
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow
+from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.parquet import properties_of, to_batch
 from soapjms.replay.records import MAX_BATCH_OCTETS, column_reader, read_columns
@@ -88,6 +88,12 @@ FACTS: Final = pa.schema(
 asks for a response, a digest of what copies have in common, and its message."""
 
 
+MOVED_COLUMNS: Final = ("row", "time", "key", "by_alias", "announces")
+PACKED: Final = pa.schema([*(FACTS.field(name) for name in MOVED_COLUMNS), ("packed", pa.string())])
+"""Facts as Spark moves them, for which each column of each row has a price."""
+_IN_PACKED: Final = [each for each in FACTS if each.name not in PACKED.names]
+
+
 def _words(words: Iterable[str]) -> str:
     return ", ".join(f"'{each}'" for each in sorted(words))
 
@@ -128,6 +134,9 @@ TOLD: Final = pa.schema(
 
 # Records
 
+ABSENT, BETWEEN = "\x1e", "\x1f"
+"""What packed facts have for null, and between them; a record with one of them in a header is no plain one."""
+NAMED: Final = ("message_id", "correlation_id", "name", "reply_name", "type", "request_uri")
 PLAIN: Final = f"""
 coalesce(
     v = {VERSION} AND extra IS NULL AND time BETWEEN {EARLIEST} AND {LATEST}
@@ -140,6 +149,7 @@ coalesce(
     AND coalesce(len({OTHERS}), 0) = 0 AND coalesce(len({ODD_META}), 0) = 0
     AND coalesce(message_id, correlation_id) IS NOT NULL
     AND (message_id IS NULL OR message_id <> '') AND (correlation_id IS NULL OR correlation_id <> '')
+    AND NOT regexp_matches(concat({", ".join(NAMED)}), '[{ABSENT}{BETWEEN}]')
     AND told.is_valid, false)
 """
 """Whether a row certainly is a record of the usual kind."""
@@ -292,6 +302,29 @@ FROM read
 """
 
 
+def _packed(column: pa.Field) -> str:
+    text = f"hex({column.name})" if column.type == DIGEST else f"CAST({column.name} AS VARCHAR)"
+    return f"coalesce({text}, chr({ord(ABSENT)}))"
+
+
+def _unpacked(number: int, column: pa.Field) -> str:
+    text = f"nullif(parts[{number}], chr({ord(ABSENT)}))"
+    if column.type == DIGEST:
+        return f"unhex({text}) AS {column.name}"
+    return f"CAST({text} AS {SQL_TYPES[column.type]}) AS {column.name}"
+
+
+SQL_TYPES: Final = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT"}
+PACK: Final = f"""
+SELECT {", ".join(MOVED_COLUMNS)}, concat_ws(chr({ord(BETWEEN)}), {", ".join(map(_packed, _IN_PACKED))}) AS packed
+FROM facts
+"""
+UNPACK: Final = f"""
+WITH split AS (SELECT * EXCLUDE (packed), string_split(packed, chr({ord(BETWEEN)})) AS parts FROM moved)
+SELECT place, {", ".join(MOVED_COLUMNS)}, {", ".join(_unpacked(*each) for each in enumerate(_IN_PACKED, 1))} FROM split
+"""
+"""The query for `placed`, from packed facts with their places, which are in `moved`."""
+
 UNPLAIN: Final = "SELECT row FROM seen WHERE NOT is_plain"
 
 Document: TypeAlias = tuple[str | None, bool | None]
@@ -317,17 +350,18 @@ class FactReader:
         self._unpack = Unpacker()
         store.create("facts", FACTS)
 
-    def read(self, part: int, split: Split) -> Iterator[int | RejectedRow]:
+    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Iterator[int | RejectedRow]:
         """Store the records of one part of a log; yield their number now and then, and what is no record.
 
         Args:
             part: its number among all parts.
             split: the part.
+            stream: its octets, if the log is not a file on this machine.
         """
         waiting: list[pa.RecordBatch] = []
         rows, octets = 0, 0
         name = split.log.name
-        for batch in read_columns(split):
+        for batch in read_columns(split, stream):
             if isinstance(batch, RejectedRow):
                 yield batch
                 continue

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
 from soapjms.protocol.uri.redact import without_user_info
-from soapjms.replay.inputs import SUFFIXES, ExpandedInputs, LogFile, RejectedRow, form_of, is_hidden, opened, whole
-from soapjms.replay.records import PackedRecord, read_packed
+from soapjms.replay.inputs import (
+    SUFFIXES,
+    ExpandedInputs,
+    LogFile,
+    RejectedRow,
+    Split,
+    form_of,
+    is_hidden,
+    opened,
+    whole,
+)
 
 MAX_FILE_OCTETS: Final = 512 << 20
 """Maximum size of a file, in octets."""
@@ -77,22 +86,13 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tu
         yield from sorted(below)
 
 
-def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:
+def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     """Return the path and the octets of each file."""
-    paths = [GLOB.sub(r"\\\1", log.path) for log in logs]
-    return spark.read.format("binaryFile").load(paths).select("path", "content")
+    names = [GLOB.sub(r"\\\1", path) for path in paths]
+    return spark.read.format("binaryFile").load(names).select("path", "content")
 
 
-def read_content(
-    logs: Mapping[str, LogFile], path: str, octets: bytes
-) -> Iterator[tuple[LogFile, PackedRecord | RejectedRow]]:
-    """Read the records of one file."""
-    log = logs[path]
-    stream = io.BytesIO(octets)
-    seen = opened(stream, log.number, log.name, log.path)
-    if isinstance(seen, RejectedRow):
-        yield log, seen
-        return
-    stream.seek(0)
-    for found in read_packed(whole(seen), stream):
-        yield log, found
+def split_of(log: LogFile, octets: bytes) -> Split | RejectedRow:
+    """Return a whole file, whose octets were fetched, as a part to be read."""
+    seen = opened(io.BytesIO(octets), log.number, log.name, log.path)
+    return seen if isinstance(seen, RejectedRow) else whole(seen)

@@ -6,24 +6,24 @@ judged by themselves: these are read again, and put into a file in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import groupby, tee
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
-from soapjms.replay.bundles import MICROSECOND, FlatRecord, Unpacker, flat_of, pack
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.counts import ShapeCounts, add_counted
 from soapjms.replay.facts import FactReader, line_of, part_of
+from soapjms.replay.flat_records import MICROSECOND, FlatRecord, Unpacker, flat_of, pack
 from soapjms.replay.inputs import RejectedRow, shown, whole
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS
@@ -33,7 +33,7 @@ from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
 from soapjms.replay.verdicts import judge_all, judge_alone
 
 REPORT_RECORDS: Final = 2_000
-SOUND: Final = pa.schema([("example", pa.string())])
+SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
 CHOSEN: Final = pa.schema(
     [("place", pa.string()), ("time", pa.int64()), ("row", pa.int64()), ("start", pa.int64()), ("octets", pa.int64())]
 )
@@ -67,10 +67,9 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[Reje
         if terms.counts_shapes:
             progress("counting")
             _count(job, terms, store, tally)
-        else:
-            store.define("counted", plan.NONE_COUNTED)
+        query = plan.REST if terms.counts_shapes else plan.ALL
         with Rows(result / "verdicts" / PART, VERDICTS) as rows:
-            for row in judge_all(_rest(job, store, progress), replace(terms, exact=True), tally):
+            for row in judge_all(_rest(job, query, store, progress), terms, tally):
                 rows.write(row)
     return tally, first
 
@@ -112,13 +111,7 @@ def _decided(job: Job, store: ColumnStore, tally: RunTally, progress: Progress) 
 
 def _count(job: Job, terms: ReplayTerms, store: ColumnStore, tally: RunTally) -> None:
     """Judge one exchange of each shape, and count those of the shapes that break nothing."""
-    window = terms.window // MICROSECOND
-    store.define("collapsed", plan.COLLAPSED)
-    store.define("certain", plan.certain(window))
-    store.define("sides", plan.SIDES)
-    store.define("unlike", plan.UNLIKE)
-    store.define("messages", plan.MESSAGES, "VIEW")
-    store.define("exchanges", plan.exchanges(window))
+    define_entries(store, terms)
     store.define("shapes", plan.SHAPES)
     sound: dict[str, ShapeCounts] = {}
     unpack = Unpacker()
@@ -126,17 +119,39 @@ def _count(job: Job, terms: ReplayTerms, store: ColumnStore, tally: RunTally) ->
         rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
         if not rows:
             sound[name] = ShapeCounts(found)
+    count_sound(
+        store, [row for row in store.rows("SELECT shape, example FROM shapes") if row[1] in sound], sound, tally
+    )
+
+
+def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
+    """Make `entries` of the records in `facts` and `placed`; see `plan`."""
+    for name, query in plan.within_places(terms.window // MICROSECOND).items():
+        store.define(name, query, "VIEW" if name == "messages" else "TABLE")
+
+
+def count_sound(
+    store: ColumnStore, shapes: list[tuple[Any, ...]], sound: Mapping[str, ShapeCounts], tally: RunTally
+) -> None:
+    """Count the exchanges of `entries` whose shapes break nothing.
+
+    Args:
+        store: has `entries`; gets `sound` and `counted`.
+        shapes: the rows of `sound`.
+        sound: what each exchange adds to the counts, by the example of its shape.
+        tally: the counts.
+    """
     store.create("sound", SOUND)
-    store.insert_rows("sound", [(name,) for name in sound], SOUND)
+    store.insert_rows("sound", shapes, SOUND)
     store.define("counted", plan.COUNTED)
     add_counted(tally, sound, store.rows)
 
 
-def _rest(job: Job, store: ColumnStore, progress: Progress) -> Iterator[tuple[str, FlatRecord]]:
+def _rest(job: Job, query: str, store: ColumnStore, progress: Progress) -> Iterator[tuple[str, FlatRecord]]:
     """Yield the records that were not counted with their keys: those of a key together, in order of time."""
-    ((total,),) = store.rows(plan.number_of(plan.REST))
+    ((total,),) = store.rows(plan.number_of(query))
     progress("sorting")
-    for number, each in enumerate(_chosen(job, plan.REST, store)):
+    for number, each in enumerate(_chosen(job, query, store)):
         if number % REPORT_RECORDS == 0:
             progress(Phase(f"judging: {number} of {total} records", number, total))
         yield each

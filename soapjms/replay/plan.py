@@ -11,11 +11,15 @@ reads. Each query makes a table, or a view, from those before it:
 - `sides`, `unlike`, `messages`: for each of them the message that asks for a response, and the one that does not, if
   the records certainly are copies of no more than these two.
 - `exchanges`: the places that certainly hold one call, or one one-way message, with their shapes.
+- `entries`: the records by place again, with the shape of their exchange; one of them also has what is counted of it.
 - `shapes`: the most frequent shapes, each with the place of one of its exchanges, which Python judges.
-- `sound`: the places whose exchanges broke nothing, and so stand for all of their shape, which are `counted`.
+- `sound`: the shapes whose example broke nothing, and so stands for all of its shape, which are `counted`.
 
 Then Python judges the records of the other places, `REST`. The plan only has to be right where it is certain: whatever
-it leaves out is judged the whole way. Every engine runs the same queries: they keep to what DuckDB and Spark share.
+it leaves out is judged the whole way.
+
+All that needs whole places only, which are most of these, is found by DuckDB: on Spark by each task of its own places,
+without Spark of all places. Spark itself runs the few queries that need all; those keep to what it and DuckDB share.
 
 Spec: capture record, version 1, "Copies and pairing".
 """
@@ -91,9 +95,9 @@ WHERE NOT coalesce(
 """
 """Sides of which one copy is no copy."""
 MESSAGES: Final = """
-SELECT place, sides.asks AS asks, has_request, records, sides.time AS time, sides.direction AS direction, message_id,
-    correlation_id, has_destination, kind, name, has_reply_to, reply_kind, reply_name, expiration, request_uri, is_jndi,
-    is_fault, shape
+SELECT place, row, sides.asks AS asks, has_request, records, sides.time AS time, sides.direction AS direction,
+    message_id, correlation_id, has_destination, kind, name, has_reply_to, reply_kind, reply_name, expiration,
+    request_uri, is_jndi, is_fault, shape
 FROM sides JOIN facts ON facts.row = coalesce(rich, poor)
 WHERE shape IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM unlike WHERE unlike.place = sides.place AND unlike.asks = sides.asks)
@@ -135,7 +139,6 @@ def _marks(conditions: Iterable[str]) -> str:
 
 
 _PAIR: Final = _marks(condition for conditions in PAIR_PARTS.values() for condition in conditions)
-_NOTHING: Final = "CAST('' AS BINARY)"
 
 
 def exchanges(window: int) -> str:
@@ -145,8 +148,9 @@ def exchanges(window: int) -> str:
         window: see `ReplayTerms.window`, in microseconds.
     """
     return f"""
-SELECT place, asked.records + answered.records AS records, asked.time AS time, answered.time AS answered,
-    asked.kind AS kind, asked.name AS name, asked.shape AS of_request, answered.shape AS of_response, {_PAIR} AS of_both
+SELECT place, asked.row AS row, asked.records + answered.records AS records,
+    asked.time AS asked, answered.time AS answered, asked.kind AS kind, asked.name AS name,
+    asked.shape || answered.shape || encode({_PAIR}) AS shape
 FROM messages AS asked JOIN messages AS answered USING (place)
 WHERE asked.asks AND NOT answered.asks
     AND answered.direction IS DISTINCT FROM '{Direction.ONE_WAY}' AND answered.message_id <> asked.message_id
@@ -154,32 +158,59 @@ WHERE asked.asks AND NOT answered.asks
     AND coalesce(asked.reply_name = answered.name, true)
     AND abs(answered.time - asked.time) <= {window}
 UNION ALL
-SELECT place, records, time, NULL, kind, name, shape, {_NOTHING}, {_marks(["direction IS NULL"])}
+SELECT place, row, records, time, NULL, kind, name, shape || encode({_marks(["direction IS NULL"])})
 FROM messages
 WHERE NOT has_request AND (direction = '{Direction.ONE_WAY}' OR (
     direction IS NULL AND NOT has_reply_to AND correlation_id IS NULL AND NOT is_fault))
 """
 
 
+_COUNTED: Final = ("records", "asked", "answered", "kind", "name")
+ENTRIES: Final = f"""
+SELECT place, placed.time AS time, placed.row AS row, exchanges.shape AS shape, {
+    ", ".join(f"CASE WHEN placed.row = exchanges.row THEN exchanges.{each} END AS {each}" for each in _COUNTED)
+}
+FROM placed LEFT JOIN exchanges USING (place)
+"""
+
+
+def within_places(window: int) -> dict[str, str]:
+    """Return the queries for the relations that need whole places only, by name, in order.
+
+    Args:
+        window: see `ReplayTerms.window`, in microseconds.
+    """
+    return {
+        "collapsed": COLLAPSED,
+        "certain": certain(window),
+        "sides": SIDES,
+        "unlike": UNLIKE,
+        "messages": MESSAGES,
+        "exchanges": exchanges(window),
+        "entries": ENTRIES,
+    }
+
+
+# Shapes
+
 SHAPES: Final = f"""
-SELECT of_request, of_response, of_both, min(place) AS example, count(*) AS exchanges
-FROM exchanges GROUP BY of_request, of_response, of_both
+SELECT shape, min(place) AS example, count(*) AS exchanges FROM entries
+WHERE shape IS NOT NULL AND records IS NOT NULL GROUP BY shape
 HAVING count(*) > 1 ORDER BY exchanges DESC, example LIMIT {MAX_SHAPES}
 """
 COUNTED: Final = """
-SELECT exchanges.place, records, time, answered, kind, name, sound.example
-FROM exchanges JOIN shapes ON shapes.of_request = exchanges.of_request AND shapes.of_response = exchanges.of_response
-    AND shapes.of_both = exchanges.of_both
-JOIN sound ON sound.example = shapes.example
+SELECT place, records, asked, answered, kind, name, example FROM entries JOIN sound USING (shape)
+WHERE records IS NOT NULL
 """
-NONE_COUNTED: Final = "SELECT place FROM placed LIMIT 0"
 
 # What Python reads
 
-OF_SHAPES: Final = "SELECT place, time, row FROM placed JOIN shapes ON shapes.example = placed.place"
+OF_SHAPES: Final = "SELECT place, time, row FROM entries JOIN shapes ON shapes.example = entries.place"
 REST: Final = """
-SELECT place, time, row FROM placed WHERE NOT EXISTS (SELECT 1 FROM counted WHERE counted.place = placed.place)
+SELECT place, time, row FROM entries WHERE NOT EXISTS (SELECT 1 FROM sound WHERE sound.shape = entries.shape)
 """
+ALL: Final = "SELECT place, time, row FROM placed"
+"""All records, if no shapes are counted."""
 
 # Counts
 
@@ -188,7 +219,7 @@ _IN_PLACE: Final = f"kind, CASE WHEN kind IN ({_TEMPORARY}) THEN NULL ELSE name 
 TIMES: Final = f"SELECT example, {_IN_PLACE}, count(*) AS exchanges FROM counted GROUP BY ALL ORDER BY example"
 """How many exchanges of each shape there are at each destination."""
 ENDS: Final = """
-SELECT CAST(sum(records) AS BIGINT), least(min(time), min(answered)), greatest(max(time), max(answered)) FROM counted
+SELECT CAST(sum(records) AS BIGINT), least(min(asked), min(answered)), greatest(max(asked), max(answered)) FROM counted
 """
 """The number of records that were counted, and the first and the last time of their messages."""
 
@@ -205,19 +236,20 @@ def spans(width: int) -> str:
         width: of a span.
     """
     return f"""
-SELECT {_span("time", width)} AS beginning, count(*) AS messages FROM (
-    SELECT time FROM counted UNION ALL SELECT answered FROM counted WHERE answered IS NOT NULL) GROUP BY beginning
+SELECT {_span("time", width)} AS beginning, count(*) AS messages
+FROM (SELECT asked AS time FROM counted UNION ALL SELECT answered FROM counted WHERE answered IS NOT NULL)
+GROUP BY beginning
 """
 
 
 def latencies(width: int) -> str:
     """Return the query for the number of responses by span of time, `latency_bin` (null if time ran backwards), and
     destination of the request."""
-    taken = "(answered - time)"
+    taken = "(answered - asked)"
     exponent = f"greatest(0, length(bin({taken})) - 3)"
     return f"""
-SELECT {_span("time", width)} AS beginning,
-    CASE WHEN answered >= time THEN 4 * {exponent} + ({taken} >> {exponent}) END AS bin, {_IN_PLACE}, count(*) AS calls
+SELECT {_span("asked", width)} AS beginning,
+    CASE WHEN answered >= asked THEN 4 * {exponent} + ({taken} >> {exponent}) END AS bin, {_IN_PLACE}, count(*) AS calls
 FROM counted WHERE answered IS NOT NULL GROUP BY ALL
 """
 

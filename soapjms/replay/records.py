@@ -24,9 +24,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.exchange import Keys
 from soapjms.protocol.record import Record, from_json
-from soapjms.replay.bundles import FlatRecord, Unpacker, pack
 from soapjms.replay.columns import (
     ColumnReader,
     FlatRow,
@@ -36,6 +34,7 @@ from soapjms.replay.columns import (
     flat_row,
 )
 from soapjms.replay.errors import NoInputError
+from soapjms.replay.flat_records import FlatRecord, Unpacker
 from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
 from soapjms.replay.parquet import as_records, check_text
 
@@ -274,54 +273,12 @@ class CapturedRecord(NamedTuple):
     record: Record
 
 
-class PackedRow(NamedTuple):
-    """A record as Spark moves it: its keys, its time in microseconds since 1970, and all of it as octets."""
-
-    keys: Keys
-    time: int
-    packed: bytes
-
-
-class PackedRecord(NamedTuple):
-    """A record as Spark moves it, and its position."""
-
-    file: int
-    line: int
-    row: PackedRow
-
-
-def packed_row(found: FlatRow) -> PackedRow:
-    """Pack a record."""
-    return PackedRow(found.keys, found.record.time, pack(found.record))
-
-
 # Records
 
 
 def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
     """Read the records of one part of a log. Blank lines are skipped."""
-    unpack = Unpacker().unpack
-    for found in _read(split):
-        yield (
-            found
-            if not isinstance(found, PackedRecord)
-            else CapturedRecord(found.file, found.line, unpack(found.row.packed))
-        )
-
-
-def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[PackedRecord | RejectedRow]:
-    """Read the records of one part of a log in the form that engines move.
-
-    Args:
-        split: the part.
-        stream: its octets, if the log is not a file on this machine.
-    """
-    for found in _read(split, stream):
-        yield (
-            found
-            if not isinstance(found, CapturedRecord)
-            else PackedRecord(found.file, found.line, packed_row(flat_row(found.record)))
-        )
+    return _opened(split, READERS[split.log.form], None)
 
 
 def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.RecordBatch | RejectedRow]:
@@ -334,7 +291,8 @@ def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Re
         stream: its octets, if the log is not a file on this machine.
     """
     log, waiting, size = split.log, list[CapturedRecord](), 0
-    for found in _in_columns(split, stream) if log.form is LogForm.PARQUET else _read(split, stream):
+    lines = LINE_READERS.get(log.form)
+    for found in _in_columns(split, stream) if lines is None else _opened(split, lines, stream):
         if not isinstance(found, CapturedRecord):
             yield found
             continue
@@ -384,10 +342,6 @@ class WantedLines:
             return False
         self.next = next(self._lines, None)
         return True
-
-
-def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[CapturedRecord | PackedRecord | RejectedRow]:
-    return _opened(split, READERS[split.log.form], stream)
 
 
 def _opened(
@@ -535,8 +489,8 @@ def column_reader() -> ColumnReader:
     return ColumnReader()
 
 
-def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | RejectedRow]:
-    log, reader = split.log, column_reader()
+def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | RejectedRow]:
+    log, reader, unpack = split.log, column_reader(), Unpacker()
     for batch in _batches(split, stream):
         if isinstance(batch, RejectedRow):
             yield batch
@@ -545,7 +499,7 @@ def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[PackedRecord | Rej
             yield (
                 RejectedRow(log.name, line, *row)
                 if isinstance(row, RefusedRow)
-                else PackedRecord(log.number, line, packed_row(row))
+                else CapturedRecord(log.number, line, unpack.record(row.record))
             )
 
 
@@ -616,7 +570,7 @@ LINE_READERS: Final[Mapping[LogForm, Callable[..., Iterator[CapturedRecord | Rej
     LogForm.LINES: _read_plain,
     LogForm.GZIP: _read_gzipped,
 }
-READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | PackedRecord | RejectedRow]]]] = {
+READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | RejectedRow]]]] = {
     **LINE_READERS,
     LogForm.PARQUET: _read_parquet,
 }

@@ -1,61 +1,53 @@
-"""The engine on Spark: plain functions from DataFrame to DataFrame.
+"""The engine on Spark: it reads logs in parts, and judges by the plan of `spark_plan`.
 
 Spark only reads in parts, joins, sorts and writes. Only counts, a few samples and the list of files reach the driver,
-so a log may be larger than any machine. Records are distributed by correlation key, never by queue. They travel packed
-in bundles, which only Python unpacks.
-
-Persisting, judging in tasks, writing and counting are the same for a replay and for a run that follows logs. Finding
-new lines and finished calls is in `follower/`.
+so a log may be larger than any machine. Bodies stay in the logs: the few records that are judged are read again.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
-from itertools import chain, groupby
+from io import BytesIO
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
-from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import hadoop
-from soapjms.replay.bundles import Bundler, FlatRecord, Unpacker, flat_of, in_order, pack_aliases, rekeyed, used_aliases
-from soapjms.replay.errors import SparkFailedError
+from soapjms.replay.errors import NoInputError, SparkFailedError
+from soapjms.replay.facts import FACTS, LINE_BITS, PACK, FactReader, line_of
+from soapjms.replay.facts import PACKED as PACKED_FACTS
+from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
-from soapjms.replay.output import PART, Rows, write_text
-from soapjms.replay.parquet import REJECTED, VERDICTS, to_batch
-from soapjms.replay.records import PackedRecord, read_packed
-from soapjms.replay.shapes import ShapeMemory
+from soapjms.replay.output import PART, Rows
+from soapjms.replay.parquet import REJECTED, to_batch
+from soapjms.replay.records import read_rows
+from soapjms.replay.spark_plan import PACKED, SHUFFLE, Batches, judge, kept, rows_of, task_store, to_batches, write
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
 from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read, place
-from soapjms.replay.verdicts import judge_all
-
-Batches: TypeAlias = Iterator[pa.RecordBatch]
-Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, FlatRecord]]]
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
     "Spark's Java process ended unexpectedly; very large messages need more memory than its default: "
     "--conf spark.driver.memory=4g gives it 4 GiB"
 )
-BATCH_ROWS: Final = 1000
-BATCH_OCTETS: Final = 16 << 20
 
-JUDGED: Final = pa.schema([("part", pa.int32())])
-"""The number of a task that judged something; the names of its files contain it."""
+CHANGED: Final = re.compile(rf"^[\w.]*{NoInputError.__name__}: (.*)$", re.MULTILINE)
+"""What a task says that did not find a record again."""
 
 
 @contextmanager
@@ -64,6 +56,7 @@ def failing_as_ours() -> Iterator[None]:
 
     Raises:
         SparkFailedError: Spark failed, or its Java process ended.
+        NoInputError: a log was changed meanwhile.
         KeyboardInterrupt: Spark failed because of Ctrl-C.
     """
     try:
@@ -73,22 +66,9 @@ def failing_as_ours() -> Iterator[None]:
             raise KeyboardInterrupt from None
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkFailedError(JAVA_ENDED) from error
+        if changed := CHANGED.search(str(error)):
+            raise NoInputError(changed[1]) from error
         raise SparkFailedError(f"the Spark job failed: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
-
-
-@contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows on the workers' disks, so that they are computed once though they are read twice."""
-    stored = rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield stored
-    finally:
-        stored.unpersist()
-
-
-def write(rows: DataFrame, folder: Path) -> None:
-    """Write rows as Parquet, without the empty file that Hadoop writes as a sign of success."""
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
 
 
 def first_rejected(refused: DataFrame) -> list[RejectedRow]:
@@ -97,111 +77,24 @@ def first_rejected(refused: DataFrame) -> list[RejectedRow]:
     return [RejectedRow(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
 
 
-# Judging
-
-
-def judge(together: DataFrame, terms: ReplayTerms, records: Records, folder: Path) -> RunTally:
-    """Pair and judge, write the verdicts as Parquet, and return the counts.
-
-    Args:
-        together: records, those of a key in one task and one after another.
-        terms: how to pair and judge.
-        records: reads the records with their keys.
-        folder: the folder for the verdicts; all machines must see it.
-    """
-    folder.mkdir(parents=True)
-    parts = [row.part for row in judged(together, terms, records, folder).collect()]
-    if not parts:  # there was nothing to judge
-        with Rows(folder / PART, VERDICTS):
-            pass
-    tally = RunTally()
-    for part in parts:  # by name, as a listing on a shared file system may be out of date
-        tally.add(RunTally.from_json(_counts_of(folder, part).read_text("utf-8")))
-    for left in folder.glob(".*"):  # the counts, and unfinished files of killed tasks
-        left.unlink(missing_ok=True)
-    return tally
-
-
-def _counts_of(folder: Path, part: int) -> Path:
-    return folder / f".part-{part:05}.counts"
-
-
-def judged(together: DataFrame, terms: ReplayTerms, records: Records, folder: Path) -> DataFrame:
-    """Pair and judge; see `judge`. Each task writes a file of verdicts and one of counts, and returns a row.
-
-    Verdicts do not go back through Java, which would keep a copy of them.
-    """
-    task = partial(_judge_part, terms=terms, records=records, folder=str(folder))
-    return together.mapInArrow(task, from_arrow_schema(JUDGED))
-
-
-def _judge_part(batches: Batches, terms: ReplayTerms, records: Records, folder: str) -> Batches:
-    tally, part = RunTally(), _number_of_task()
-    path = Path(folder, f"part-{part:05}.parquet")
-    with Rows(path, VERDICTS) as rows:
-        for row in judge_all(records(batches), terms, tally, _memory(terms)):
-            rows.write(row)
-    if tally.counts:
-        write_text(_counts_of(path.parent, part), tally.to_json())
-        yield to_batch([(part,)], JUDGED)
-
-
-def _number_of_task() -> int:
-    context = TaskContext.get()
-    assert context is not None
-    return context.partitionId()
-
-
-def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
-    """Collect rows into batches of bounded size."""
-    waiting: list[tuple[Any, ...]] = []
-    octets = 0
-    for row in rows:
-        waiting.append(row)
-        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
-        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
-            yield to_batch(waiting, schema)
-            waiting, octets = [], 0
-    if waiting:
-        yield to_batch(waiting, schema)
-
-
 SPLIT_OCTETS: Final = 32 << 20
 """Maximum size of the part of a log that one task reads, if it can be read in parts."""
-MAX_JUDGED_OCTETS: Final = 16 << 20
-"""Maximum size of logs that one task judges, a bucket at a time. Many small tasks end at about the same time."""
 MIN_SPLIT_OCTETS: Final = 4 << 20
 """Minimum size of a part, for logs that are small for the number of cores."""
 TASKS_OF_CORE: Final = 8
-"""Minimum number of reading tasks, and of judging tasks, per core, if there is enough work."""
-SHUFFLE: Final = "spark.sql.shuffle.partitions"
-MAX_ALIASES: Final = 100_000
-"""Maximum number of message ids in answers that are sent to every task; with more, the answers are sent to the ids."""
+"""Minimum number of reading tasks per core, if there is enough work."""
+SHUFFLED_OCTETS: Final = 64 << 20
+"""Size of the logs for each task that finds what is within places, or judges."""
+MAX_SHUFFLE_TASKS: Final = 4000
+MAX_SENT: Final = 500_000
+"""Number of records to be read again up to which their numbers are sent to every task that reads other machines' files,
+and the files are not moved."""
 
-BUCKET_OCTETS: Final = 2 << 20
-"""Size of the logs for each bucket, whose records a task holds and sorts at a time."""
-MAX_BUCKETS: Final = 2048
-BUCKETS_OF_TASK: Final = 8
-"""Minimum number of buckets of each judging task, so that all have about the same amount of work."""
-
-STAGED: Final = pa.schema(
-    [
-        *REJECTED,
-        ("number", pa.int64()),
-        ("start", pa.int64()),
-        ("edition", pa.string()),
-        ("records", pa.int64()),
-        ("bucket", pa.int32()),
-        ("answers", pa.bool_()),
-        ("bundle", pa.binary()),
-        ("ids", pa.binary()),
-    ]
-)
-"""The rows that reading makes: rejected texts, with lines counted from the beginning of their part; numbers of records
-of a log that show an edition; bundles of records."""
-USED: Final = pa.schema([("bucket", pa.int32()), ("number", pa.int64()), ("aliases", pa.binary())])
-BUNDLES: Final = pa.schema([("bucket", pa.int32()), ("bundle", pa.binary())])
-COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lines", pa.int64())])
+TOLD: Final = pa.schema([*REJECTED, ("lines", pa.int64()), ("edition", pa.string()), ("records", pa.int64())])
+STAGED: Final = pa.schema([*PACKED_FACTS, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
+"""The rows that reading makes: facts of records; and what is told of a part: a rejected text, with its line counted
+from the beginning of the part; its number of lines; how many records show an edition."""
+SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
 
 
 def run(
@@ -232,68 +125,62 @@ def run(
         if not far and not job.logs:
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
-            spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
+            spark.conf.set(SHUFFLE, _shuffle_partitions([*job.logs, *far]))
         with watched(spark, progress) as tell:
-            tally, first = _run(job, far, result, tell, spark)
+            tally, first = _run(job, Logs(spark, job.logs, far), result, tell, spark)
         note_others(tally, others)
         return tally, first
 
 
 def _run(
-    job: Job, far: list[LogFile], result: Path, progress: Progress, spark: SparkSession
+    job: Job, logs: Logs, result: Path, progress: Progress, spark: SparkSession
 ) -> tuple[RunTally, list[RejectedRow]]:
-    progress(f"reading {len(job.logs) + len(far)} files")
-    parts = splits(job.logs, _split_size(spark, job.logs))
-    buckets = _buckets(spark, [*job.logs, *far])
-    everything = staged(spark, parts, job.terms, buckets)
-    with kept(everything.union(fetched(spark, far, job.terms, buckets)) if far else everything) as found:
-        tally, broken = _census(found)
-        torn = [part for part in parts if part.log.number in broken and part.is_counted_anew]
-        refused = rejected(found, first_lines(spark, torn)) if broken else None
+    progress(f"reading {logs.number} files")
+    with ExitStack() as stack:
+        found = stack.enter_context(kept(logs.facts(job.terms)))
+        tally, lines = _census(found)
+        refused = _rejected(found, logs.first_lines(lines)) if tally.counts["rejected",] else None
         first = _write_rejected(refused, job.rejected, result / "rejected")
         tally.count("rejected", by=len(job.rejected))
-        progress("judging")
-        with kept(aliases(found)) as used:
-            bundles = keyed(found, used, used.agg(F.sum("number")).collect()[0][0] or 0, buckets)
-            tasks = int(spark.conf.get(SHUFFLE) or 1)
-            terms = job.terms.decided(tally.counts)
-            tally.add(judge(together(bundles, tasks), terms, _records, result / "verdicts"))
+        terms = job.terms.decided(tally.counts)
+        if terms.setting.profile != job.terms.setting.profile:
+            found = stack.enter_context(kept(logs.facts(terms)))
+        facts = found.where("told IS NULL").select(PACKED_FACTS.names)
+        tally.add(judge(spark, facts, terms, logs.fetch, result / "verdicts", progress))
         return tally, first
 
 
-def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose the size of the parts that logs are read in."""
-    return _part_size(spark, sum(whole(log).octets for log in logs), SPLIT_OCTETS)
+def _shuffle_partitions(logs: Iterable[LogFile]) -> int:
+    """Choose how many tasks find what is within places, and judge."""
+    return min(MAX_SHUFFLE_TASKS, max(1, sum(whole(log).octets for log in logs) // SHUFFLED_OCTETS))
 
 
-def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose how many tasks judge."""
-    octets = sum(whole(log).octets for log in logs)
-    return -(-octets // _part_size(spark, octets, MAX_JUDGED_OCTETS)) or 1
-
-
-def _part_size(spark: SparkSession, octets: int, most: int) -> int:
-    """Choose the size of one task: several tasks for each core, so that all cores end at about the same time."""
-    return int(min(most, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism))))
-
-
-def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose the number of buckets for the keys."""
-    octets, tasks = sum(whole(log).octets for log in logs), int(spark.conf.get(SHUFFLE) or 0)
-    return max(BUCKETS_OF_TASK * tasks, min(MAX_BUCKETS, octets // BUCKET_OCTETS))
-
-
-def _census(found: DataFrame) -> tuple[RunTally, set[int]]:
-    """Count rejected rows and shown editions; also return the numbers of the logs with rejected rows."""
+def _census(found: DataFrame) -> tuple[RunTally, dict[int, int]]:
+    """Count rejected rows and shown editions; also return the numbers of lines of parts, as far as counted."""
     tally = RunTally()
-    broken: set[int] = set()
-    for row in census(found).toLocalIterator():
+    lines: dict[int, int] = {}
+    counts = F.count("reason").alias("rejected"), F.max("lines").alias("lines"), F.sum("records").alias("records")
+    for row in (
+        found.where("told IS NOT NULL")
+        .select("part", "told.*")
+        .groupBy("part", "edition")
+        .agg(*counts)
+        .toLocalIterator()
+    ):
         if row.rejected:
             tally.count("rejected", by=row.rejected)
-            broken.add(row.number)
         if row.edition is not None:
             tally.count(SHOWN, row.edition, by=row.records)
-    return tally, broken
+        if row.lines is not None:
+            lines[row.part] = row.lines
+    return tally, lines
+
+
+def _rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
+    """Select the rejected rows, with lines counted from the beginning of the log."""
+    refused = found.where("told.reason IS NOT NULL").select("part", "told.*").join(F.broadcast(lines), "part", "left")
+    line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
+    return refused.select("file", line, "reason", "raw")
 
 
 def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], folder: Path) -> list[RejectedRow]:
@@ -307,177 +194,187 @@ def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], fo
     return nsmallest(REJECTS_SHOWN, [*more, *(first_rejected(refused) if refused is not None else ())], key=place)
 
 
-# From DataFrame to DataFrame
+class Logs:
+    """The logs of a run.
 
-
-def staged(spark: SparkSession, parts: list[Split], terms: ReplayTerms, buckets: int) -> DataFrame:
-    """Read everything: records in bundles, and what could not be read, with the reason."""
-    return _each(spark, parts, partial(_read_part, terms=terms, buckets=buckets), STAGED)
-
-
-def fetched(spark: SparkSession, logs: list[LogFile], terms: ReplayTerms, buckets: int) -> DataFrame:
-    """Read all files of other machines, as `staged` does for those on this one."""
-    task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms, buckets=buckets)
-    return hadoop.contents(spark, logs).mapInArrow(task, from_arrow_schema(STAGED))
-
-
-def census(found: DataFrame) -> DataFrame:
-    """Count, for each log, the records that show an edition, and the rejected rows."""
-    told = found.where("reason IS NOT NULL OR edition IS NOT NULL")
-    counts = F.sum("records").alias("records"), F.count("reason").alias("rejected")
-    return told.groupBy("number", "edition").agg(*counts)
-
-
-def first_lines(spark: SparkSession, parts: list[Split]) -> DataFrame:
-    """Return the number of lines before each part; the parts must be all parts of their logs, in order.
-
-    This reads the logs again, so it is done only for logs with rejected lines.
-    """
-    counted = _each(spark, parts, _count_part, COUNTED)
-    before: list[tuple[int, int, int]] = []
-    lines = {(row.number, row.start): row.lines for row in counted.toLocalIterator()}
-    log, total = -1, 0
-    for part in parts:
-        if part.log.number != log:
-            log, total = part.log.number, 0
-        before.append((log, part.start, total))
-        total += lines[log, part.start]
-    return spark.createDataFrame(before, "number long, start long, before long")
-
-
-def rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
-    """Select the rejected rows, with lines counted from the beginning of the log."""
-    refused = found.where("reason IS NOT NULL").join(F.broadcast(lines), ["number", "start"], "left")
-    line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
-    return refused.select("file", line, "reason", "raw")
-
-
-def aliases(found: DataFrame) -> DataFrame:
-    """Find the message ids of requests that another record has as its correlation id, with the requests' keys.
-
-    There is a row for each bucket with such ids.
-    """
-    ids = found.where("ids IS NOT NULL").select("bucket", "answers", "ids")
-    return together(ids).mapInArrow(_aliases_of, from_arrow_schema(USED))
-
-
-def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataFrame:
-    """Put each record into the bucket in which it meets its copies and its partner.
+    Attributes:
+        number: how many there are.
 
     Args:
-        found: the rows that reading made.
-        used: the aliases.
-        number: the number of aliases.
-        buckets: the number of buckets.
+        spark: the session.
+        logs: those on this machine, which all machines of a cluster see.
+        far: those on other machines.
     """
-    bundles = found.where("bundle IS NOT NULL")
-    if not number:
-        return bundles.select(BUNDLES.names)
-    if number <= MAX_ALIASES:
-        used = F.broadcast(used)
-    answers = bundles.where("answers").select(BUNDLES.names).join(used.drop("number"), "bucket", "left")
-    moved = answers.mapInArrow(partial(_rekeyed, buckets=buckets), from_arrow_schema(BUNDLES))
-    return bundles.where("NOT answers").select(BUNDLES.names).union(moved)
+
+    def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: list[LogFile]) -> None:
+        near = list(logs)
+        self.number = len(near) + len(far)
+        self._spark = spark
+        self._parts = splits(near, _split_size(spark, near))
+        self._far = {log.path: (len(self._parts) + number, log) for number, log in enumerate(far)}
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: facts of records, and what could not be read, with the reason."""
+        numbers = self._spark.range(0, len(self._parts), 1, self._tasks).withColumnRenamed("id", "part")
+        staged = numbers.join(F.broadcast(self._splits()), "part").select(SPLITS.names)
+        found = staged.mapInArrow(partial(_read, terms=terms), from_arrow_schema(STAGED))
+        if not self._far:
+            return found
+        task = partial(_read_far, logs=self._far, terms=terms)
+        far = hadoop.contents(self._spark, self._far).mapInArrow(task, from_arrow_schema(STAGED))
+        return found.union(far) if self._parts else far
+
+    def fetch(self, wanted: DataFrame) -> DataFrame:
+        """Read records again; see `Fetch`."""
+        rows = wanted.withColumn("part", F.shiftright("row", LINE_BITS))
+        if not self._far:
+            return self._fetch_near(rows)
+        is_near = F.col("part") < len(self._parts)
+        return self._fetch_near(rows.where(is_near)).union(self._fetch_far(rows.where(~is_near)))
+
+    def _fetch_near(self, rows: DataFrame) -> DataFrame:
+        """Bring the records of a part behind the part itself."""
+        nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("place", "string"), ("time", "long"))]
+        parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
+        both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
+        ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
+        return ordered.mapInArrow(_fetch, from_arrow_schema(PACKED))
+
+    def _fetch_far(self, rows: DataFrame) -> DataFrame:
+        """Give each file, which is one part, the numbers of its wanted records."""
+        paths = self._spark.createDataFrame(
+            [(part, path) for path, (part, _) in self._far.items()], "part long, path string"
+        )
+        wanted = F.sort_array(F.collect_list(F.struct("row", "place", "time"))).alias("wanted")
+        of_file = rows.join(paths, "part").groupBy("path").agg(wanted)
+        if rows.count() <= MAX_SENT:
+            of_file = F.broadcast(of_file)
+        return (
+            hadoop.contents(self._spark, self._far)
+            .join(of_file, "path")
+            .mapInArrow(partial(_fetch_contents, logs=self._far), from_arrow_schema(PACKED))
+        )
+
+    def first_lines(self, lines: Mapping[int, int]) -> DataFrame:
+        """Return the number of lines before each part.
+
+        Args:
+            lines: the number of lines of each part that is counted anew.
+        """
+        before: list[tuple[int, int]] = []
+        log, total = -1, 0
+        for number, part in enumerate(self._parts):
+            if part.log.number != log:
+                log, total = part.log.number, 0
+            before.append((number, total))
+            total += lines.get(number, 0)
+        return self._spark.createDataFrame(before, "part long, before long")
+
+    @property
+    def _tasks(self) -> int:
+        octets = sum(part.octets for part in self._parts)
+        most = max(4 * self._spark.sparkContext.defaultParallelism, octets // SPLIT_OCTETS)
+        return max(1, min(len(self._parts), most))
+
+    def _splits(self) -> DataFrame:
+        rows = [(number, pickle.dumps(part)) for number, part in enumerate(self._parts)]
+        return self._spark.createDataFrame(pa.Table.from_batches([to_batch(rows, SPLITS)]))
 
 
-def together(rows: DataFrame, tasks: int | None = None) -> DataFrame:
-    """Put the rows of a bucket into one task, one after another; without `tasks`, Spark chooses how many there are."""
-    parted = rows.repartition("bucket") if tasks is None else rows.repartition(tasks, "bucket")
-    return parted.sortWithinPartitions("bucket")
-
-
-def _each(
-    spark: SparkSession, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
-) -> DataFrame:
-    """Run `work` on each part, in tasks of about `SPLIT_OCTETS` octets at most, and return the resulting rows."""
-    octets = sum(part.octets for part in parts)
-    tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT_OCTETS)))
-    task = partial(_work_on, parts=parts, work=work, schema=schema)
-    return spark.range(0, len(parts), 1, tasks).mapInArrow(task, from_arrow_schema(schema))
+def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+    """Choose the size of the parts that logs are read in: several for each core, so that all end at about one time."""
+    octets = sum(whole(log).octets for log in logs)
+    return int(
+        min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism)))
+    )
 
 
 # Inside the tasks
 
 
-def _work_on(
-    batches: Batches, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
-) -> Batches:
-    numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-    return to_batches(chain.from_iterable(work(parts[number]) for number in numbers), schema)
+class TaskReader:
+    """Reads facts in a task.
+
+    Args:
+        terms: how to judge.
+    """
+
+    def __init__(self, terms: ReplayTerms) -> None:
+        self._store = task_store()
+        self._reader = FactReader(terms, self._store)
+
+    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Batches:
+        """Read a part of a log; yield rows of `STAGED`."""
+        self._store.create("facts", FACTS)
+        self._reader.shown.clear()
+        for found in self._reader.read(part, split, stream):
+            if isinstance(found, RejectedRow):
+                yield _told(part, found._asdict())
+                continue
+            yield from self._store.batches(PACK, STAGED)
+            self._store.create("facts", FACTS)
+        for edition, records in self._reader.shown.items():
+            yield _told(part, {"edition": edition, "records": records})
+        if split.is_counted_anew:
+            yield _told(part, {"lines": count_lines(split)})
 
 
-def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
-    return [(part.log.number, part.start, count_lines(part))]
+def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"part": part, "told": members}], STAGED)
 
 
-def _read_part(part: Split, terms: ReplayTerms, buckets: int) -> Iterator[tuple[Any, ...]]:
-    return _staged_rows(((part.log, part.start, found) for found in read_packed(part)), terms, buckets)
+_READERS: Final[dict[bytes, TaskReader]] = {}
 
 
-def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: ReplayTerms, buckets: int) -> Batches:
-    found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in _rows(batches))
-    return to_batches(_staged_rows(((log, 0, each) for log, each in found), terms, buckets), STAGED)
-
-
-def _staged_rows(
-    read: Iterable[tuple[LogFile, int, PackedRecord | RejectedRow]], terms: ReplayTerms, buckets: int
-) -> Iterator[tuple[Any, ...]]:
-    """Make rows from records and rejected texts, each with its log and part."""
-    bundler, unpack = Bundler(buckets), Unpacker().unpack
-    shown: Counter[tuple[int, str]] = Counter()
-    for log, start, found in read:
-        if isinstance(found, RejectedRow):
-            yield *found, log.number, start, *(None,) * 6
-            continue
-        row = found.row
-        entry = (row.keys.key, row.time, log.number, start, found.line, row.packed)
-        bundler.add(entry, row.keys.by_alias, row.keys.announces)
-        if terms.is_open and (edition := terms.edition_shown(unpack(row.packed))) is not None:
-            shown[log.number, edition] += 1
-        if bundler.is_full:
-            yield from _bundle_rows(bundler)
-    yield from _bundle_rows(bundler)
-    for (number, edition), records in shown.items():
-        yield *(None,) * 4, number, None, edition, records, *(None,) * 4
-
-
-def _bundle_rows(bundler: Bundler) -> Iterator[tuple[Any, ...]]:
-    return ((*(None,) * 8, *bundle) for bundle in bundler.take())
-
-
-def _aliases_of(batches: Batches) -> Batches:
-    return to_batches(_used_rows(_rows(batches)), USED)
-
-
-def _used_rows(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for bucket, group in groupby(rows, key=itemgetter(0)):
-        used = used_aliases((answers, ids) for _, answers, ids in group)
-        if used:
-            yield bucket, len(used), pack_aliases(used)
-
-
-def _rekeyed(batches: Batches, buckets: int) -> Batches:
-    return to_batches(rekeyed(_rows(batches), buckets), BUNDLES)
-
-
-_MEMORIES: Final[dict[bytes, ShapeMemory]] = {}
-
-
-def _memory(terms: ReplayTerms) -> ShapeMemory:
-    """Return what this worker knows of shapes, so that no task begins with nothing."""
+def _reader(terms: ReplayTerms) -> TaskReader:
+    """Return the reader of this worker, so that no part of a log begins with empty caches."""
     key = pickle.dumps(terms)
-    if key not in _MEMORIES:
-        _MEMORIES.clear()  # those of an earlier run
-        _MEMORIES[key] = ShapeMemory(terms)
-    return _MEMORIES[key]
+    if key not in _READERS:
+        _READERS.clear()  # those of an earlier run
+        _READERS[key] = TaskReader(terms)
+    return _READERS[key]
 
 
-def _records(batches: Batches) -> Iterator[tuple[str, FlatRecord]]:
-    for _, group in groupby(_rows(batches), key=itemgetter(0)):
-        for key, *_, packed in in_order(bundle for _, bundle in group):
-            yield key, flat_of(packed)
+def _read(batches: Batches, terms: ReplayTerms) -> Batches:
+    for part, split in rows_of(batches):
+        yield from _reader(terms).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
 
 
-def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _read_far(batches: Batches, logs: Mapping[str, tuple[int, LogFile]], terms: ReplayTerms) -> Batches:
+    for path, octets in rows_of(batches):
+        part, log = logs[path]
+        split = hadoop.split_of(log, octets)
+        if isinstance(split, RejectedRow):
+            yield _told(part, split._asdict())
+        else:
+            yield from _reader(terms).read(part, split, BytesIO(octets))
+
+
+def _fetch_contents(batches: Batches, logs: Mapping[str, tuple[int, LogFile]]) -> Batches:
+    return to_batches(_fetched_contents(batches, logs), PACKED)
+
+
+def _fetched_contents(batches: Batches, logs: Mapping[str, tuple[int, LogFile]]) -> Iterator[tuple[Any, ...]]:
+    for path, octets, wanted in rows_of(batches):
+        split = hadoop.split_of(logs[path][1], octets)
+        assert isinstance(split, Split)
+        rows = [(each["place"], each["time"], each["row"]) for each in wanted]
+        yield from _packed(split, rows, BytesIO(octets))
+
+
+def _fetch(batches: Batches) -> Batches:
+    return to_batches(_fetched(batches), PACKED)
+
+
+def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for _, group in groupby(rows_of(batches), key=itemgetter(3)):
+        first, *rows = group
+        split = pickle.loads(first[-1])  # noqa: S301  # see above
+        yield from _packed(split, [row[:3] for row in rows])
+
+
+def _packed(split: Split, wanted: list[tuple[Any, ...]], stream: BinaryIO | None = None) -> Iterator[tuple[Any, ...]]:
+    """Read records again; yield rows of `PACKED`, in the order of the wanted ones."""
+    found = read_rows(split, (line_of(number) for _, _, number in wanted), stream)
+    for row, flat in zip(wanted, found, strict=True):
+        yield *row, pack(flat)

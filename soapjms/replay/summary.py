@@ -22,8 +22,8 @@ from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, n
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
-from soapjms.replay.bundles import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
+from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
 from soapjms.replay.terms import SHOWN, LateRecord, ProfileChoice, ReplayTerms
 

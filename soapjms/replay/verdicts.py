@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain, groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -31,9 +31,8 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
-from soapjms.replay.bundles import FlatRecord, microseconds
 from soapjms.replay.findings import NODES, Scene, destination_text, whole
-from soapjms.replay.shapes import COUNTED, MAX_RECORDS, ShapeMemory, Shapes
+from soapjms.replay.flat_records import FlatRecord, Unpacker, microseconds
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
 
@@ -56,9 +55,7 @@ class VerdictRow(NamedTuple):
     observed_subcode: str | None
 
 
-def judge_all(
-    keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms, tally: RunTally, memory: ShapeMemory | None = None
-) -> Iterator[VerdictRow]:
+def judge_all(keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms, tally: RunTally) -> Iterator[VerdictRow]:
     """Pair and judge records.
 
     Args:
@@ -66,31 +63,15 @@ def judge_all(
             records within a window at a time.
         terms: how to pair and judge.
         tally: counts everything; it is complete when the iterator ends.
-        memory: what other parts of the run found out; None if there are none.
 
     Yields:
         a row for each verdict that has one.
     """
-    memory = memory or ShapeMemory(terms)
-    record = memory.unpack.record
+    unpack = Unpacker()
     judges: dict[int | None, Judge] = {}
-    shapes = Shapes(memory, tally)
     for _, group in groupby(keyed, key=itemgetter(0)):
-        flats = (flat for _, flat in group)
-        first = list(islice(flats, MAX_RECORDS + 1))
-        shape = shapes.take(first) if len(first) <= MAX_RECORDS else None
-        if shape is COUNTED:
-            continue
-        records = map(record, chain(first, flats))
-        if shape is None:
-            yield from _judge_key(records, terms, judges, tally)
-            continue
-        rows, found = judge_alone(records, terms)
-        shapes.learn(shape, found, is_broken=bool(rows))
-        tally.add(found)
-        yield from rows
+        yield from _judge_key((unpack.record(flat) for _, flat in group), terms, judges, tally)
     _add_up(judges, tally)
-    shapes.add_up()
 
 
 def judge_alone(records: Iterable[Record], terms: ReplayTerms) -> tuple[list[VerdictRow], RunTally]:

@@ -16,9 +16,8 @@ from fuzz_kit import BASES
 
 from fuzz.row import MIB, Case, Row
 from soapjms.protocol.record import capture, to_json
-from soapjms.replay.bundles import Unpacker
 from soapjms.replay.inputs import RejectedRow, opened, splits
-from soapjms.replay.records import read_packed
+from soapjms.replay.records import read_columns
 
 TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
 JUNK: Final = (
@@ -82,14 +81,14 @@ class Logs:
         log = opened(BytesIO(octets), 0, name, name)
         if isinstance(log, RejectedRow):
             return "rejected"
-        found, rejected, unpack = set[str | None](), 0, Unpacker().unpack
+        found, rejected = set[str | None](), 0
         for part in splits([log], size):
-            for each in read_packed(part, BytesIO(octets)):
+            for each in read_columns(part, BytesIO(octets)):
                 if isinstance(each, RejectedRow):
                     assert each.reason
                     rejected += 1
                 else:
-                    found.add(unpack(each.row.packed).message.message_id)
+                    found.update(each.column("message_id").to_pylist())
         assert wanted <= found, f"{sorted(wanted - found)} of {len(wanted)} undamaged records are not read"
         return "all" if not rejected else "what is undamaged"
 

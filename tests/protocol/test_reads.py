@@ -54,7 +54,7 @@ from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import EDITIONS, PROFILES, SoapVersion, Subcode
 from soapjms.protocol.properties import PROPERTY_NAMES, Carrier
 from soapjms.protocol.record import EPOCH, Direction, Node, Record
-from soapjms.replay.shapes import MESSAGE_PARTS, OTHERWISE_READ, PAIR_PARTS
+from soapjms.replay import facts, plan
 
 JUDGED: Final = [row for row in ASSERTIONS if row.check is not None]
 
@@ -81,10 +81,14 @@ def test_each_need_says_what_it_reads() -> None:
     assert NEED_READS.keys() == MET.keys() == set(Need)
 
 
+OTHERWISE_READ = {Fact.PROPERTIES, Fact.BODY, Fact.UNTYPED, Fact.DIRECTION, Fact.DESTINATION}
+"""What habits, the guess of a sender's stack, and counts by destination read."""
+
+
 def test_each_fact_is_read() -> None:
     """There is no fact that nobody reads, and each is found for the shape of an exchange."""
     assert frozenset[Fact]().union(*(row.reads for row in JUDGED)) | OTHERWISE_READ == set(Fact)
-    assert {*MESSAGE_PARTS, *PAIR_PARTS, Fact.BODY, Fact.DESTINATION} == set(Fact)
+    assert {*facts.MESSAGE_PARTS, *plan.PAIR_PARTS, Fact.DESTINATION} == set(Fact)
 
 
 # Judging in pieces

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
-from struct import pack
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +18,11 @@ from brokers.message import Destination, DestinationKind, Element, Message, Mess
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
-from soapjms.replay.bundles import Unpacker, ValueCache
 from soapjms.replay.columns import ColumnReader, FlatRow, RefusedRow, columns_of_records, columns_of_rows
+from soapjms.replay.flat_records import Unpacker, ValueCache, pack
 from soapjms.replay.inputs import expand, splits, whole
 from soapjms.replay.parquet import RECORDS, as_records, to_row
-from soapjms.replay.records import CapturedRecord, RejectedRow, packed_row, read
+from soapjms.replay.records import CapturedRecord, RejectedRow, read
 
 
 def the_cxf_log() -> list[Record]:
@@ -114,7 +114,7 @@ def test_a_row_is_read_as_its_record(record: Record) -> None:
     assert isinstance(row, FlatRow)
     assert row.keys == keys(record)
     unpacker = Unpacker()
-    assert unpacker.record(row.record) == unpacker.unpack(packed_row(row).packed) == record
+    assert unpacker.record(row.record) == unpacker.unpack(pack(row.record)) == record
     assert unpacker.record(row.record) == record  # from what was remembered
     assert [*ColumnReader().rows(columns_of_records([(1, record)]))] == [row]
 
@@ -159,7 +159,9 @@ def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str)
 def column_of(octets: bytes) -> pa.Array:
     """Make a column of null and a string, with whatever octets in it: Parquet does not check them."""
     return pa.Array.from_buffers(
-        pa.string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(pack("<iii", 0, 0, len(octets))), pa.py_buffer(octets)]
+        pa.string(),
+        2,
+        [pa.py_buffer(b"\x02"), pa.py_buffer(struct.pack("<iii", 0, 0, len(octets))), pa.py_buffer(octets)],
     )
 
 

@@ -28,21 +28,15 @@ from hostile_log import (
 from replay_logs import assert_equal, assert_same_results, summary
 
 from soapjms.generate import generate
-from soapjms.protocol.assertions import Fact
 from soapjms.protocol.assertions.markup import document_facts
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.record import from_json
-from soapjms.replay import facts, plan, replay
+from soapjms.replay import facts, replay
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.parquet import RECORDS, to_row
 
 MORE_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40))]
-
-
-def test_each_fact_is_a_column() -> None:
-    """What a rule may read is part of the shape, so that no rule is forgotten."""
-    assert {*facts.MESSAGE_PARTS, *plan.PAIR_PARTS, Fact.DESTINATION} == set(Fact)
 
 
 # Small groups

@@ -16,8 +16,8 @@ from soapjms.generate import generate
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import Record, capture, from_json, to_json
 from soapjms.replay import replay
-from soapjms.replay.bundles import Unpacker
 from soapjms.replay.errors import NoInputError
+from soapjms.replay.flat_records import Unpacker
 from soapjms.replay.inputs import Split, expand, splits, whole
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.records import CapturedRecord, read, read_rows

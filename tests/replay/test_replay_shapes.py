@@ -16,13 +16,10 @@ import pytest
 from hostile_log import (
     GIVEN,
     TINY_CALL,
-    TINY_GIVEN,
     TINY_ONE_WAY,
     TINY_REQUEST,
     TINY_RESPONSE,
     Members,
-    hostile_call,
-    hostile_group,
     over_stomp,
     renamed,
     write_hostile_log,
@@ -31,34 +28,30 @@ from replay_logs import (
     CXF,
     ENVELOPE,
     REPLIES,
+    START,
     TO_CLIENT,
     TO_SERVICE,
     assert_same_results,
     at,
     request,
     response,
+    rows,
     summary,
+    write_log,
 )
 from vector_kit import VECTORS, members_of
 from wsdl_kit import wsdl
 
 from brokers.message import Destination, DestinationKind, Message, properties, queue
 from soapjms.generate import generate
-from soapjms.protocol import exchange
-from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.exchange import Exchange, pair
+from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
-from soapjms.protocol.record import Direction, Record, capture, from_json, from_members
-from soapjms.replay import make_terms, shapes, verdicts
-from soapjms.replay.bundles import MICROSECOND, FlatRecord, Unpacker, flattened
+from soapjms.protocol.record import Direction, Record, capture, format_time
+from soapjms.replay import local, plan, replay, verdicts
 from soapjms.replay.findings import MAX_DESTINATIONS
-from soapjms.replay.summary import RunTally
-from soapjms.replay.terms import ReplayTerms
-from soapjms.replay.verdicts import VerdictRow, judge_all
 from soapjms.wsdl import read_wsdl
 
-TEN_MINUTES = timedelta(minutes=10)
-ASKS, ANSWERS, ONE_WAY = Direction.REQUEST, Direction.RESPONSE, Direction.ONE_WAY
+ASKS, ANSWERS = Direction.REQUEST, Direction.RESPONSE
 
 # Whole runs
 
@@ -169,102 +162,10 @@ def test_more_destinations_than_are_listed(tmp_path: Path) -> None:
     assert summary(tmp_path / "local")["one_way"] == 2 * len(found)
 
 
-# Streams of records
+# Pairing
 
 
-def terms_of(profile: str = "rec-2012", given: Iterable[Any] = (), window: timedelta = TEN_MINUTES) -> ReplayTerms:
-    """Make terms by which shapes are used."""
-    return make_terms(profile, given, {}, (), window)
-
-
-def keyed(records: Iterable[Record]) -> list[tuple[str, FlatRecord]]:
-    """Sort records as an engine does."""
-    return [(key, flattened(record)) for key, record in exchange.keyed(records)]
-
-
-def judged(stream: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms) -> tuple[list[VerdictRow], Any]:
-    """Judge a stream; return its rows and all that is counted, both in an order of their own."""
-    tally = RunTally()
-    rows = sorted(judge_all(stream, terms, tally), key=repr)
-    counted = json.loads(tally.to_json())
-    return rows, {**counted, "counts": sorted(counted["counts"])}
-
-
-def is_same(records: Iterable[Record], terms: ReplayTerms) -> bool:
-    """Say whether all records together give the same with shapes and without."""
-    stream = keyed(records)
-    return judged(stream, terms) == judged(stream, replace(terms, exact=True))
-
-
-def assert_same_verdicts(records: Iterable[Record], terms: ReplayTerms) -> None:
-    """Assert it; a failure shows the difference."""
-    stream = keyed(records)
-    assert judged(stream, terms) == judged(stream, replace(terms, exact=True))
-
-
-def readable(members: Iterable[Members]) -> Iterator[Record]:
-    """Yield the records that can be read."""
-    for each in members:
-        try:
-            yield from_members(each)
-        except InvalidRecordError:
-            continue
-
-
-def plain(count: int = 2) -> Iterator[Record]:
-    """Yield calls and one-way messages that break nothing, so that their shape is known; their keys come first."""
-    for number in range(count):
-        yield from readable(renamed(TINY_CALL, f"!{number}."))
-        yield from readable(renamed([TINY_ONE_WAY], f"!w{number}."))
-
-
-def again(groups: Iterable[list[Members]], turns: int) -> Iterator[Record]:
-    """Yield the records of groups, in as many turns, with ids of their own."""
-    for number, group in enumerate(groups):
-        for turn in range(turns):
-            yield from readable(renamed(group, f"{turn}{number:06}."))
-
-
-def groups_of(seed: int, count: int, make: Callable[[Random], list[Members]]) -> list[list[Members]]:
-    """Make groups of records by a seed."""
-    random = Random(seed)
-    return [make(random) for _ in range(count)]
-
-
-def assert_same_for_each(groups: list[list[Members]], turns: int, terms: ReplayTerms) -> None:
-    """Assert that groups give the same in one stream; if they do not, the failure shows the first one that differs."""
-    if is_same(chain(plain(), again(groups, turns)), terms):
-        return
-    alone = (each for each in groups if not is_same(chain(plain(), again([each], turns)), terms))
-    pytest.fail(f"judged otherwise by its shape: {json.dumps(next(alone, None))}")
-
-
-MORE_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40))]
-
-
-@pytest.mark.parametrize("window", [TEN_MINUTES, timedelta(seconds=1)])
-@pytest.mark.parametrize("seed", MORE_SEEDS)
-def test_records_that_may_be_copies_of_each_other(seed: int, window: timedelta) -> None:
-    """Records that have few ids, and differ in little, are merged and paired as they are without shapes."""
-    assert_same_for_each(groups_of(seed, 200, hostile_group), 3, terms_of(window=window))
-
-
-@pytest.mark.parametrize("profile", ["rec-2012", "cr-2009", "spring-ws"])
-@pytest.mark.parametrize("seed", MORE_SEEDS)
-def test_calls_that_differ_in_little(seed: int, profile: str) -> None:
-    """Calls whose headers, properties and bodies differ in at most three things get the verdicts that they deserve."""
-    assert_same_for_each(groups_of(seed, 700, hostile_call), 1, terms_of(profile))
-
-
-@pytest.mark.parametrize("seed", MORE_SEEDS)
-def test_calls_that_differ_in_little_from_what_their_senders_were_given(seed: int) -> None:
-    """Where the sender is known, values count that count nowhere else, and so does the address."""
-    given = [TINY_GIVEN, "jms:queue:orders.000"]
-    terms = make_terms("rec-2012", given, {"soapAction": "urn:a"}, (), TEN_MINUTES)
-    assert_same_for_each(groups_of(seed, 700, hostile_call), 1, terms)
-
-
-def variants() -> Iterator[FlatRecord]:
+def variants() -> Iterator[Members]:
     """Yield the records of a call with each direction, one of two message ids or none, and any JMSReplyTo."""
     for record, message_id, direction, asks in product(TINY_CALL, ("m1", "m2", None), (None, ASKS, ANSWERS), (0, 1)):
         members = deepcopy(record)
@@ -272,67 +173,25 @@ def variants() -> Iterator[FlatRecord]:
         members["jms"] |= {"message_id": message_id, "reply_to": {"kind": "queue", "name": "r1"} if asks else None}
         if message_id is None:
             over_stomp(Random(0), members)
-        yield flattened(from_members(members))
+        yield members
 
 
-def essence(record: Record) -> Record:
-    """Return a record without what no rule reads."""
-    message = replace(record.message, redelivered=None, type=None)
-    return replace(record, message=message, node=None, sha256=None, meta={}, extra={})
+BESIDE = {"alone": (), "beside a request": (TINY_REQUEST,), "beside a response": (TINY_RESPONSE,)}
 
 
-def as_merged(flats: list[FlatRecord], unpack: Callable[[FlatRecord], Record]) -> list[Record] | None:
-    """Return the messages of an exchange that shapes take these records for, request first; None if for none."""
-    window = TEN_MINUTES // MICROSECOND
-    messages = shapes.merged(flats, window)
-    if messages is None:
-        return None
-    if len(messages) == 2:
-        if not shapes.is_request(messages[0]):
-            messages.reverse()
-        if not shapes.is_call(messages[0], messages[1], window):
-            return None
-    return [essence(unpack(each)) for each in messages]
-
-
-def as_paired(exchange: Exchange) -> list[Record]:
-    """Return the messages of an exchange, request first."""
-    return [essence(each) for each in exchange.messages]
-
-
-def assert_paired_so(flats: list[FlatRecord], unpack: Callable[[FlatRecord], Record]) -> bool:
-    """Assert that records are paired as shapes take them; return whether they take them for anything."""
-    told = as_merged(flats, unpack)
-    if told is None:
-        return False
-    found = [(as_paired(each), each.records) for each in pair(map(unpack, flats), TEN_MINUTES)]
-    assert found == [(told, len(flats))]
-    return True
-
-
-BESIDE: tuple[tuple[Members, ...], ...] = ((), (TINY_REQUEST,), (TINY_RESPONSE,))
-
-
-@pytest.mark.parametrize("beside", BESIDE, ids=["alone", "beside a request", "beside a response"])
-def test_a_call_with_copies_is_what_pairing_makes_of_it(beside: tuple[Members, ...]) -> None:
-    """Of all sequences of three records, shapes take for a call or a single message only what is one."""
-    unpack = Unpacker().record
-    first = [flattened(from_members(each)) for each in beside]
-    start, taken = flattened(from_members(TINY_REQUEST)).time, 0
-    for sequence in product(list(variants()), repeat=3):
-        flats = [each._replace(time=start + number) for number, each in enumerate((*first, *sequence))]
-        taken += assert_paired_so(flats, unpack)
-    assert taken > 100
-
-
-@pytest.mark.parametrize("seed", MORE_SEEDS)
-def test_a_group_is_what_pairing_makes_of_it(seed: int) -> None:
-    """The same holds for records that differ in anything, within the window and beyond."""
-    random, unpack, taken = Random(seed), Unpacker().record, 0
-    for _ in range(2000):
-        flats = sorted(map(flattened, readable(hostile_group(random))), key=lambda each: each.time)
-        taken += bool(flats) and assert_paired_so(flats, unpack)
-    assert taken > 50
+@pytest.mark.parametrize("more", [2, pytest.param(3, marks=[pytest.mark.soak, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_call_with_copies_is_what_pairing_makes_of_it(tmp_path: Path, beside: str, more: int) -> None:
+    """Of all sequences of records, those are taken for a call or a single message that are one."""
+    path = tmp_path / "log.jsonl"
+    with path.open("w", encoding="utf-8") as log:
+        for number, sequence in enumerate(product(list(variants()), repeat=more)):
+            group = [
+                {**each, "time": format_time(START + timedelta(milliseconds=place))}
+                for place, each in enumerate((*BESIDE[beside], *sequence))
+            ]
+            log.writelines(json.dumps(each) + "\n" for each in renamed(group, f"{number}."))
+    assert_same_results(tmp_path, path)
 
 
 # Examples
@@ -459,18 +318,22 @@ EXAMPLES: dict[str, Callable[[int], list[Record]]] = {
 
 
 @pytest.mark.parametrize(("profile", "ordinary"), [("rec-2012", ORDINARY), ("cr-2009", (answered_by_message_id,))])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_what_is_nearly_ordinary(name: str, profile: str, ordinary: tuple[Callable[[int], list[Record]], ...]) -> None:
-    """It is judged for itself, though what is nearly like it breaks nothing, and was seen before; and the reverse."""
-    known = [make(number * 10 + turn) for number, make in enumerate(ordinary, 2) for turn in range(2)]
-    later, earlier = ([EXAMPLES[name](number + turn) for turn in range(3)] for number in (9900, 100))  # by their keys
-    assert judged(keyed(chain(*known)), terms_of(profile))[0] == []
-    assert_same_verdicts(chain(*known, *later), terms_of(profile))
-    assert_same_verdicts(chain(*earlier, *known), terms_of(profile))
+def test_what_is_nearly_ordinary(
+    tmp_path: Path, profile: str, ordinary: tuple[Callable[[int], list[Record]], ...]
+) -> None:
+    """It is judged for itself, though what is nearly like it breaks nothing; and the reverse."""
+    known = [each for number, make in enumerate(ordinary, 2) for turn in range(2) for each in make(number * 10 + turn)]
+    replay(write_log(tmp_path / "known.jsonl", *known), tmp_path / "known", profile, "local")
+    assert rows(tmp_path / "known", "verdicts") == []
+    for number, (name, make) in enumerate(EXAMPLES.items(), 100):
+        strange = [each for turn in range(3) for each in make(number * 10 + turn)]
+        folder = tmp_path / name
+        folder.mkdir()
+        assert_same_results(folder, write_log(folder / "log.jsonl", *known, *strange), profile)
 
 
 @pytest.mark.parametrize("make", [call, one_way])
-def test_the_addresses_of_known_senders(paired: list[int], make: Callable[..., list[Record]]) -> None:
+def test_the_addresses_of_known_senders(tmp_path: Path, judged: list[int], make: Callable[..., list[Record]]) -> None:
     """A sender is counted at its own address, which the requestURI shows, or else JMSDestination alone."""
     by_uri = [
         make(number, properties=properties({**TO_SERVICE, "SOAPJMS_requestURI": f"jms:queue:{PLACES[number % 3]}"}))
@@ -488,13 +351,10 @@ def test_the_addresses_of_known_senders(paired: list[int], make: Callable[..., l
         for each in call(number, properties=properties(by_jndi))
         for place in [queue(PLACES[number % 3])]
     ]
-    found = [*chain(*by_uri), *by_destination, *called]
-    terms = terms_of(given=["jms:queue:known", "jms:queue:more"])
-    assert_same_verdicts(found, terms)
-    paired[0] = 0
-    _, counted = judged(keyed(found), terms)
-    assert [each for each in counted["counts"] if each[0] == "sender"] == [["sender", "0", 30], ["sender", "1", 30]]
-    assert paired[0] < 50
+    log = write_log(tmp_path / "log.jsonl", *chain(*by_uri), *by_destination, *called)
+    assert_same_results(tmp_path, log, senders=["jms:queue:known", "jms:queue:more"])
+    assert [each["messages"] for each in summary(tmp_path / "local")["senders"]] == [30, 30]
+    assert judged[0] - judged[1] < 50
 
 
 PLACES = ("known", "other", "more")
@@ -504,31 +364,34 @@ PLACES = ("known", "other", "more")
 
 
 @pytest.fixture
-def paired(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count the keys whose records go the whole way, in a list of one number."""
-    count = [0]
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the exchanges that are judged, of the runs so far, the last one first."""
+    counts: list[int] = []
+    begun, pairs = verdicts.pair, local.run
 
     def counting(*given: Any) -> Iterator[Exchange]:
-        count[0] += 1
-        return pair(*given)
+        for each in begun(*given):
+            counts[0] += 1
+            yield each
+
+    def running(*given: Any) -> Any:
+        counts.insert(0, 0)
+        return pairs(*given)
 
     monkeypatch.setattr(verdicts, "pair", counting)
-    return count
+    monkeypatch.setattr(local, "run", running)
+    return counts
 
 
-def test_most_ordinary_exchanges_are_only_counted(tmp_path: Path, paired: list[int]) -> None:
+def test_most_ordinary_exchanges_are_only_counted(tmp_path: Path, judged: list[int]) -> None:
     """Of clean traffic most exchanges are not judged, though it has many kinds of them; without shapes all are."""
-    (log,) = generate(tmp_path, 3000, broken=0).files
-    stream = keyed(from_json(line) for line in log.read_text("utf-8").splitlines())
-    found = judged(stream, terms_of())
-    judged_keys, paired[0] = paired[0], 0
-    assert found == judged(stream, replace(terms_of(), exact=True))
-    assert paired == [len({key for key, _ in stream})]
-    assert judged_keys < 0.5 * paired[0]
+    (log,) = generate(tmp_path / "made", 3000, broken=0).files
+    assert_same_results(tmp_path, log)
+    assert judged[0] < 0.5 * judged[1]
 
 
-def test_traffic_of_one_kind_is_judged_once(paired: list[int]) -> None:
-    """Of calls that differ in ids, texts, times and traces, the first is judged, and the others are counted."""
+def test_traffic_of_one_kind_is_judged_once(tmp_path: Path, judged: list[int]) -> None:
+    """Of calls that differ in ids, texts, times and traces, one is judged, and the others are counted."""
     found = [
         record
         for number in range(500)
@@ -538,12 +401,10 @@ def test_traffic_of_one_kind_is_judged_once(paired: list[int]) -> None:
             capture(traced(response(number), number + 1), at(number + 0.1 + number / 7000)),
         )
     ]
-    rows, counted = judged(keyed(found), terms_of())
-    assert paired == [1]
-    assert rows == []
-    assert ["exchanges", 500] in counted["counts"]
-    assert ["records", 1500] in counted["counts"]
-    assert_same_verdicts(found, terms_of())
+    assert_same_results(tmp_path, write_log(tmp_path / "log.jsonl", *found))
+    assert judged == [1, 500]
+    assert (summary(tmp_path / "local")["exchanges"], summary(tmp_path / "local")["records"]) == (500, 1500)
+    assert rows(tmp_path / "local", "verdicts") == []
 
 
 def traced(message: Message, number: int) -> Message:
@@ -568,33 +429,20 @@ def unlike_calls(kinds: int) -> Iterator[list[Record]]:
         ]
 
 
-@pytest.mark.parametrize("most", [1, 7, 60, 2000])
-def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch, paired: list[int], most: int) -> None:
-    """Shapes that were forgotten are judged again, and nothing is counted twice or not at all."""
-    monkeypatch.setattr(shapes, "MAX_SHAPES", most)
-    kinds = list(unlike_calls(250))
-    random = Random(most)
-    calls = [each for kind in kinds for each in (kind, kind)] + random.choices(kinds, k=200)
-    records = [
-        replace(record, message=replace(record.message, message_id=f"{record.message.message_id}/{number}"))
-        for number, records in enumerate(calls)
-        for record in copied(records, number)
-    ]
-    stream = keyed(records)
-    assert judged(stream, terms_of()) == judged(stream, replace(terms_of(), exact=True))
-    assert (paired[0] - len(calls) == len(kinds)) is (most > len(kinds))
+@pytest.mark.parametrize("most", [1, 60, 2000])
+def test_more_shapes_than_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged: list[int], most: int
+) -> None:
+    """Exchanges of the others are judged by themselves, and nothing is counted twice or not at all."""
+    monkeypatch.setattr(plan, "SHAPES", plan.SHAPES.replace(f"LIMIT {plan.MAX_SHAPES}", f"LIMIT {most}"))
+    calls = [each for kind in unlike_calls(250) for each in (kind, kind)]
+    records = [record for number, records in enumerate(calls) for record in copied(records, number)]
+    assert_same_results(tmp_path, write_log(tmp_path / "log.jsonl", *records))
+    assert judged[0] == len(calls) - min(most, 250)
 
 
 def copied(records: Iterable[Record], number: int) -> Iterator[Record]:
     """Yield the records of a call as those of another call."""
     for each in records:
-        yield replace(each, message=replace(each.message, correlation_id=f"c{number:05}"))
-
-
-@pytest.mark.parametrize("most", [10])
-def test_hostile_traffic_with_little_memory(
-    logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    """A whole run of hostile traffic gives the same though nearly all shapes are forgotten."""
-    monkeypatch.setattr(shapes, "MAX_SHAPES", most)
-    assert_same_results(tmp_path, logs["hostile"])
+        ids = {"correlation_id": f"c{number:05}", "message_id": f"{each.message.message_id}/{number}"}
+        yield replace(each, message=replace(each.message, **ids))

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import (
     MAX_CAUSES,
     MAX_DESTINATIONS,
@@ -23,6 +22,7 @@ from soapjms.replay.findings import (
     Findings,
     Sample,
 )
+from soapjms.replay.flat_records import microseconds
 from soapjms.replay.summary import MAX_SPANS, WIDTHS, RunTally, Timeline, latency_bin, latency_of, quantiles
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

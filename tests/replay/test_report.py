@@ -20,7 +20,7 @@ from soapjms.protocol.assertions import ASSERTIONS
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
-from soapjms.replay.bundles import microseconds
+from soapjms.replay.flat_records import microseconds
 from soapjms.replay.report import html, load, visible, write
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.page import SAMPLE_OCTETS

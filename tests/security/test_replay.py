@@ -21,7 +21,7 @@ from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
 from soapjms.replay.follower import follow
 from soapjms.replay.inputs import Split, expand, whole
-from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, CapturedRecord, RejectedRow, read, read_packed
+from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, CapturedRecord, RejectedRow, read, read_columns
 from soapjms.replay.report.files import rewrite
 from soapjms.testing.traffic import read_log
 
@@ -46,13 +46,13 @@ def part(path: Path) -> Split:
 
 
 @pytest.mark.parametrize("line", [b"\n", b" \t\r\n", b"0\n", b"{\n", b"\xff\n"])
-@pytest.mark.parametrize("reader", [read, read_packed])
+@pytest.mark.parametrize("reader", [read, read_columns])
 def test_lines_that_are_no_records(reader: object, line: bytes, tmp_path: Path) -> None:
     """They are read up to a limit that goes by the file as it is stored; that the rest is not read is told."""
     path = bomb(tmp_path, line)
     assert path.stat().st_size < 100_000
     before, found, told = process_time(), 0, ""
-    for each in (read if reader is read else read_packed)(part(path)):
+    for each in (read if reader is read else read_columns)(part(path)):
         found += not isinstance(each, RejectedRow)
         told = each.reason if isinstance(each, RejectedRow) else told
     assert process_time() - before < SECONDS

@@ -15,8 +15,8 @@ from brokers.message import properties, queue
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
 from soapjms.protocol.record import Direction, Record, capture
 from soapjms.protocol.senders import Senders
-from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
+from soapjms.replay.flat_records import microseconds
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import ReplayTerms
 

@@ -24,13 +24,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import format_time, from_json, parse_time, to_octets
 from soapjms.replay import MARKED
-from soapjms.replay.bundles import EPOCH, FlatRecord, compressed, flattened, inflated
+from soapjms.replay.flat_records import EPOCH, FlatRecord, flattened
 from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, earlier, first_late, first_rejects
 from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, TIMESTAMP
-from soapjms.replay.spark import Batches, first_rejected, judge, kept, to_batches, write
+from soapjms.replay.spark import first_rejected
+from soapjms.replay.spark_plan import Batches, judge_packed, kept, to_batches, write
 from soapjms.replay.summary import LATE_SHOWN, RunTally
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
@@ -49,6 +50,10 @@ KEPT: Final = pa.schema(
 FOUND: Final = pa.schema([*KEPT, ("raw", pa.string()), ("reason", pa.string())])
 """A record, or a text that could not be read, with the reason."""
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
+CODEC: Final = "zstd"
+COMPRESSION_LEVEL: Final = 1
+SIZE_OCTETS: Final = 8
+"""Number of octets before compressed data that hold its original size."""
 LATE_NOTE: Final = (
     "lateRecord",
     "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
@@ -163,7 +168,7 @@ class FollowSteps:
         together = (
             placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "packed")
         )
-        return judge(together, self._terms, _records, folder)
+        return judge_packed(together, self._terms, folder, _records)
 
 
 def _write_left_out(
@@ -243,6 +248,19 @@ def _with_newest(placed: DataFrame) -> DataFrame:
 
 
 # Inside the tasks
+
+
+def compressed(octets: bytes) -> bytes:
+    """Compress octets, with their size in front."""
+    packed: bytes = pa.Codec(CODEC, COMPRESSION_LEVEL).compress(octets, asbytes=True)
+    return len(octets).to_bytes(SIZE_OCTETS, "little") + packed
+
+
+def inflated(octets: bytes) -> bytes:
+    """Return the octets that `compressed` was given."""
+    size = int.from_bytes(octets[:SIZE_OCTETS], "little")
+    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE_OCTETS:], size, asbytes=True)
+    return found
 
 
 def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
 
-from soapjms.replay.bundles import EPOCH
+from soapjms.replay.flat_records import EPOCH
 from soapjms.replay.report.texts import duration, moment, number, width
 from soapjms.replay.summary import MESSAGES, Timeline, latencies_of, quantiles
 

@@ -25,8 +25,8 @@ from jinja2 import UndefinedError
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
-from soapjms.replay.bundles import microseconds
 from soapjms.replay.findings import MAX_DESTINATIONS, FindingKey, Findings, Sample
+from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html

@@ -1,29 +1,17 @@
-"""Records in bundles, and their packed form between the steps of one run.
+"""Records as tuples of built-in values, which cost little to make and to compare, and their packed form.
 
-Spark moves many records as one row, since moving a single row costs more than judging it. Keys are hashed into
-buckets. Spark brings the bundles of a bucket together, and this module sorts their records: in memory, or on disk if
-there are very many, for example if all messages have the same correlation id.
-
-The octets of a record or a bundle are short-lived: the same program on the same Python writes and reads them, so
-their form concerns this file alone. Properties and destinations, which most messages repeat, are packed and unpacked
-once. A bundle is compressed: messages repeat each other, and Java copies its data a dozen times.
+The octets of a packed record are short-lived: the same program on the same Python writes and reads them, so their form
+concerns this file alone. Properties and destinations, which most messages repeat, are packed and unpacked once.
 """
 
 from __future__ import annotations
 
 import json
 import marshal
-import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
-from itertools import chain
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
-from zlib import crc32
-
-import pyarrow as pa
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from brokers.message import (
     Body,
@@ -37,178 +25,6 @@ from brokers.message import (
     PropertyType,
 )
 from soapjms.protocol.record import Direction, Node, Record
-
-MAX_HELD_OCTETS: Final = 32 << 20
-"""Maximum size of the records that wait to be bundled."""
-MAX_SORTED_OCTETS: Final = 64 << 20
-"""Maximum size of the bundles of one bucket that are sorted in memory."""
-
-CODEC: Final = "zstd"
-"""Reduces captured messages to a tenth, in less time than Java takes to copy the rest."""
-COMPRESSION_LEVEL: Final = 1
-SIZE_OCTETS: Final = 8
-"""Number of octets before compressed data that hold its original size."""
-
-Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
-"""A packed record with its key, its time in microseconds, and its position (log, part of the log, line)."""
-
-
-def bucket_of(key: str, buckets: int) -> int:
-    """Return the bucket of a key; it is the same in every process."""
-    return crc32(key.encode("utf-8", "surrogatepass")) % buckets
-
-
-def compressed(octets: bytes) -> bytes:
-    """Compress octets, with their size in front."""
-    packed: bytes = pa.Codec(CODEC, COMPRESSION_LEVEL).compress(octets, asbytes=True)
-    return len(octets).to_bytes(SIZE_OCTETS, "little") + packed
-
-
-def inflated(octets: bytes) -> bytes:
-    """Return the octets that `compressed` was given."""
-    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE_OCTETS:], size_of(octets), asbytes=True)
-    return found
-
-
-def squeezed(value: Any) -> bytes:
-    """Serialise and compress a value of built-in types."""
-    return compressed(marshal.dumps(value))
-
-
-def unsqueezed(octets: bytes) -> Any:
-    """Return the value that `squeezed` was given."""
-    return marshal.loads(inflated(octets))  # noqa: S302  # this program packed it a moment ago
-
-
-def size_of(octets: bytes) -> int:
-    """Return the original size of compressed octets."""
-    return int.from_bytes(octets[:SIZE_OCTETS], "little")
-
-
-class Bundle(NamedTuple):
-    """A row with records of one bucket, or with ids that its requests announce.
-
-    Attributes:
-        bucket: the bucket.
-        answers: whether its records may be answers: their keys may be message ids of requests that have other keys.
-        records: the records; None if there are only announcements.
-        ids: for answers, their keys; without records, announced message ids with the keys of their requests.
-    """
-
-    bucket: int
-    answers: bool
-    records: bytes | None
-    ids: bytes | None
-
-
-class Bundler:
-    """Collects the records of each bucket, with answers and other records apart. Not thread-safe."""
-
-    def __init__(self, buckets: int) -> None:
-        self._buckets = buckets
-        self._octets = 0
-        self._records: defaultdict[tuple[int, bool], list[Entry]] = defaultdict(list)
-        self._announced: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the collected records should be taken out."""
-        return self._octets >= MAX_HELD_OCTETS
-
-    def add(self, entry: Entry, answers: bool, announces: str | None = None) -> None:
-        """Add a record, and the message id that it announces."""
-        self._records[bucket_of(entry[0], self._buckets), answers].append(entry)
-        if announces is not None:
-            self._announced[bucket_of(announces, self._buckets)].append((announces, entry[0]))
-        self._octets += len(entry[-1])
-
-    def take(self) -> Iterator[Bundle]:
-        """Yield everything as bundles, and forget it."""
-        for (bucket, answers), entries in self._records.items():
-            ids = squeezed(list({entry[0] for entry in entries})) if answers else None
-            yield Bundle(bucket, answers, squeezed(entries), ids)
-        for bucket, announced in self._announced.items():
-            yield Bundle(bucket, False, None, squeezed(announced))
-        self._records.clear()
-        self._announced.clear()
-        self._octets = 0
-
-
-def used_aliases(ids: Iterable[tuple[bool, bytes]]) -> dict[str, str]:
-    """Return the announced message ids of a bucket that are keys of answers, with the keys of their requests.
-
-    Args:
-        ids: the `answers` and `ids` of all bundles of the bucket that have ids.
-    """
-    announced: dict[str, str] = {}
-    asked: set[str] = set()
-    for answers, octets in ids:
-        if answers:
-            asked.update(unsqueezed(octets))
-            continue
-        for alias, key in unsqueezed(octets):
-            announced[alias] = min(key, announced.get(alias, key))
-    return {alias: announced[alias] for alias in announced.keys() & asked}
-
-
-def pack_aliases(aliases: Mapping[str, str]) -> bytes:
-    """Pack aliases."""
-    return squeezed(dict(aliases))
-
-
-def rekeyed(bundles: Iterable[tuple[int, bytes, bytes | None]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Give answers the keys of their requests.
-
-    Args:
-        bundles: bucket, records and packed aliases of each bundle.
-        buckets: the number of buckets.
-
-    Yields:
-        bucket and records.
-    """
-    moved = Bundler(buckets)
-    for bucket, octets, packed_aliases in bundles:
-        if packed_aliases is None:
-            yield bucket, octets
-            continue
-        aliases: Mapping[str, str] = unsqueezed(packed_aliases)
-        stays: list[Entry] = []
-        for entry in unsqueezed(octets):
-            key = aliases.get(entry[0])
-            if key is None:
-                stays.append(entry)
-            else:
-                moved.add((key, *entry[1:]), answers=False)
-        if stays:
-            yield bucket, squeezed(stays)
-        if moved.is_full:
-            yield from ((each.bucket, each.records) for each in moved.take() if each.records is not None)
-    yield from ((each.bucket, each.records) for each in moved.take() if each.records is not None)
-
-
-def in_order(bundles: Iterable[bytes]) -> Iterator[Entry]:
-    """Yield the records of a bucket: those of a key together, in order of time, then of position."""
-    held: list[Entry] = []
-    octets = 0
-    coming = iter(bundles)
-    for bundle in coming:
-        held.extend(unsqueezed(bundle))
-        octets += size_of(bundle)
-        if octets > MAX_SORTED_OCTETS:
-            return _in_order_on_disk(chain(held, chain.from_iterable(map(unsqueezed, coming))))
-    held.sort()
-    return iter(held)
-
-
-def _in_order_on_disk(entries: Iterable[Entry]) -> Iterator[Entry]:
-    with closing(sqlite3.connect("")) as database:  # a hidden file that is deleted with its process
-        database.execute("PRAGMA journal_mode=OFF")
-        database.execute(
-            "CREATE TABLE entries (key TEXT, time INTEGER, log INTEGER, part INTEGER, line INTEGER, packed)"
-        )
-        database.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", entries)
-        yield from database.execute("SELECT * FROM entries ORDER BY key, time, log, part, line")
-
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -436,21 +252,7 @@ def unpacked_properties(octets: bytes) -> Properties:
     return Properties([Property(name, PROPERTY_TYPES[kind], value) for name, kind, value in found])
 
 
-def only_properties(octets: bytes, names: Container[str]) -> bytes:
-    """Return packed properties without those of other names."""
-    entries = marshal.loads(octets)  # noqa: S302  # see above
-    kept = [entry for entry in entries if entry[0] in names]
-    return octets if len(kept) == len(entries) else marshal.dumps(kept, MARSHAL_VERSION)
-
-
-@lru_cache(maxsize=MAX_CACHED_VALUES)
-def unpacked_destination(octets: bytes) -> tuple[str, str | None]:
-    """Return kind and name of the destination that was packed."""
-    found: tuple[str, str | None] = marshal.loads(octets)  # noqa: S302  # see above
-    return found
-
-
 def destination_of(octets: bytes) -> Destination:
     """Return the destination that was packed."""
-    kind, name = unpacked_destination(octets)
+    kind, name = marshal.loads(octets)  # noqa: S302  # see above
     return Destination(KINDS[kind], name)

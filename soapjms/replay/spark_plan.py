@@ -1,0 +1,275 @@
+"""The plan of a replay on Spark: from the facts of records to verdicts.
+
+Spark moves, sorts and writes rows. What is within places is found by DuckDB inside of the tasks, as `plan` says; the
+records that must be judged are fetched again, packed, and judged by Python. Only counts, and what is known of shapes,
+reach the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark import Broadcast, StorageLevel, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from soapjms.replay import plan
+from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.counts import ShapeCounts
+from soapjms.replay.facts import PACKED as PACKED_FACTS
+from soapjms.replay.facts import UNPACK
+from soapjms.replay.flat_records import FlatRecord, Unpacker, flat_of
+from soapjms.replay.local import SOUND, count_sound, define_entries
+from soapjms.replay.output import PART, Rows, write_text
+from soapjms.replay.parquet import VERDICTS, to_batch
+from soapjms.replay.summary import RunTally
+from soapjms.replay.terms import Progress, ReplayTerms
+from soapjms.replay.verdicts import judge_all, judge_alone
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Records: TypeAlias = Iterator[tuple[str, FlatRecord]]
+Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
+"""Returns rows of `PACKED` for those of `WANTED`."""
+
+SHUFFLE: Final = "spark.sql.shuffle.partitions"
+MAX_JUDGING_TASKS: Final = 512
+"""Maximum number of tasks that judge; each writes a file of verdicts."""
+BATCH_ROWS: Final = 1000
+BATCH_OCTETS: Final = 16 << 20
+INSERTED_ROWS: Final = 10_000
+
+MOVED: Final = pa.schema([*PACKED_FACTS, ("place", pa.string())])
+ENTRIES: Final = pa.schema(
+    [
+        ("place", pa.string()),
+        ("time", pa.int64()),
+        ("row", pa.int64()),
+        ("shape", pa.binary()),
+        ("records", pa.int64()),
+        ("asked", pa.int64()),
+        ("answered", pa.int64()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+    ]
+)
+PACKED: Final = pa.schema([("place", pa.string()), ("time", pa.int64()), ("row", pa.int64()), ("packed", pa.binary())])
+"""Records that were fetched again."""
+WANTED: Final = ("place", "time", "row")
+COUNTED: Final = pa.schema([*[PACKED.field(name) for name in WANTED], ("tally", pa.string())])
+"""Records of exchanges that were not counted, and counts of the others."""
+JUDGED: Final = pa.schema([("part", pa.int32())])
+"""The number of a task that judged something; the names of its files contain it."""
+KNOWN: Final = pa.schema([("example", pa.string()), ("counts", pa.binary())])
+
+
+def write(rows: DataFrame, folder: Path) -> None:
+    """Write rows as Parquet, without the empty file that Hadoop writes as a sign of success."""
+    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep rows on the workers' disks, so that they are computed once though they are read twice."""
+    stored = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield stored
+    finally:
+        stored.unpersist()
+
+
+def judge(
+    spark: SparkSession, facts: DataFrame, terms: ReplayTerms, fetch: Fetch, folder: Path, progress: Progress
+) -> RunTally:
+    """Pair and judge records, write the verdicts as Parquet, and return the counts.
+
+    Args:
+        spark: the session.
+        facts: the packed facts of the records.
+        terms: how to pair and judge.
+        fetch: fetches records again.
+        folder: the folder for the verdicts; all machines must see it.
+        progress: called with each phase.
+    """
+    tally = RunTally()
+    facts.createOrReplaceTempView("facts")
+    spark.sql(plan.ALIASES).createOrReplaceTempView("aliases")
+    placed = spark.sql(plan.PLACED)
+    with ExitStack() as stack:
+        if terms.counts_shapes:
+            progress("counting")
+            counted = stack.enter_context(_counted(spark, placed.select(MOVED.names), terms, fetch))
+            for row in counted.where("tally IS NOT NULL").select("tally").toLocalIterator():
+                tally.add(RunTally.from_json(row.tally))
+            wanted = counted.where("tally IS NULL").select(*WANTED)
+        else:
+            wanted = placed.select(*WANTED)
+        progress("judging")
+        tally.add(judge_packed(in_order(fetch(wanted)), terms, folder))
+    return tally
+
+
+# Counting
+
+
+@contextmanager
+def _counted(spark: SparkSession, moved: DataFrame, terms: ReplayTerms, fetch: Fetch) -> Iterator[DataFrame]:
+    """Judge one exchange of each shape, and count those of the shapes that break nothing; see `COUNTED`."""
+    task = partial(_entries, terms=terms)
+    with kept(moved.repartition("place").mapInArrow(task, from_arrow_schema(ENTRIES))) as entries:
+        entries.createOrReplaceTempView("entries")
+        shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
+        spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("shapes")
+        examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
+        sound = _sound(examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN)))
+        told = spark.sparkContext.broadcast(([row for row in shapes if row[1] in sound], sound))
+        with kept(entries.mapInArrow(partial(_count_part, told=told), from_arrow_schema(COUNTED))) as counted:
+            yield counted
+
+
+def _sound(known: DataFrame) -> dict[str, ShapeCounts]:
+    """Return what each exchange adds to the counts, by the example of its shape; equal ones are one object."""
+    found: dict[str, ShapeCounts] = {}
+    alike: dict[bytes, ShapeCounts] = {}
+    for example, packed in known.toLocalIterator():
+        octets = bytes(packed)
+        if octets not in alike:
+            alike[octets] = pickle.loads(octets)  # noqa: S301  # a task made it
+        found[example] = alike[octets]
+    return found
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([to_batch(rows, schema)])
+
+
+def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], dict[str, ShapeCounts]]]) -> Batches:
+    tally = RunTally()
+    with closing(task_store()) as store:
+        store.create("entries", ENTRIES)
+        for batch in batches:
+            store.insert("entries", batch)
+        count_sound(store, *told.value, tally)
+        yield from store.batches(plan.REST, COUNTED)
+    yield to_batch([(None, None, None, tally.to_json())], COUNTED)
+
+
+def in_order(packed: DataFrame) -> DataFrame:
+    """Put the records of a place into one task, one after another, in order of time."""
+    tasks = min(MAX_JUDGING_TASKS, int(packed.sparkSession.conf.get(SHUFFLE) or 1))
+    return packed.repartition(tasks, "place").sortWithinPartitions(*WANTED).select("place", "packed")
+
+
+def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
+    with closing(task_store()) as store:
+        store.create("moved", MOVED)
+        for batch in batches:
+            store.insert("moved", batch)
+        store.define("placed", UNPACK)
+        store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
+        define_entries(store, terms)
+        yield from store.batches("FROM entries", ENTRIES)
+
+
+def task_store() -> ColumnStore:
+    """Return a store for a task: in memory, and beyond that in the worker's folder for what it spills."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", gettempdir()).split(",")[0]
+    return ColumnStore(Path(folder, f"soapjms-{os.getpid()}"), 1, in_memory=True)
+
+
+def _judge_examples(batches: Batches, terms: ReplayTerms) -> Batches:
+    return to_batches(_known(batches, terms), KNOWN)
+
+
+def _known(batches: Batches, terms: ReplayTerms) -> Iterator[tuple[str, bytes]]:
+    unpack = Unpacker()
+    for name, group in groupby(_records(batches), key=itemgetter(0)):
+        rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
+        if not rows:
+            yield name, pickle.dumps(ShapeCounts(found))
+
+
+# Judging
+
+
+def judge_packed(
+    packed: DataFrame, terms: ReplayTerms, folder: Path, records: Callable[[Batches], Records] | None = None
+) -> RunTally:
+    """Pair and judge records, each exchange by itself; write the verdicts as Parquet, and return the counts.
+
+    Each task writes a file of verdicts and one of counts, and returns a row. Verdicts do not go back through Java,
+    which would keep a copy of them.
+
+    Args:
+        packed: the records, those of a place in one task, one after another in order of time.
+        terms: how to pair and judge.
+        folder: the folder for the verdicts; all machines must see it.
+        records: reads the records with their places; by default from two columns, the second as `pack` packs it.
+    """
+    folder.mkdir(parents=True)
+    task = partial(_judge_part, terms=terms, folder=str(folder), records=records or _records)
+    parts = [row.part for row in packed.mapInArrow(task, from_arrow_schema(JUDGED)).collect()]
+    if not parts:  # there was nothing to judge
+        with Rows(folder / PART, VERDICTS):
+            pass
+    tally = RunTally()
+    for part in parts:  # by name, as a listing on a shared file system may be out of date
+        tally.add(RunTally.from_json(_counts_of(folder, part).read_text("utf-8")))
+    for left in folder.glob(".*"):  # the counts, and unfinished files of killed tasks
+        left.unlink(missing_ok=True)
+    return tally
+
+
+def _counts_of(folder: Path, part: int) -> Path:
+    return folder / f".part-{part:05}.counts"
+
+
+def _judge_part(batches: Batches, terms: ReplayTerms, folder: str, records: Callable[[Batches], Records]) -> Batches:
+    tally, part = RunTally(), _number_of_task()
+    path = Path(folder, f"part-{part:05}.parquet")
+    with Rows(path, VERDICTS) as rows:
+        for row in judge_all(records(batches), terms, tally):
+            rows.write(row)
+    if tally.counts:
+        write_text(_counts_of(path.parent, part), tally.to_json())
+        yield to_batch([(part,)], JUDGED)
+
+
+def _number_of_task() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def _records(batches: Batches) -> Records:
+    for place, packed in rows_of(batches):
+        yield place, flat_of(packed)
+
+
+def rows_of(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of batches as values."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
+    """Collect rows into batches of bounded size."""
+    waiting: list[tuple[Any, ...]] = []
+    octets = 0
+    for row in rows:
+        waiting.append(row)
+        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
+        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
+            yield to_batch(waiting, schema)
+            waiting, octets = [], 0
+    if waiting:
+        yield to_batch(waiting, schema)
