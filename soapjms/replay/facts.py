@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from brokers.message import DestinationKind, PropertyType
 from soapjms.protocol.assertions import Fact
-from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, document_facts
+from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, MultipartFacts, document_facts, multipart_facts
 from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS
+from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
 from soapjms.replay.column_store import ColumnStore
@@ -128,9 +129,10 @@ TOLD: Final = pa.schema(
         ("states_headers", pa.bool_()),
         ("charset", pa.string()),
         ("is_fault", pa.bool_()),
+        ("multipart", pa.string()),
     ]
 )
-"""What Python tells of the properties of a kind; the last six are the members of `PropertyFacts`."""
+"""What Python tells of the properties of a kind; the last seven are the members of `PropertyFacts`."""
 
 # Records
 
@@ -215,7 +217,7 @@ SELECT * EXCLUDE (v, node, redelivered, sha256, meta, extra, text, body, propert
     truncated),
     sha256 IS NOT NULL AS states_digest, coalesce(untyped, false) AS untyped, coalesce(truncated, false) AS truncated,
     octet_length(body) = 0 AS is_empty, {digest_of(OWN)} AS own,
-    CASE WHEN is_plain AND is_usual AND octet_length(body) <= {MAX_MARKUP_OCTETS}
+    CASE WHEN is_plain AND is_usual AND multipart IS NULL AND octet_length(body) <= {MAX_MARKUP_OCTETS}
             AND (message_type = 'bytes' OR is_ascii OR 4 * length(text) <= {MAX_MARKUP_OCTETS})
         THEN {MARKUP if with_markup else "NULL"} END AS markup
 FROM read
@@ -237,6 +239,10 @@ FROM outlines
 EXAMPLES: Final = """
 SELECT row, outline, is_ascii, markups.message_type, charset, body FROM markups JOIN given USING (row)
 WHERE row = example
+"""
+IN_PARTS: Final = f"""
+SELECT row, seen.message_type, multipart, body FROM seen JOIN given USING (row)
+WHERE is_plain AND multipart IS NOT NULL AND octet_length(body) <= {MAX_MARKUP_OCTETS}
 """
 DOCUMENTS: Final = pa.schema([("example", pa.int64()), ("document", pa.string()), ("has_fault", pa.bool_())])
 
@@ -269,10 +275,12 @@ MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
 
 READ: Final = """
 WITH read AS (
-    SELECT seen.*, document, has_fault
-    FROM seen LEFT JOIN markups ON markups.markup = seen.markup AND markups.message_type = seen.message_type
+    SELECT seen.*, coalesce(in_parts.document, documents.document) AS document,
+        coalesce(in_parts.has_fault, documents.has_fault) AS has_fault
+    FROM seen LEFT JOIN in_parts ON in_parts.example = seen.row
+    LEFT JOIN markups ON markups.markup = seen.markup AND markups.message_type = seen.message_type
         AND markups.is_ascii = seen.is_ascii AND markups.charset IS NOT DISTINCT FROM seen.charset
-    LEFT JOIN documents USING (example)
+    LEFT JOIN documents ON documents.example = markups.example
     WHERE is_plain
 )
 """
@@ -347,6 +355,7 @@ class FactReader:
         self._store = store
         self._told: ValueCache[tuple[Any, ...], tuple[Any, ...]] = ValueCache(self._tell, len, MAX_KINDS)
         self._documents: dict[tuple[Any, ...], Document] = {}
+        self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
         self._unpack = Unpacker()
         store.create("facts", FACTS)
 
@@ -384,10 +393,13 @@ class FactReader:
         store.define("kinds", KINDS, TEMPORARY)
         told = [(number, *self._told(_texts(stated))) for number, stated in store.fetch("FROM kinds")]
         store.lend("told", to_batch(told, TOLD))
-        store.define("seen", seen(with_markup=terms.is_open or terms.counts_shapes), TEMPORARY)
+        with_bodies = terms.is_open or terms.counts_shapes
+        store.define("seen", seen(with_markup=with_bodies), TEMPORARY)
         store.define("markups", MARKUPS, TEMPORARY)
         documents = [(row, *self._document(*each)) for row, *each in store.fetch(EXAMPLES)]
         store.lend("documents", to_batch(documents, DOCUMENTS))
+        in_parts = [(row, *self._in_parts(*each)) for row, *each in store.fetch(IN_PARTS)] if with_bodies else []
+        store.lend("in_parts", to_batch(in_parts, DOCUMENTS))
         store.insert_from("facts", found(with_shapes=terms.counts_shapes, by_destination=terms.knows_senders))
         if terms.is_open:
             for row in self._records(_taken(given, store.fetch(MAY_SHOW_FAULTS))):
@@ -423,9 +435,9 @@ class FactReader:
             digest = short_digest(repr(stated))
             properties = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in stated)
         except InvalidRecordError:
-            return False, *(None,) * 8
+            return False, *(None,) * 9
         told = told_by(properties, self._terms.setting.profile, knows_senders=self._terms.knows_senders)
-        return (True, False, digest, *(None,) * 6) if told is None else (True, True, digest, *told)
+        return (True, False, digest, *(None,) * 7) if told is None else (True, True, digest, *told)
 
     def _document(self, outline: str, is_ascii: bool, kind: str, charset: str | None, body: bytes) -> Document:
         """Return a digest of what rules may read of a body (None: anything), and whether it has a fault."""
@@ -439,10 +451,20 @@ class FactReader:
             )
         return self._documents[key]
 
+    def _in_parts(self, kind: str, content_type: str, body: bytes) -> Document:
+        """Return the same of a body in parts."""
+        given = body.decode() if kind == "text" else body
+        facts = multipart_facts(given, parse_content_type(content_type), self._terms.setting.limits)
+        return (None, None) if facts is None else self._parts_told(facts)
+
     def _see_edition(self, flat: Any) -> None:
         edition = self._terms.edition_shown(self._unpack.record(flat))
         if edition is not None:
             self.shown[edition] += 1
+
+
+def _parts_told(facts: MultipartFacts) -> Document:
+    return short_digest(repr(facts)), facts.document.fault is not None
 
 
 TEMPORARY: Final = "TEMP TABLE"

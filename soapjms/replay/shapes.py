@@ -37,6 +37,7 @@ class PropertyFacts(NamedTuple):
         states_headers: whether headers may be compared with values that the sender is known to have set.
         charset: the charset of the content type, in lower case.
         is_fault: whether a message that nothing else tells apart is a fault.
+        multipart: the content type of a body in parts; None for other bodies.
     """
 
     rules: str
@@ -45,6 +46,7 @@ class PropertyFacts(NamedTuple):
     states_headers: bool
     charset: str | None
     is_fault: bool
+    multipart: str | None
 
 
 def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) -> PropertyFacts | None:
@@ -56,10 +58,16 @@ def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) ->
         knows_senders: whether something is known of senders, which messages are compared with.
     """
     described = describe(properties, profile)
-    if not described.is_short or described.is_multipart or described.content_encoding is not None:
+    if not described.is_short or described.content_encoding is not None:
         return None
-    uri, charset = described.request_uri, described.charset
-    depends_on: Any = tuple(map(tuple, described.properties)) if knows_senders else described.shape.key
+    uri, charset, kind = described.request_uri, described.charset, described.content_type
+    depends_on: Any = tuple(map(tuple, described.properties)) if knows_senders else described.shape.key[1]
+    if kind is not None and described.is_multipart:
+        if kind.problem is not None:
+            return None
+        others = [each for each in depends_on if each[0] not in CONTENT_TYPE_NAMES]
+        stated = sorted((name, value) for name, value in kind.parameters.items() if name != "boundary")
+        depends_on = others, kind.media_type, stated, kind.repeats, kind.has_gap
     return PropertyFacts(
         rules=short_digest(repr((depends_on, sorted(stack_marks_of(properties))))),
         request_uri=described.text(names.REQUEST_URI),
@@ -67,8 +75,10 @@ def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) ->
         states_headers=knows_senders or (uri is not None and bool(uri.parameters)),
         charset=None if charset is None else charset.lower(),
         is_fault=properties.text(names.IS_FAULT) in TRUE_TEXTS,
+        multipart=described.text(names.CONTENT_TYPE) if described.is_multipart else None,
     )
 
 
+CONTENT_TYPE_NAMES: Final = frozenset({names.CONTENT_TYPE, *names.ALIASES.get(names.CONTENT_TYPE, ())})
 READ_NAMES: Final = PROPERTY_NAMES | STACK_MARKS
 """The properties that rules and the guess of a stack read."""

@@ -18,10 +18,12 @@ from hostile_log import (
     TINY_ONE_WAY,
     Members,
     exchange_number,
+    give_attachment,
     give_attribute,
     give_trace,
     hostile_call,
     hostile_group,
+    hostile_parts,
     renamed,
     write_hostile_log,
 )
@@ -67,6 +69,16 @@ def test_calls_that_differ_in_little(tmp_path: Path, seed: int, given: list[str]
     assert_same_results(tmp_path, log, senders=given)
 
 
+@pytest.mark.parametrize("given", [[], [TINY_GIVEN]], ids=["unknown", "known"])
+@pytest.mark.parametrize("profile", ["rec-2012", "cxf"])
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+def test_bodies_in_parts(tmp_path: Path, seed: int, profile: str, given: list[str]) -> None:
+    """Messages whose parts differ in at most three things get the verdicts that they deserve."""
+    random = Random(seed)
+    log = write_groups(tmp_path / "a.jsonl", (hostile_parts(random) for _ in range(500)), 2)
+    assert_same_results(tmp_path, log, profile, senders=given)
+
+
 def test_a_hostile_log_as_parquet(tmp_path: Path) -> None:
     """Its records give the same from rows as from lines."""
     lines = write_hostile_log(tmp_path / "hostile.jsonl", 3, 1000).read_bytes().splitlines()
@@ -98,9 +110,9 @@ def judged_by_itself(logs: Path, out: Path) -> float:
     return int(told.partition(" ")[0]) / summary(out)["records"]
 
 
-@pytest.mark.parametrize("change", [give_trace, give_attribute])
+@pytest.mark.parametrize("change", [give_trace, give_attribute, give_attachment])
 def test_what_differs_in_each_message_is_counted(tmp_path: Path, change: Callable[[int, Members], None]) -> None:
-    """A property or an attribute that no rule reads keeps no exchange from being counted, and changes no verdict."""
+    """What no rule reads keeps no exchange from being counted: a property, an attribute, an attachment."""
     generate(tmp_path / "made", 2000, broken=0)
     (path,) = (tmp_path / "made" / "logs").iterdir()
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -110,7 +122,7 @@ def test_what_differs_in_each_message_is_counted(tmp_path: Path, change: Callabl
         change(exchange_number(each, numbers), each)
     changed = tmp_path / "changed.jsonl"
     changed.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
-    assert judged_by_itself(changed, tmp_path / "after") < before + 0.1
+    assert judged_by_itself(changed, tmp_path / "after") < before + 0.2
 
 
 # Outlines

@@ -838,8 +838,112 @@ def give_trace(number: int, record: Members) -> None:
     record["properties"]["traceparent"] = f"00-{number:032x}-{number:016x}-01"
 
 
+def give_attachment(number: int, record: Members) -> None:
+    """Put the envelope, if there is one alone, beside an attachment, with a boundary that no other body has."""
+    text, kind = text_of(record), record["properties"].get("SOAPJMS_contentType")
+    if text is None or kind is None or kind.startswith("multipart"):
+        return
+    media_type = kind.partition(";")[0]
+    mark = f"uuid:{number:032x}"
+    record["properties"]["SOAPJMS_contentType"] = f'multipart/related; boundary="{mark}"; type="{media_type}"'
+    give_body(
+        record,
+        f"--{mark}\r\nContent-Type: {kind}\r\nContent-ID: <root>\r\n\r\n{text}\r\n"
+        f"--{mark}\r\nContent-Type: text/plain\r\nContent-ID: <{number}>\r\n\r\nscan {number}\r\n--{mark}--\r\n",
+    )
+
+
 def give_attribute(number: int, record: Members) -> None:
     """Give the body an attribute that no other body has."""
     text = text_of(record)
     if text is not None and text.count("Body>") == 2:
         give_body(record, text.replace("Body>", f'Body n="{number}">', 1))
+
+
+# Bodies in parts
+
+_IN_PARTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        '<env:Envelope xmlns:env="{soap}"><env:Body><x>1</x></env:Body></env:Envelope>',
+        (
+            '<env:Envelope xmlns:env="{soap}"><env:Body><x>22</x></env:Body></env:Envelope>',
+            '<env:Envelope xmlns:env="{soap}"><env:Body><x a="1">1</x></env:Body></env:Envelope>',
+            '<env:Envelope xmlns:env="{soap}"><env:Body><x></env:Body></env:Envelope>',
+            '<env:Envelope xmlns:env="http://www.w3.org/2003/05/soap-envelope"><env:Body/></env:Envelope>',
+            "<?xml version='1.0' encoding='utf-8'?>"
+            '<env:Envelope xmlns:env="{soap}"><env:Body><x>1</x></env:Body></env:Envelope>',
+            "<?xml version='1.0' encoding='iso-8859-1'?>"
+            '<env:Envelope xmlns:env="{soap}"><env:Body><x>1</x></env:Body></env:Envelope>',
+            '<env:Envelope xmlns:env="{soap}"><env:Body><env:Fault><faultcode>env:Server</faultcode>'
+            "<faultstring>no</faultstring></env:Fault></env:Body></env:Envelope>",
+            "PGE+PC9hPg==",
+            "",
+        ),
+    ),
+    (
+        "Content-Type: text/xml; charset=utf-8",
+        (
+            "Content-Type: text/xml",
+            "Content-Type: text/xml; charset=iso-8859-1",
+            "Content-Type: text/xml; charset=utf-8; charset=utf-8",
+            "Content-Type: text/xml; charset=utf-8;",
+            "Content-Type: application/soap+xml",
+            'Content-Type: application/xop+xml; type="text/xml"',
+            'Content-Type: application/xop+xml; type="text/xml"; action="urn:b"',
+            "content-type: text/xml; charset=utf-8\r\nX: y",
+            "Content-Type: text/xml; charset=utf-8\r\nContent-Transfer-Encoding: base64",
+            "Content-Type: text/xml; charset=utf-8\r\nContent-Transfer-Encoding: 8bit",
+            "Content-Type: text/xml; charset=utf-8\r\nContent-Transfer-Encoding: strange",
+            "",
+        ),
+    ),
+    ("Content-ID: <root>", ("Content-ID: root", "Content-ID: <other>", "Content-ID:", "X: <root>")),
+    ("Content-ID: <one>", ("Content-ID: one", "Content-ID: <two>", "Content-ID: <root>", "Content-Location: a", "")),
+    ("Content-Type: text/plain", ("Content-Type: image/png", "Content-Type: text/xml", "Content-Type")),
+    ("a scan", ("another scan", "", "--b", "\r\n--b\r\n", "\r\n--b--\r\n", "<a>", "\x01\u00e9")),
+    ("--b\r\n", ("--b \r\n", "--bb\r\n", "--b\n", "-b\r\n", "x--b\r\n")),
+    ("--b--", ("--b-- ", "--b", "--b--\r\nmore", "--c--", "")),
+)
+"""Pieces of a body in parts, and what may stand in their place."""
+_TYPES: Final = (
+    'multipart/related; boundary=b; type="text/xml"',
+    'multipart/related; boundary="b"; type="text/xml"; start="<root>"',
+    'multipart/related; type="text/xml"; start="<one>"; boundary=b',
+    "multipart/related; boundary=b; type=text/xml; start=root",
+    'multipart/related; boundary=b; type="application/soap+xml"',
+    'multipart/related; boundary=b; type="application/xop+xml"; start-info="text/xml"; action="urn:a"',
+    'multipart/related; boundary=b; type="text/xml"; boundary=c',
+    'multipart/related; boundary=c; type="text/xml"',
+    'multipart/related; type="text/xml"',
+    "multipart/related; boundary=b;",
+    "multipart/related; boundary=b; =",
+)
+
+
+def give_parts(random: Random, record: Members) -> None:
+    """Give a message a body of two parts, with at most three changes of anything in it."""
+    pieces = [piece for piece, _ in _IN_PARTS]
+    for _ in range(random.choice((0, 1, 1, 2, 3))):
+        at = random.randrange(len(pieces))
+        pieces[at] = random.choice(_IN_PARTS[at][1])
+    document, kind, name, other_name, other_kind, content, delimiter, end = pieces
+    document = document.replace("{soap}", SoapVersion.SOAP_11.namespace)
+    heads = ["\r\n".join(filter(None, each)) for each in ((kind, name), (other_kind, other_name))]
+    boundary = random.choice(("b", "b", "b", f"u{random.randrange(10**6)}"))
+    body = f"{delimiter}{heads[0]}\r\n\r\n{document}\r\n{delimiter}{heads[1]}\r\n\r\n{content}\r\n{end}\r\n"
+    stated = _TYPES[0] if random.random() < 0.6 else random.choice(_TYPES)
+    record["properties"]["SOAPJMS_contentType"] = stated.replace("boundary=b", f"boundary={boundary}")
+    if random.random() < 0.2:
+        record["message_type"] = "text"
+    give_body(record, body.replace("--b", f"--{boundary}"))
+
+
+def hostile_parts(random: Random) -> Exchange:
+    """Make a call or a one-way message whose bodies have parts."""
+    records = [deepcopy(each) for each in random.choice((TINY_CALL, TINY_CALL, (TINY_ONE_WAY,)))]
+    for each in records:
+        if random.random() < 0.8:
+            give_parts(random, each)
+    if random.random() < 0.1:
+        changed_anyhow(random, random.choice(records))
+    return [moved(each, number / 100) for number, each in enumerate(records)]

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from soapjms.protocol.assertions.response_checks import redirects
-from soapjms.protocol.content import declared_encoding
+from soapjms.protocol.attachments import read_multipart
+from soapjms.protocol.content import ContentType, declared_encoding
 from soapjms.protocol.envelope import FaultShape, as_envelope, read_fault
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import SoapVersion
@@ -56,6 +57,60 @@ class DocumentFacts(NamedTuple):
     version: SoapVersion
     redirects: bool
     fault: tuple[str, str | None, str | None, FaultShape | None] | None
+
+
+class MultipartFacts(NamedTuple):
+    """What rules may read of a body in parts.
+
+    Attributes:
+        root: the header fields of the SOAP part.
+        first: the Content-Type of the first part.
+        has_root_first: whether the SOAP part is the first.
+        others: the header fields of the other parts; of those that name a part, only whether there are angle brackets.
+        document: what rules may read of the document in the SOAP part.
+    """
+
+    root: tuple[tuple[str, str], ...]
+    first: str | None
+    has_root_first: bool
+    others: tuple[tuple[tuple[str, object], ...], ...]
+    document: DocumentFacts
+
+
+def multipart_facts(body: bytes | str, kind: ContentType, limits: Limits) -> MultipartFacts | None:
+    """Return what rules may read of a body in parts; None if it cannot be read, or a rule may read anything in it.
+
+    Contents of attachments are read by no rule.
+
+    Args:
+        body: octets, or characters.
+        kind: the content type of the message.
+        limits: see `document_facts`.
+    """
+    try:
+        found = read_multipart(body, kind, limits)
+        document = found.root.document
+    except ValueError:
+        return None
+    charset = found.root.charset
+    facts = document_facts(document, None if charset is None else charset.lower(), limits)
+    if facts is None:
+        return None
+    return MultipartFacts(
+        root=tuple(sorted(found.root.fields.items())),
+        first=found.first.fields.get("content-type"),
+        has_root_first=found.root is found.first,
+        others=tuple([tuple(sorted(map(_told_by_field, each.fields.items()))) for each in found.attachments]),
+        document=facts,
+    )
+
+
+def _told_by_field(field: tuple[str, str]) -> tuple[str, object]:
+    name, text = field
+    return (name, (text[:1], text[-1:])) if name in NAMES_OF_PARTS else field
+
+
+NAMES_OF_PARTS: Final = frozenset({"content-id", "content-location"})
 
 
 def document_facts(document: bytes | str, charset: str | None, limits: Limits) -> DocumentFacts | None:
