@@ -64,10 +64,10 @@ def add_counted(
         level += 1
     width = WIDTH_MICROSECONDS[level]
     spans = {beginning // width: Counter({MESSAGES: messages}) for beginning, messages in rows(plan.spans(width))}
-    for beginning, bin_, kind, name, calls in rows(plan.latencies(width)):
+    for beginning, bin_, calls in rows(plan.latencies(width)):
         spans[beginning // width][BACKWARDS if bin_ is None else f"latency/{bin_}"] += calls
-        if bin_ is not None:
-            tally.add_latency(_place(kind, name), bin_, calls)
+    for kind, name, bin_, calls in rows(plan.LATENCIES):
+        tally.add_latency(_place(kind, name), bin_, calls)
     tally.timeline.add(Timeline(level, spans, first, last))
 
 

@@ -114,9 +114,13 @@ list_filter(meta, lambda each: NOT coalesce(
 """
 """Entries of meta that may be invalid."""
 
-KINDS: Final = f"""
-SELECT row_number() OVER () AS kind_number, stated FROM (SELECT DISTINCT {STATED} AS stated FROM given)
+KINDS: Final = f"SELECT {STATED} AS stated, told.* EXCLUDE (kind_number) FROM given, told LIMIT 0"
+NEW_KINDS: Final = f"""
+SELECT row_number() OVER () AS kind_number, stated FROM (
+    SELECT DISTINCT found.stated FROM (SELECT {STATED} AS stated FROM given) AS found
+    LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM found.stated WHERE is_valid IS NULL)
 """
+TOLD_KINDS: Final = "SELECT stated, told.* EXCLUDE (kind_number) FROM new_kinds JOIN told USING (kind_number)"
 TOLD: Final = pa.schema(
     [
         ("kind_number", pa.int64()),
@@ -152,17 +156,19 @@ coalesce(
     AND coalesce(message_id, correlation_id) IS NOT NULL
     AND (message_id IS NULL OR message_id <> '') AND (correlation_id IS NULL OR correlation_id <> '')
     AND NOT regexp_matches(concat({", ".join(NAMED)}), '[{ABSENT}{BETWEEN}]')
-    AND told.is_valid, false)
+    AND kinds.is_valid, false)
 """
 """Whether a row certainly is a record of the usual kind."""
 
-SPECIAL: Final = """
-(contains(text, 'Fault') OR contains(text, '<!') OR strpos(substr(text, 3), '<?') > 0 OR contains(text, chr(1)))
+DECLARED: Final = "contains(left(text, 3), '<?')"
+SPECIAL: Final = f"""
+(contains(text, 'Fault') OR contains(text, '<!') OR contains(text, chr(1))
+    OR CASE WHEN {DECLARED} THEN contains(substr(text, 3), '<?') ELSE contains(text, '<?') END)
 """
 """Whether more may be read of a body than its markup."""
-PROLOGUE: Final = "(CASE WHEN strpos(text, '<?') BETWEEN 1 AND 2 THEN strpos(text, '?>') + 1 ELSE 0 END)"
+PROLOGUE: Final = f"(CASE WHEN {DECLARED} THEN strpos(text, '?>') + 1 ELSE 0 END)"
 """The length of the XML declaration."""
-REMAINDER: Final = f"substr(text, {PROLOGUE} + 1)"
+REMAINDER: Final = f"CASE WHEN {DECLARED} THEN substr(text, {PROLOGUE} + 1) ELSE text END"
 UNSAFE: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x{fffe}\x{ffff}"
 _NAME: Final = r"[A-Za-z_][\w.:-]*"
 _VALUE: Final = rf"""(?:"[^"<>&{UNSAFE}]*"|''[^''<>&{UNSAFE}]*'')"""
@@ -206,12 +212,11 @@ WITH texts AS (
         unhex(sha256(body)) AS digest, {STATED} AS stated
     FROM given
 ), read AS (
-    SELECT texts.*, told.* EXCLUDE (kind_number, is_valid), {PLAIN} AS is_plain,
+    SELECT texts.*, kinds.* EXCLUDE (stated, is_valid), {PLAIN} AS is_plain,
         coalesce(CASE WHEN direction IS NULL THEN has_reply_to ELSE direction = '{Direction.REQUEST}' END, false)
             AS asks,
         octet_length(body) = length(text) AS is_ascii
     FROM texts LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM texts.stated
-        LEFT JOIN told ON told.kind_number = kinds.kind_number
 )
 SELECT * EXCLUDE (v, node, redelivered, sha256, meta, extra, text, body, properties, stated, untyped,
     truncated),
@@ -353,7 +358,7 @@ class FactReader:
         self.shown = Counter[str]()
         self._terms = terms
         self._store = store
-        self._told: ValueCache[tuple[Any, ...], tuple[Any, ...]] = ValueCache(self._tell, len, MAX_KINDS)
+        self._kinds = MAX_KINDS
         self._documents: dict[tuple[Any, ...], Document] = {}
         self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
         self._unpack = Unpacker()
@@ -390,9 +395,7 @@ class FactReader:
     def _store_facts(self, given: pa.Table, name: str) -> Iterator[int | RejectedRow]:
         store, terms = self._store, self._terms
         store.lend("given", given)
-        store.define("kinds", KINDS, TEMPORARY)
-        told = [(number, *self._told(_texts(stated))) for number, stated in store.fetch("FROM kinds")]
-        store.lend("told", to_batch(told, TOLD))
+        self._store_kinds()
         with_bodies = terms.is_open or terms.counts_shapes
         store.define("seen", seen(with_markup=with_bodies), TEMPORARY)
         store.define("markups", MARKUPS, TEMPORARY)
@@ -428,6 +431,18 @@ class FactReader:
             yield from column_reader().rows(batch)
 
     # What rules read
+
+    def _store_kinds(self) -> None:
+        """Store what the properties tell that are new in this batch."""
+        if self._kinds >= MAX_KINDS:
+            self._store.lend("told", to_batch([], TOLD))
+            self._store.define("kinds", KINDS, TEMPORARY)
+            self._kinds = 0
+        self._store.define("new_kinds", NEW_KINDS, TEMPORARY)
+        told = [(number, *self._tell(_texts(stated))) for number, stated in self._store.fetch("FROM new_kinds")]
+        self._store.lend("told", to_batch(told, TOLD))
+        self._store.insert_from("kinds", TOLD_KINDS)
+        self._kinds += len(told)
 
     def _tell(self, stated: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what properties tell as a row of `TOLD`, without its number."""

@@ -243,15 +243,20 @@ GROUP BY beginning
 
 
 def latencies(width: int) -> str:
-    """Return the query for the number of responses by span of time, `latency_bin` (null if time ran backwards), and
-    destination of the request."""
-    taken = "(answered - asked)"
-    exponent = f"greatest(0, length(bin({taken})) - 3)"
+    """Return the query for the number of responses by span of time and `latency_bin`; null if time ran backwards."""
     return f"""
-SELECT {_span("asked", width)} AS beginning,
-    CASE WHEN answered >= asked THEN 4 * {exponent} + ({taken} >> {exponent}) END AS bin, {_IN_PLACE}, count(*) AS calls
+SELECT {_span("asked", width)} AS beginning, {_LATENCY} AS bin, count(*) AS calls
 FROM counted WHERE answered IS NOT NULL GROUP BY ALL
 """
+
+
+_TAKEN: Final = "(answered - asked)"
+_EXPONENT: Final = f"greatest(0, length(bin({_TAKEN})) - 3)"
+_LATENCY: Final = f"CASE WHEN answered >= asked THEN 4 * {_EXPONENT} + ({_TAKEN} >> {_EXPONENT}) END"
+LATENCIES: Final = f"""
+SELECT {_IN_PLACE}, {_LATENCY} AS bin, count(*) AS calls FROM counted WHERE answered >= asked GROUP BY ALL
+"""
+"""The number of responses by destination of the request, and `latency_bin`."""
 
 
 def _span(time: str, width: int) -> str:

@@ -65,8 +65,7 @@ ENTRIES: Final = pa.schema(
 PACKED: Final = pa.schema([("place", pa.string()), ("time", pa.int64()), ("row", pa.int64()), ("packed", pa.binary())])
 """Records that were fetched again."""
 WANTED: Final = ("place", "time", "row")
-COUNTED: Final = pa.schema([*[PACKED.field(name) for name in WANTED], ("tally", pa.string())])
-"""Records of exchanges that were not counted, and counts of the others."""
+COUNTS: Final = pa.schema([("tally", pa.string())])
 JUDGED: Final = pa.schema([("part", pa.int32())])
 """The number of a task that judged something; the names of its files contain it."""
 KNOWN: Final = pa.schema([("example", pa.string()), ("counts", pa.binary())])
@@ -107,10 +106,12 @@ def judge(
     with ExitStack() as stack:
         if terms.counts_shapes:
             progress("counting")
-            counted = stack.enter_context(_counted(spark, placed.select(MOVED.names), terms, fetch))
-            for row in counted.where("tally IS NOT NULL").select("tally").toLocalIterator():
-                tally.add(RunTally.from_json(row.tally))
-            wanted = counted.where("tally IS NULL").select(*WANTED)
+            task = partial(_entries, terms=terms)
+            moved = placed.select(MOVED.names).repartition("place")
+            entries = stack.enter_context(kept(moved.mapInArrow(task, from_arrow_schema(ENTRIES))))
+            entries.createOrReplaceTempView("entries")
+            _count(spark, entries, terms, fetch, tally)
+            wanted = spark.sql(plan.REST)
         else:
             wanted = placed.select(*WANTED)
         progress("judging")
@@ -121,19 +122,21 @@ def judge(
 # Counting
 
 
-@contextmanager
-def _counted(spark: SparkSession, moved: DataFrame, terms: ReplayTerms, fetch: Fetch) -> Iterator[DataFrame]:
-    """Judge one exchange of each shape, and count those of the shapes that break nothing; see `COUNTED`."""
-    task = partial(_entries, terms=terms)
-    with kept(moved.repartition("place").mapInArrow(task, from_arrow_schema(ENTRIES))) as entries:
-        entries.createOrReplaceTempView("entries")
-        shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
-        spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("shapes")
-        examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
-        sound = _sound(examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN)))
-        told = spark.sparkContext.broadcast(([row for row in shapes if row[1] in sound], sound))
-        with kept(entries.mapInArrow(partial(_count_part, told=told), from_arrow_schema(COUNTED))) as counted:
-            yield counted
+def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally) -> None:
+    """Judge one exchange of each shape, and count those of the shapes that break nothing."""
+    shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
+    spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("shapes")
+    examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
+    sound = _sound(examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN)))
+    shapes = [row for row in shapes if row[1] in sound]
+    spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("sound")
+    told = spark.sparkContext.broadcast((shapes, sound))
+    counted = entries.where("records IS NOT NULL").mapInArrow(
+        partial(_count_part, told=told), from_arrow_schema(COUNTS)
+    )
+    for row in counted.toLocalIterator():
+        tally.add(RunTally.from_json(row.tally))
+    told.unpersist()
 
 
 def _sound(known: DataFrame) -> dict[str, ShapeCounts]:
@@ -159,8 +162,7 @@ def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], d
         for batch in batches:
             store.insert("entries", batch)
         count_sound(store, *told.value, tally)
-        yield from store.batches(plan.REST, COUNTED)
-    yield to_batch([(None, None, None, tally.to_json())], COUNTED)
+    yield to_batch([(tally.to_json(),)], COUNTS)
 
 
 def in_order(packed: DataFrame) -> DataFrame:
