@@ -91,6 +91,11 @@ class Split(NamedTuple):
     octets: int = 0
 
     @property
+    def without_groups(self) -> Split:
+        """The same without the row groups of the whole log, which only serve to split it."""
+        return self._replace(log=self.log._replace(groups=()))
+
+    @property
     def is_counted_anew(self) -> bool:
         """Whether its lines are counted from its start, as the number of lines before it is unknown."""
         return self.log.form is LogForm.LINES and (self.start > 0 or self.end is not None)

@@ -551,15 +551,17 @@ def _batches(
 ) -> Iterator[pa.RecordBatch | RejectedRow]:
     """Read row groups: all, or those with wanted lines."""
     log = split.log
-    line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
+    line = split.first_line
     try:
         found = parquet.ParquetFile(stream)
+        groups = range(split.start, found.metadata.num_row_groups if split.end is None else split.end)
         for group in groups:  # one by one, as damage in one of several would lose them all
-            size = log.groups[group][0]
+            about = found.metadata.row_group(group)
+            size = about.num_rows
             if wanted is not None and (wanted.next is None or wanted.next >= line + size):
                 line += size
                 continue
-            for batch in found.iter_batches(_rows_at_a_time(*log.groups[group]), [group]):
+            for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
                 yield columns_of_rows(as_records(batch), line)
                 line += batch.num_rows
     except (pa.ArrowException, InvalidRecordError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -85,7 +85,9 @@ TASKS_OF_CORE: Final = 8
 """Minimum number of reading tasks per core, if there is enough work."""
 SHUFFLED_OCTETS: Final = 64 << 20
 """Size of the logs for each task that finds what is within places, or judges."""
-MAX_SHUFFLE_TASKS: Final = 4000
+MAX_TASKS: Final = 4000
+"""Maximum number of tasks that read, and of tasks that find what is within places: each of the former leaves a block
+for each of the latter."""
 MAX_SENT: Final = 500_000
 """Number of records to be read again up to which their numbers are sent to every task that reads other machines' files,
 and the files are not moved."""
@@ -125,7 +127,7 @@ def run(
         if not far and not job.logs:
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
-            spark.conf.set(SHUFFLE, _shuffle_partitions([*job.logs, *far]))
+            spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far]))
         with watched(spark, progress) as tell:
             tally, first = _run(job, Logs(spark, job.logs, far), result, tell, spark)
         note_others(tally, others)
@@ -148,11 +150,6 @@ def _run(
         facts = found.where("told IS NULL").select(PACKED_FACTS.names)
         tally.add(judge(spark, facts, terms, logs.fetch, result / "verdicts", progress))
         return tally, first
-
-
-def _shuffle_partitions(logs: Iterable[LogFile]) -> int:
-    """Choose how many tasks find what is within places, and judge."""
-    return min(MAX_SHUFFLE_TASKS, max(1, sum(whole(log).octets for log in logs) // SHUFFLED_OCTETS))
 
 
 def _census(found: DataFrame) -> tuple[RunTally, dict[int, int]]:
@@ -210,7 +207,9 @@ class Logs:
         near = list(logs)
         self.number = len(near) + len(far)
         self._spark = spark
-        self._parts = splits(near, _split_size(spark, near))
+        cores = spark.sparkContext.defaultParallelism
+        self._parts = splits(near, split_size(near, cores))
+        self._tasks = reading_tasks(self._parts, cores)
         self._far = {log.path: (len(self._parts) + number, log) for number, log in enumerate(far)}
 
     def facts(self, terms: ReplayTerms) -> DataFrame:
@@ -270,23 +269,33 @@ class Logs:
             total += lines.get(number, 0)
         return self._spark.createDataFrame(before, "part long, before long")
 
-    @property
-    def _tasks(self) -> int:
-        octets = sum(part.octets for part in self._parts)
-        most = max(4 * self._spark.sparkContext.defaultParallelism, octets // SPLIT_OCTETS)
-        return max(1, min(len(self._parts), most))
-
     def _splits(self) -> DataFrame:
-        rows = [(number, pickle.dumps(part)) for number, part in enumerate(self._parts)]
-        return self._spark.createDataFrame(pa.Table.from_batches([to_batch(rows, SPLITS)]))
+        return self._spark.createDataFrame(pa.Table.from_batches([to_batch(rows_of_parts(self._parts), SPLITS)]))
 
 
-def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
+    """Return the rows of `SPLITS`."""
+    return [(number, pickle.dumps(part.without_groups)) for number, part in enumerate(parts)]
+
+
+# How many tasks
+
+
+def split_size(logs: Iterable[LogFile], cores: int) -> int:
     """Choose the size of the parts that logs are read in: several for each core, so that all end at about one time."""
     octets = sum(whole(log).octets for log in logs)
-    return int(
-        min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism)))
-    )
+    return min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * cores)))
+
+
+def reading_tasks(parts: Sequence[Split], cores: int) -> int:
+    """Choose how many tasks read parts of logs."""
+    octets = sum(part.octets for part in parts)
+    return max(1, min(len(parts), max(4 * cores, octets // SPLIT_OCTETS), MAX_TASKS))
+
+
+def shuffle_tasks(logs: Iterable[LogFile]) -> int:
+    """Choose how many tasks find what is within places."""
+    return min(MAX_TASKS, max(1, sum(whole(log).octets for log in logs) // SHUFFLED_OCTETS))
 
 
 # Inside the tasks

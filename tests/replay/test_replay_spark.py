@@ -18,6 +18,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import SparkFailedError, Summary, replay, spark
+from soapjms.replay.inputs import LogFile, LogForm, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
 from soapjms.replay.spark_session import session
 from soapjms.wsdl import read_wsdl
@@ -174,6 +175,19 @@ def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path)
     """The error names the setting."""
     with pytest.raises(UsageError, match=r"refuses the setting spark\.sql\.parquet\.compression\.codec=zip"):
         replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "zip"})
+
+
+@pytest.mark.parametrize("groups", [(), ((10_000, 20 << 20),) * 50_000], ids=["lines", "Parquet"])
+def test_what_a_task_is_told_of_large_logs(groups: tuple[tuple[int, int], ...]) -> None:
+    """It has the same size however many files and row groups there are, and the number of tasks has a limit."""
+    form = LogForm.PARQUET if groups else LogForm.LINES
+    logs = [
+        LogFile(n, f"logs/{n}", f"/logs/{n}", 64 << 20, form, groups=groups) for n in range(1 if groups else 30_000)
+    ]
+    parts = splits(logs, spark.split_size(logs, 64))
+    assert len(parts) >= 30_000
+    assert max(len(octets) for _, octets in spark.rows_of_parts(parts)) < 400
+    assert spark.reading_tasks(parts, 64) == spark.shuffle_tasks(logs) == spark.MAX_TASKS
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""What grows with a log on Spark, and what does not: from a million messages to 10^9, by counters.
+
+    python benchmarks/replay_scale.py [--messages 1000000 10000000 …] [--cores 64] [--file-mebibytes 64] [--judged 0.05]
+
+Nothing of this size is read. Octets of a message and of its facts are those of a small generated log; parts, tasks
+and closures are made by the functions that a run uses, for files of that many octets that do not exist.
+
+A task that reads holds one batch of a part at a time, whatever the log. A task that finds what is within places holds
+at most a gibibyte, and puts what is beyond on its disk. A task that judges streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
+
+from pyspark import cloudpickle  # noqa: E402
+
+from soapjms.generate import generate  # noqa: E402
+from soapjms.protocol.assertions import Setting  # noqa: E402
+from soapjms.protocol.senders import Senders  # noqa: E402
+from soapjms.replay import facts, plan, spark, spark_plan  # noqa: E402
+from soapjms.replay.column_store import ColumnStore  # noqa: E402
+from soapjms.replay.inputs import LogFile, LogForm, RejectedRow, expand, splits, whole  # noqa: E402
+from soapjms.replay.terms import ReplayTerms  # noqa: E402
+
+MIB = 1 << 20
+TERMS = ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders())
+
+
+class Sample(NamedTuple):
+    """What a message takes: records, octets of its lines, octets of its facts."""
+
+    records: float
+    octets: float
+    facts: float
+
+
+def sample(messages: int) -> Sample:
+    """Measure a generated log."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder, "made"), messages)
+        (Path(folder) / "store").mkdir()
+        with closing(ColumnStore(Path(folder, "store"))) as store:
+            reader = facts.FactReader(TERMS, store)
+            logs = expand([Path(folder, "made", "logs")]).logs
+            records = sum(
+                each
+                for part, log in enumerate(logs)
+                for each in reader.read(part, whole(log))
+                if not isinstance(each, RejectedRow)
+            )
+            octets = sum(batch.nbytes for batch in store.batches(facts.PACK, facts.PACKED))
+        size = sum(log.size for log in logs)
+        return Sample(records / messages, size / messages, octets / messages)
+
+
+def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
+    """Return the counters for a log of some size."""
+    size = options.file_mebibytes * MIB
+    count = max(1, round(messages * each.octets / size))
+    paths = (f"/data/captures/2026-11/node-{number % 40:02}/capture-{number:06}.jsonl" for number in range(count))
+    logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
+    parts = splits(logs, spark.split_size(logs, options.cores))
+    reading, shuffling = spark.reading_tasks(parts, options.cores), spark.shuffle_tasks(logs)
+    judging = min(spark_plan.MAX_JUDGING_TASKS, shuffling)
+    closure = len(cloudpickle.dumps(partial(spark._read, terms=TERMS)))
+    told = sum(len(octets) for _, octets in spark.rows_of_parts(parts))
+    return [
+        f"{messages:,}",
+        f"{count:,}",
+        f"{len(parts):,}",
+        f"{reading:,}",
+        f"{closure / 1024:.1f} KiB",
+        f"{told / MIB:.2f} MiB",
+        f"{shuffling:,}",
+        f"{reading * shuffling:,}",
+        f"{messages * each.facts / shuffling / MIB:,.0f} MiB",
+        f"{judging:,}",
+        f"{messages * each.records * options.judged / judging:,.0f}",
+        f"{plan.MAX_SHAPES:,}",
+    ]
+
+
+HEADS = (
+    "messages",
+    "files",
+    "parts",
+    "reading tasks",
+    "a task's closure",
+    "parts, sent to each executor",
+    "shuffle tasks",
+    "shuffle blocks",
+    "facts of a shuffle task",
+    "judging tasks, files of verdicts",
+    "records of a judging task",
+    "shapes in the driver, at most",
+)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, nargs="*", default=[10**power for power in range(6, 10)])
+    parser.add_argument("--sample", type=int, default=5000, help="messages of the log that is measured")
+    parser.add_argument("--cores", type=int, default=64)
+    parser.add_argument("--file-mebibytes", type=int, default=64)
+    parser.add_argument("--judged", type=float, default=0.05, help="share of the records that are judged one by one")
+    options = parser.parse_args()
+    each = sample(options.sample)
+    print(f"a message: {each.records:.2f} records, {each.octets:.0f} octets of lines, {each.facts:.0f} octets of facts")
+    columns = [row(messages, each, options) for messages in options.messages]
+    for head, *values in zip(HEADS, *columns, strict=True):
+        print(f"{head:34}" + "".join(f"{value:>16}" for value in values))
+
+
+if __name__ == "__main__":
+    main()
