@@ -5,12 +5,12 @@ Judging, pairing and counting are in `soapjms.replay`; this module has the optio
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
-from pathlib import Path
 from threading import Event
 from typing import Any, Final, TypeVar
 
@@ -136,7 +136,13 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 
 @click.command("replay")
 @click.argument("logs", metavar="[LOG...]", nargs=-1)
-@click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; replaces an earlier run's.")
+@click.option(
+    "--out",
+    "-o",
+    required=True,
+    metavar="DIR",
+    help="Folder, or on Spark Hadoop URI, for the results; replaces an earlier run's.",
+)
 @click.option(
     "--profile",
     type=click.Choice([*sorted(PROFILES), AUTO]),
@@ -243,7 +249,7 @@ def command(
     if as_json:
         click.echo(summary.to_json(), nl=False)
     else:
-        show(summary, Path(out), console())
+        show(summary, out, console())
     sys.exit(summary.exit_status)
 
 
@@ -267,8 +273,12 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.splitlines())
 
 
-def show(summary: Summary, out: Path, console: Console) -> None:
+def show(summary: Summary, out: str, console: Console) -> None:
     """Print the result: verdict, counts, failures and warnings, rejected records, notes, and the report's path."""
+
+    def place(name: str) -> str:
+        return visible(os.path.join(out, name))
+
     members = summary.members
     said = VERDICTS.get(members["verdict"], members["verdict"])
     verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
@@ -281,16 +291,16 @@ def show(summary: Summary, out: Path, console: Console) -> None:
         where = reject.file if reject.line is None else f"{reject.file}:{reject.line}"
         console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
     if members["rejected"] > len(summary.rejects):
-        console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {out / 'rejected'}"))
+        console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {place('rejected')}"))
     for late in summary.late:
         console.print(Text(f"late {visible(late.file)}:{late.line}: captured {late.time}"), soft_wrap=True)
     if members.get("late", 0) > len(summary.late):
-        console.print(Text(f"and {members['late'] - len(summary.late)} more under {out / 'late'}"))
+        console.print(Text(f"and {members['late'] - len(summary.late)} more under {place('late')}"))
     for each in members["senders"]:
         console.print(Text(_sender(each)), soft_wrap=True)
     for note in _notes(members):
         console.print(Text(f"note: {note}"), soft_wrap=True)
-    console.print(Text(f"report: {visible(out / 'report.html')}"), soft_wrap=True)
+    console.print(Text(f"report: {place('report.html')}"), soft_wrap=True)
 
 
 def _notes(members: Mapping[str, Any]) -> Iterator[str]:

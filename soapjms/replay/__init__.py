@@ -6,11 +6,13 @@ Spec: capture record, version 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -32,7 +34,7 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError, importing_spark
-from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere
+from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere, shown
 from soapjms.replay.output import staging
 from soapjms.replay.summary import RunTally, Summary, note_others, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
@@ -73,7 +75,8 @@ def replay(
 
     Args:
         logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
-        out: the folder for the results.
+        out: the folder for the results; on Spark also a Hadoop URI, where they are renamed in the end, which is at once
+            in HDFS and file by file in object stores.
         profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that of most
             faults in the logs, by their namespaces, else the default.
         engine: one of `ENGINES`.
@@ -92,11 +95,10 @@ def replay(
         SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
     """
     terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
-    run = _engine(engine, master, conf)
-    target = Path(out).resolve()
-    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
-    with staging(target) as result:
-        tally, rejects = run(job, result, progress)
+    target = os.fspath(out)
+    run = _engine(engine, master, conf, target if is_elsewhere(target) else None)
+    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
+    with _built(target) as result, run(job, result, progress) as (tally, rejects):
         _note_files(job, tally)
         summary = summarise(tally, rejects, terms.decided(tally.counts))
         progress("writing the report")
@@ -104,7 +106,20 @@ def replay(
     return summary
 
 
-Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[RunTally, list[RejectedRow]]]
+Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple[RunTally, list[RejectedRow]]]]
+
+
+@contextmanager
+def _built(out: str) -> Iterator[Path]:
+    """Yield the folder that results are built in: one that takes the place of `out`, or that is moved to its URI."""
+    if not is_elsewhere(out):
+        with staging(Path(out).resolve()) as result:
+            yield result
+        return
+    with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
+        result = Path(scratch, "result")
+        result.mkdir()
+        yield result
 
 
 def make_terms(
@@ -175,9 +190,17 @@ def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Pro
     return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
 
 
-def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
-    """Import an engine by name, so that the packages of the other need not be installed."""
+def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str | None) -> Engine:
+    """Import an engine by name, so that the packages of the other need not be installed.
+
+    Args:
+        name: its name.
+        master, conf: see `replay`.
+        out: the URI for the results; None if they are for this machine.
+    """
     if name in (LOCAL, EXACT):
+        if out is not None:
+            raise UsageError(f"{shown(out)} needs Spark to be written; without it, name a folder on this machine")
         try:
             from soapjms.replay import local
         except ImportError as error:
@@ -186,5 +209,5 @@ def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> En
     if name == SPARK:
         with importing_spark():
             from soapjms.replay import spark
-        return partial(spark.run, master=master, conf=conf)
+        return partial(spark.run, out=out, master=master, conf=conf)
     raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")

@@ -1,7 +1,8 @@
-"""Logs that are not on this machine, on any file system that Hadoop supports, such as hdfs:// and s3a://.
+"""Logs and results that are not on this machine, on any file system that Hadoop supports, such as hdfs:// and s3a://.
 
 Spark lists the files and fetches their octets; they are read like any other log. A task holds one whole file, so the
-size of a file is limited: recorders begin another one every 64 MiB.
+size of a file is limited: recorders begin another one every 64 MiB. Results are built in a hidden folder beside the one
+that is named, and then renamed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.inputs import (
     SUFFIXES,
@@ -26,29 +31,31 @@ from soapjms.replay.inputs import (
     opened,
     whole,
 )
+from soapjms.replay.output import check_names
 
 MAX_FILE_OCTETS: Final = 512 << 20
 """Maximum size of a file, in octets."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
-def find(spark: SparkSession, uris: Iterable[str], number: int) -> ExpandedInputs:
+def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str | None = None) -> ExpandedInputs:
     """Find the files that URIs refer to: files, folders (recursively) and globs.
 
     Args:
         spark: the session, which has the file systems and their logins.
         uris: the URIs of the user.
         number: number of the first file.
+        leave_out: the URI of a folder whose files are not input: the output of this run; None if there is none.
     """
+    output = "" if leave_out is None else f"{place_of(spark, leave_out)[1].toString()}/"
     found: dict[str, LogFile] = {}
     rejected: list[RejectedRow] = []
     others: dict[str, str] = {}
     for uri in uris:
         try:
-            files = list(_files(spark, uri, others))
+            files = [each for each in _files(spark, uri, others) if not (output and each[0].startswith(output))]
         except Py4JJavaError as error:
-            why = without_user_info(str(error.java_exception)[:1000])
-            rejected.append(RejectedRow(without_user_info(uri), None, f"cannot be opened: {why}"))
+            rejected.append(RejectedRow(without_user_info(uri), None, f"cannot be opened: {_why(error)}"))
             continue
         if not files:
             rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
@@ -62,14 +69,13 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> ExpandedInput
             elif path not in found:
                 name = without_user_info(path)
                 found[path] = LogFile(number + len(found), name, path, size, form_of(b"", path))
-    return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
+    foreign = [name for path, name in others.items() if path not in found and not (output and path.startswith(output))]
+    return ExpandedInputs(list(found.values()), rejected, foreign)
 
 
 def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
     """Yield the files that a URI refers to, each with its size; add other files in folders to `others`."""
-    java: Any = spark.sparkContext._jvm
-    place = java.org.apache.hadoop.fs.Path(uri)
-    system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    system, place = place_of(spark, uri)
     for status in sorted(system.globStatus(place) or (), key=lambda each: str(each.getPath().toString())):
         if status.isFile():
             yield status.getPath().toString(), status.getLen()
@@ -84,6 +90,87 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tu
             elif not is_hidden(path.removeprefix(folder).split("/")):
                 others[path] = each.getPath().getName()
         yield from sorted(below)
+
+
+def place_of(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+    """Return the file system that a URI is in, and its path there."""
+    place = _java(spark).org.apache.hadoop.fs.Path(uri)
+    system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return system, system.makeQualified(place)
+
+
+def _java(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm
+
+
+@contextmanager
+def staging(spark: SparkSession, out: str, files: Path) -> Iterator[str]:
+    """Yield the URI of a folder to build results in; when the block ends without an error, it takes the place of `out`.
+
+    Args:
+        spark: the session, which has the file systems and their logins.
+        out: the URI of the folder for the results.
+        files: a folder of this machine; what it holds when the block ends is copied to the results.
+
+    Raises:
+        UsageError: `out` holds anything but an earlier run's results, or cannot be written.
+    """
+    try:
+        system, place = place_of(spark, out)
+        _check_replaceable(spark, out)
+        scratch = _beside(spark, place)
+        system.setWriteChecksum(False)  # which would lie beside the results in a folder of this machine
+        if not system.mkdirs(scratch):
+            raise UsageError(f"{without_user_info(out)} cannot be written: no folder can be made beside it")
+        # As in a folder of this machine, only their owner can read results, where the file system knows owners.
+        system.setPermission(scratch, _java(spark).org.apache.hadoop.fs.permission.FsPermission("700"))
+    except Py4JJavaError as error:
+        raise UsageError(f"{without_user_info(out)} cannot be written: {_why(error)}") from None
+    try:
+        yield scratch.toString()
+        for each in sorted(files.iterdir()):
+            system.copyFromLocalFile(place_of(spark, each.as_uri())[1], scratch)
+        former = _beside(spark, place)
+        if system.exists(place):
+            _rename(system, place, former)
+        _rename(system, scratch, place)
+        system.delete(former, True)
+    finally:
+        system.setWriteChecksum(True)
+        system.delete(scratch, True)  # nothing is there if all went well
+
+
+def _beside(spark: SparkSession, place: Any) -> Any:
+    """Return a new hidden path beside one."""
+    return _java(spark).org.apache.hadoop.fs.Path(place.getParent(), f".{place.getName()}.{uuid4().hex}")
+
+
+def _rename(system: Any, place: Any, other: Any) -> None:
+    if not system.rename(place, other):
+        raise UsageError(f"{without_user_info(place.toString())} cannot be renamed to {other.getName()}")
+
+
+def _check_replaceable(spark: SparkSession, out: str) -> None:
+    """Refuse an output folder with files that this program did not make; see `output.check_replaceable`."""
+    system, place = place_of(spark, out)
+    name = without_user_info(out)
+    if place.getParent() is None:
+        raise UsageError(f"{name} is no place for results; name a folder in it")
+    if not system.exists(place):
+        return
+    if not system.getFileStatus(place).isDirectory():
+        raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
+    names = [each.getPath().getName() for each in system.listStatus(place)]
+    check_names(name, names, lambda: _octets_of(spark, f"{out.rstrip('/')}/summary.json"))
+
+
+def _octets_of(spark: SparkSession, uri: str) -> bytes:
+    (row,) = contents(spark, [uri]).select("content").collect()
+    return bytes(row.content)
+
+
+def _why(error: Py4JJavaError) -> str:
+    return without_user_info(str(error.java_exception)[:1000])
 
 
 def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:

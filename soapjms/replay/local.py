@@ -7,7 +7,7 @@ judged by themselves: these are read again, and put into a file in between.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import groupby, tee
@@ -39,10 +39,11 @@ CHOSEN: Final = pa.schema(
 )
 
 
-def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[RejectedRow]]:
+@contextmanager
+def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, list[RejectedRow]]]:
     """Judge a job's logs and write verdicts/ and rejected/ under `result`.
 
-    Returns:
+    Yields:
         the counts, and the first rejected records.
 
     Raises:
@@ -71,7 +72,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[RunTally, list[Reje
         with Rows(result / "verdicts" / PART, VERDICTS) as rows:
             for row in judge_all(_rest(job, query, store, progress), terms, tally):
                 rows.write(row)
-    return tally, first
+    yield tally, first
 
 
 # Reading

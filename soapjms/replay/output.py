@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -159,17 +159,31 @@ def check_replaceable(out: Path) -> None:
         return
     if not out.is_dir():
         raise UsageError(f"{out} is not a folder; name one that does not exist yet, or an earlier run's")
-    inside = sorted(each.name for each in out.iterdir())
+    check_names(str(out), (each.name for each in out.iterdir()), (out / "summary.json").read_bytes)
+
+
+def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) -> None:
+    """Refuse a folder with files that this program did not make.
+
+    Args:
+        out: the folder, for the error.
+        names: the names of what is in it.
+        summary: reads its summary.json.
+
+    Raises:
+        UsageError: there is such a file, which the text names.
+    """
+    inside = sorted(names)
     foreign = [name for name in inside if name not in FILES]
     if foreign:
         raise UsageError(f"{out} holds {foreign[0]}, which replay did not write; name a new folder")
-    if inside and not _is_ours(out / "summary.json"):
+    if inside and not ("summary.json" in inside and _is_ours(summary)):
         raise UsageError(f"{out} does not look like the results of a replay; name a new folder")
 
 
-def _is_ours(summary: Path) -> bool:
+def _is_ours(summary: Callable[[], bytes]) -> bool:
     try:
-        members = json.loads(summary.read_text("utf-8"))
+        members = json.loads(summary())
     except (OSError, ValueError, RecursionError):  # nested too deep to be ours
         return False
     return isinstance(members, dict) and members.get("producer") == PRODUCER

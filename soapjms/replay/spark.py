@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from heapq import nsmallest
 from io import BytesIO
 from itertools import groupby
 from operator import itemgetter
@@ -32,13 +31,12 @@ from soapjms.replay.facts import FACTS, LINE_BITS, PACK, FactReader, line_of
 from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
-from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, to_batch
 from soapjms.replay.records import read_rows
 from soapjms.replay.spark_plan import PACKED, SHUFFLE, Batches, judge, kept, rows_of, task_store, to_batches, write
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
-from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read, place
+from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
@@ -99,56 +97,72 @@ from the beginning of the part; its number of lines; how many records show an ed
 SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
 
 
+@contextmanager
 def run(
-    job: Job, result: Path, progress: Progress, *, master: str | None = None, conf: Mapping[str, str] | None = None
-) -> tuple[RunTally, list[RejectedRow]]:
-    """Judge a job's logs and write verdicts/ and rejected/ under `result`.
+    job: Job,
+    result: Path,
+    progress: Progress,
+    *,
+    out: str | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator[tuple[RunTally, list[RejectedRow]]]:
+    """Judge a job's logs and write verdicts/ and rejected/.
 
     Args:
         job: the logs and the terms.
-        result: the folder; on a cluster, all machines must see it.
+        result: a folder of this machine, which the block may write other results into.
         progress: called with each phase.
+        out: the URI of the folder for all results, which takes its place when the block ends without an error; None to
+            write into `result`, which all machines of a cluster must see then.
         master: Spark's master; local[2] by default.
         conf: further settings of Spark.
 
-    Returns:
+    Yields:
         the counts, and the first rejected records.
 
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
         SparkFailedError: Spark failed.
         NoInputError: there is nothing to read at the URIs.
+        UsageError: there are other files at `out`.
     """
     settings = dict(conf or {})
     progress("starting Spark")
-    with failing_as_ours(), session(master, settings, result.parent) as spark:
-        far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs))
+    with ExitStack() as stack:
+        stack.enter_context(failing_as_ours())
+        spark = stack.enter_context(session(master, settings, result.parent))
+        folder = str(result) if out is None else stack.enter_context(hadoop.staging(spark, out, result))
+        far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs), leave_out=out)
         job = replace(job, rejected=(*job.rejected, *refused))
         if not far and not job.logs:
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
             spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far]))
         with watched(spark, progress) as tell:
-            tally, first = _run(job, Logs(spark, job.logs, far), result, tell, spark)
+            tally, first = _run(job, Logs(spark, job.logs, far), folder, tell, spark)
         note_others(tally, others)
-        return tally, first
+        yield tally, first
 
 
 def _run(
-    job: Job, logs: Logs, result: Path, progress: Progress, spark: SparkSession
+    job: Job, logs: Logs, folder: str, progress: Progress, spark: SparkSession
 ) -> tuple[RunTally, list[RejectedRow]]:
     progress(f"reading {logs.number} files")
     with ExitStack() as stack:
         found = stack.enter_context(kept(logs.facts(job.terms)))
         tally, lines = _census(found)
-        refused = _rejected(found, logs.first_lines(lines)) if tally.counts["rejected",] else None
-        first = _write_rejected(refused, job.rejected, result / "rejected")
+        refused = spark.createDataFrame(pa.Table.from_batches([to_batch(job.rejected, REJECTED)]))
+        if tally.counts["rejected",]:
+            refused = refused.union(_rejected(found, logs.first_lines(lines)))
+        write(refused, f"{folder}/rejected")
         tally.count("rejected", by=len(job.rejected))
+        first = first_rejected(refused) if tally.counts["rejected",] else []
         terms = job.terms.decided(tally.counts)
         if terms.setting.profile != job.terms.setting.profile:
             found = stack.enter_context(kept(logs.facts(terms)))
         facts = found.where("told IS NULL").select(PACKED_FACTS.names)
-        tally.add(judge(spark, facts, terms, logs.fetch, result / "verdicts", progress))
+        tally.add(judge(spark, facts, terms, logs.fetch, folder, progress))
         return tally, first
 
 
@@ -178,17 +192,6 @@ def _rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
     refused = found.where("told.reason IS NOT NULL").select("part", "told.*").join(F.broadcast(lines), "part", "left")
     line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
     return refused.select("file", line, "reason", "raw")
-
-
-def _write_rejected(refused: DataFrame | None, more: tuple[RejectedRow, ...], folder: Path) -> list[RejectedRow]:
-    """Write rejected/ from the workers' rows, if any, and from those of this process; return the first of all."""
-    if refused is not None:
-        write(refused, folder)
-    folder.mkdir(exist_ok=True)
-    with Rows(folder / PART, REJECTED) as rows:
-        for each in more:
-            rows.write(each)
-    return nsmallest(REJECTS_SHOWN, [*more, *(first_rejected(refused) if refused is not None else ())], key=place)
 
 
 class Logs:

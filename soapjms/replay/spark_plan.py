@@ -19,7 +19,7 @@ from tempfile import gettempdir
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark import Broadcast, StorageLevel, TaskContext
+from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -30,7 +30,6 @@ from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.facts import UNPACK
 from soapjms.replay.flat_records import FlatRecord, Unpacker, flat_of
 from soapjms.replay.local import SOUND, count_sound, define_entries
-from soapjms.replay.output import PART, Rows, write_text
 from soapjms.replay.parquet import VERDICTS, to_batch
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
@@ -66,14 +65,21 @@ PACKED: Final = pa.schema([("place", pa.string()), ("time", pa.int64()), ("row",
 """Records that were fetched again."""
 WANTED: Final = ("place", "time", "row")
 COUNTS: Final = pa.schema([("tally", pa.string())])
-JUDGED: Final = pa.schema([("part", pa.int32())])
-"""The number of a task that judged something; the names of its files contain it."""
+JUDGED: Final = pa.schema([("verdict", pa.struct(list(VERDICTS))), ("tally", pa.string())])
+"""A verdict, or the counts of a task."""
 KNOWN: Final = pa.schema([("example", pa.string()), ("counts", pa.binary())])
 
 
-def write(rows: DataFrame, folder: Path) -> None:
-    """Write rows as Parquet, without the empty file that Hadoop writes as a sign of success."""
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
+def write(rows: DataFrame, folder: str) -> None:
+    """Write rows as Parquet, at least one file, without the empty file that Hadoop writes as a sign of success.
+
+    Args:
+        rows: the rows.
+        folder: the folder, or its URI; in one of this machine no checksums are left.
+    """
+    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
+    for left in Path(folder).glob(".*.crc"):
+        left.unlink()
 
 
 @contextmanager
@@ -87,7 +93,7 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def judge(
-    spark: SparkSession, facts: DataFrame, terms: ReplayTerms, fetch: Fetch, folder: Path, progress: Progress
+    spark: SparkSession, facts: DataFrame, terms: ReplayTerms, fetch: Fetch, folder: str, progress: Progress
 ) -> RunTally:
     """Pair and judge records, write the verdicts as Parquet, and return the counts.
 
@@ -96,7 +102,7 @@ def judge(
         facts: the packed facts of the records.
         terms: how to pair and judge.
         fetch: fetches records again.
-        folder: the folder for the verdicts; all machines must see it.
+        folder: the folder for verdicts/, or its URI.
         progress: called with each phase.
     """
     tally = RunTally()
@@ -134,8 +140,7 @@ def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: F
     counted = entries.where("records IS NOT NULL").mapInArrow(
         partial(_count_part, told=told), from_arrow_schema(COUNTS)
     )
-    for row in counted.toLocalIterator():
-        tally.add(RunTally.from_json(row.tally))
+    tally.add(_sum(counted))
     told.unpersist()
 
 
@@ -204,52 +209,37 @@ def _known(batches: Batches, terms: ReplayTerms) -> Iterator[tuple[str, bytes]]:
 
 
 def judge_packed(
-    packed: DataFrame, terms: ReplayTerms, folder: Path, records: Callable[[Batches], Records] | None = None
+    packed: DataFrame, terms: ReplayTerms, folder: str, records: Callable[[Batches], Records] | None = None
 ) -> RunTally:
     """Pair and judge records, each exchange by itself; write the verdicts as Parquet, and return the counts.
-
-    Each task writes a file of verdicts and one of counts, and returns a row. Verdicts do not go back through Java,
-    which would keep a copy of them.
 
     Args:
         packed: the records, those of a place in one task, one after another in order of time.
         terms: how to pair and judge.
-        folder: the folder for the verdicts; all machines must see it.
+        folder: the folder for verdicts/, or its URI.
         records: reads the records with their places; by default from two columns, the second as `pack` packs it.
     """
-    folder.mkdir(parents=True)
-    task = partial(_judge_part, terms=terms, folder=str(folder), records=records or _records)
-    parts = [row.part for row in packed.mapInArrow(task, from_arrow_schema(JUDGED)).collect()]
-    if not parts:  # there was nothing to judge
-        with Rows(folder / PART, VERDICTS):
-            pass
+    task = partial(_judge_part, terms=terms, records=records or _records)
+    with kept(packed.mapInArrow(task, from_arrow_schema(JUDGED))) as judged:
+        write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
+        return _sum(judged.where("tally IS NOT NULL"))
+
+
+def _sum(told: DataFrame) -> RunTally:
+    """Add up the counts that tasks told."""
     tally = RunTally()
-    for part in parts:  # by name, as a listing on a shared file system may be out of date
-        tally.add(RunTally.from_json(_counts_of(folder, part).read_text("utf-8")))
-    for left in folder.glob(".*"):  # the counts, and unfinished files of killed tasks
-        left.unlink(missing_ok=True)
+    for row in told.select("tally").toLocalIterator():
+        tally.add(RunTally.from_json(row.tally))
     return tally
 
 
-def _counts_of(folder: Path, part: int) -> Path:
-    return folder / f".part-{part:05}.counts"
-
-
-def _judge_part(batches: Batches, terms: ReplayTerms, folder: str, records: Callable[[Batches], Records]) -> Batches:
-    tally, part = RunTally(), _number_of_task()
-    path = Path(folder, f"part-{part:05}.parquet")
-    with Rows(path, VERDICTS) as rows:
-        for row in judge_all(records(batches), terms, tally):
-            rows.write(row)
+def _judge_part(batches: Batches, terms: ReplayTerms, records: Callable[[Batches], Records]) -> Batches:
+    tally = RunTally()
+    for found in to_batches(judge_all(records(batches), terms, tally), VERDICTS):
+        verdicts = pa.StructArray.from_arrays(found.columns, fields=list(VERDICTS))
+        yield pa.record_batch([verdicts, pa.nulls(len(verdicts), pa.string())], JUDGED)
     if tally.counts:
-        write_text(_counts_of(path.parent, part), tally.to_json())
-        yield to_batch([(part,)], JUDGED)
-
-
-def _number_of_task() -> int:
-    context = TaskContext.get()
-    assert context is not None
-    return context.partitionId()
+        yield pa.RecordBatch.from_pylist([{"tally": tally.to_json()}], JUDGED)
 
 
 def _records(batches: Batches) -> Records:

@@ -202,11 +202,11 @@ def test_what_a_log_says_does_not_reach_the_terminal_raw(tmp_path: Path) -> None
 def test_late_records_are_told_and_fail_nothing(good: Path) -> None:
     """Beside the other counts, and one by one; a run without --follow says nothing of them."""
     found, out = replay([good], good.parent / "out", engine="local"), StringIO()
-    show(found, Path("out"), Console(file=out, width=200))
+    show(found, "out", Console(file=out, width=200))
     assert "late" not in out.getvalue()
     late = (LateRecord("a.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
     found = dataclasses.replace(found, members={**found.members, "late": 25}, late=late)
-    show(found, Path("out"), Console(file=out, width=200))
+    show(found, "out", Console(file=out, width=200))
     assert ", 0 rejected, 25 late\n" in out.getvalue()
     assert "late a.jsonl:7: captured 2026-11-20T12:00:00.000000Z\nand 24 more under out/late\n" in out.getvalue()
     assert found.exit_status == 0
@@ -217,7 +217,7 @@ def test_clocks_that_disagree_are_told(tmp_path: Path) -> None:
     records = capture(request(1), at(2), Direction.REQUEST), capture(response(1), at(1), Direction.RESPONSE)
     found = replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
     said = StringIO()
-    show(found, Path("out"), Console(file=said, width=200))
+    show(found, "out", Console(file=said, width=200))
     assert "note: clocks disagree: a response was captured before its request (once)\n" in said.getvalue()
 
 

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from brokers.message import Message, MessageType, properties, queue
 from soapjms.protocol.assertions import Setting, judge, markup
-from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS, DocumentFacts, document_facts
+from soapjms.protocol.assertions.markup import (
+    MAX_MARKUP_OCTETS,
+    DocumentFacts,
+    MultipartFacts,
+    document_facts,
+    multipart_facts,
+)
 from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS, redirects
-from soapjms.protocol.content import declared_encoding, detect_encoding
+from soapjms.protocol.content import declared_encoding, detect_encoding, parse_content_type
 from soapjms.protocol.envelope import Fault, FaultShape
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -586,3 +592,61 @@ def test_faults_are_told_apart(shape: FaultShape) -> None:
     other = agreed(envelope(f"<e:Fault{OF_BINDING}>{inside.replace('missing', 'mis')}</e:Fault>", space), None)
     assert other is not None
     assert other.fault != facts.fault
+
+
+# Bodies in parts
+
+
+def parts(root: str = "", other: str = "", content: str = "", inside: str = "<x/>", boundary: str = "b") -> bytes:
+    """Write a body of two parts, with header fields in addition to those that are always there."""
+    return (
+        f"--{boundary}\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-ID: <root>\r\n{root}\r\n"
+        f"{envelope(inside)}\r\n"
+        f"--{boundary}\r\nContent-Type: text/plain\r\n{other}\r\n{content}\r\n--{boundary}--\r\n"
+    ).encode()
+
+
+def parts_told(body: bytes | str, parameters: str = "boundary=b") -> MultipartFacts | None:
+    """Return the facts of a body in parts."""
+    return multipart_facts(body, parse_content_type(f"multipart/related; {parameters}"), DEFAULT_LIMITS)
+
+
+def test_boundaries_and_contents_of_attachments_are_no_facts() -> None:
+    """Neither are the names of attachments, the texts of the document, or whether the body is text."""
+    found = parts_told(parts(other="Content-ID: <one>\r\n", inside="<x>1</x>"))
+    assert found is not None
+    assert found == parts_told(parts(other="Content-ID: <two>\r\n", content="more", inside="<x>22</x>"))
+    assert found == parts_told(parts(other="Content-ID: <one>\r\n", boundary="c", inside="<x>1</x>"), "boundary=c")
+    assert found == parts_told(parts(other="Content-ID: <one>\r\n", inside="<x>1</x>").decode())
+    assert (found.has_root_first, found.first) == (True, "text/xml; charset=UTF-8")
+
+
+def test_what_is_told_apart_in_bodies_with_parts() -> None:
+    """The fields of the SOAP part, where it stands, the kinds of the others, brackets around names, and the fault."""
+    fault = f"<e:Fault xmlns:e='{SOAP_11}'><faultcode>e:Server</faultcode><faultstring>no</faultstring></e:Fault>"
+    bodies = [
+        (parts(), "boundary=b"),
+        (parts(root="X: y\r\n"), "boundary=b"),
+        (parts(other="X: y\r\n"), "boundary=b"),
+        (parts(other="Content-ID: <one>\r\n"), "boundary=b"),
+        (parts(other="Content-ID: one\r\n"), "boundary=b"),
+        (parts(other="Content-ID: <one>\r\n", content=envelope()), "boundary=b; start=one"),
+        (parts(inside=fault), "boundary=b"),
+    ]
+    assert len({parts_told(*each) for each in bodies} - {None}) == len(bodies)
+
+
+@pytest.mark.parametrize(
+    ("body", "parameters"),
+    [
+        (parts(), "boundary=c"),
+        (parts(), "type=x"),
+        (parts(inside="<x>"), "boundary=b"),
+        (parts(root="Content-Transfer-Encoding: strange\r\n"), "boundary=b"),
+        (parts()[:-8], "boundary=b"),
+    ],
+)
+def test_parts_that_cannot_be_read_have_no_facts(body: bytes, parameters: str) -> None:
+    """A rule says what is wrong with them, and with a document that is none."""
+    assert parts_told(body, parameters) is None
+    assert parts_told(parts().replace(b"; charset=UTF-8", b"")) is not None

@@ -271,12 +271,13 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
         ({"remember": timedelta(seconds=5)}, "at least the window"),
         ({"disorder": timedelta(seconds=-1)}, "disorder must be at least 0 seconds, got -1"),
         ({"window": NO_TIME}, "window must be longer than 0 seconds, got 0"),
+        ({"out": "hdfs://a/b"}, "hdfs://a/b is a URI; the results of following are written to a folder"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     """Before Spark is started."""
     with pytest.raises(UsageError, match=said):
-        follow(tmp_path, tmp_path / "out", **options)
+        follow(tmp_path, **{"out": tmp_path / "out", **options})
 
 
 def test_a_folder_is_needed(tmp_path: Path) -> None:

@@ -16,7 +16,19 @@ from typing import Any
 import pyspark
 import pytest
 from places import ROOT
-from replay_logs import CXF, assert_equal, at, bad_logs, request, response, rows, summary, write_log, write_parquet
+from replay_logs import (
+    CXF,
+    assert_equal,
+    assert_same_reports,
+    at,
+    bad_logs,
+    request,
+    response,
+    rows,
+    summary,
+    write_log,
+    write_parquet,
+)
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
@@ -84,6 +96,42 @@ def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert any("at most 10 are read from another machine" in each for each in reasons)
     with pytest.raises(UsageError, match="s3a://bucket/logs needs Spark to be read"):
         replay("s3a://bucket/logs", tmp_path / "local", engine="local")
+
+
+@pytest.mark.usefixtures("running")
+def test_results_at_a_uri(tmp_path: Path) -> None:
+    """They are those of a folder, only their owner can read them, and they replace an earlier run's alone."""
+    out = tmp_path / "there"
+    replay(CXF, tmp_path / "here", engine="local")
+    for logs in (bad_logs(tmp_path), [CXF]):
+        replay(logs, f"file://{out}")
+    assert_same_reports(out, tmp_path / "here")
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith((".", "there"))) == ["there"]
+    assert out.stat().st_mode & 0o777 == 0o700
+    assert {each.suffix for each in out.rglob("*") if each.is_file()} == {".html", ".json", ".xml", ".parquet"}
+    (out / "mine.txt").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for uri, why in (
+        (f"file://{out}", r"there holds mine\.txt, which replay did not write"),
+        (f"file://{CXF}", "is not a folder"),
+        ("file:///", "name a folder in it"),
+        (f"file://{CXF}/x", "cannot be written"),
+        ("nonsense://a/b", "nonsense://a/b cannot be written"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            replay(CXF, uri)
+    with pytest.raises(UsageError, match="s3a://bucket/x needs Spark to be written"):
+        replay(CXF, "s3a://bucket/x", engine="local")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("running")
+def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
+    """The Parquet files of an earlier run are no logs of the next."""
+    shutil.copy(CXF, tmp_path)
+    found = [replay(f"file://{tmp_path}", f"file://{tmp_path}/report") for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0].members["rejected"] == 0
 
 
 # Input that is out of the ordinary

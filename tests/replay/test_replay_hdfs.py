@@ -15,10 +15,10 @@ import pytest
 from cli_kit import process
 from places import ROOT
 from pyspark.sql import SparkSession
-from replay_logs import CXF, bad_logs, rows, summary
+from replay_logs import CXF, assert_same_reports, bad_logs, rows, summary
 
 from soapjms.generate import generate
-from soapjms.replay import replay
+from soapjms.replay import hadoop, replay
 from soapjms.replay.spark_session import session
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
@@ -104,3 +104,15 @@ def test_the_command_line(hdfs: str, spark: SparkSession, tmp_path: Path) -> Non
     assert f"rejected {hdfs}/nowhere".encode() in done.stdout
     replay(CXF, tmp_path / "here", engine="local")
     assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "here", "verdicts")
+
+
+def test_results_in_hdfs(hdfs: str, spark: SparkSession, tmp_path: Path) -> None:
+    """They are those of a folder here, twice at the same place, and nothing is left beside them."""
+    replay(CXF, tmp_path / "here", engine="local")
+    for _ in range(2):
+        replay(CXF, f"{hdfs}/reports/cxf")
+    system, place = hadoop.place_of(spark, f"{hdfs}/reports")
+    assert [each.getPath().getName() for each in system.listStatus(place)] == ["cxf"]
+    here, there = (hadoop.place_of(spark, uri)[1] for uri in (tmp_path.as_uri(), f"{hdfs}/reports/cxf"))
+    system.copyToLocalFile(there, here)
+    assert_same_reports(tmp_path / "cxf", tmp_path / "here")

@@ -96,7 +96,8 @@ def test_a_worker_is_lost(
     lost: list[tuple[Server, str, Phase]] = []
 
     def kill(text: str) -> None:
-        if not lost and text == "judging" and list(tmp_path.glob(".out.*/result/verdicts/part-*.parquet")):
+        verdicts = ".out.*/result/verdicts/_temporary/**/part-*.parquet"
+        if not lost and text == "judging" and list(tmp_path.glob(verdicts)):
             assert isinstance(text, Phase)
             worker = cluster.workers[0]
             lost.append((worker, " ".join(worker.session().values()), text))

@@ -36,6 +36,7 @@ from soapjms.replay.errors import NoInputError
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint, FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
+from soapjms.replay.inputs import is_elsewhere, shown
 from soapjms.replay.output import check_replaceable, staging
 from soapjms.replay.spark import failing_as_ours
 from soapjms.replay.spark_session import session
@@ -95,13 +96,19 @@ def follow(
     """
     terms = make_terms(profile, senders, properties, variants, window)
     patience = Patience(disorder=disorder, remember=window if remember is None else remember)
-    source, target = Path(folder), Path(out).resolve()
+    source, target = Path(folder), _target(os.fspath(out))
     _check(source, target, terms, patience)
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
     with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
         tail = Tail(source, lambda path: _is_ours(path, target, kept.folder), kept.last_plan())
         following = _Following(kept, FollowSteps(spark, kept, terms, patience), tail, terms, target, progress)
         return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
+
+
+def _target(out: str) -> Path:
+    if is_elsewhere(out):
+        raise UsageError(f"{shown(out)} is a URI; the results of following are written to a folder")
+    return Path(out).resolve()
 
 
 def _check(source: Path, target: Path, terms: ReplayTerms, patience: Patience) -> None:

@@ -107,8 +107,8 @@ class FollowSteps:
             records = self._with_held(_timely(found, before), before.number)
             with kept(_with_newest(_placed(records))) as placed:
                 over = self._over(after)
-                write(placed.where(~over).select(KEPT.names), folder / HELD)
-                tally = self._judge(placed.where(over), folder / "verdicts")
+                write(placed.where(~over).select(KEPT.names), str(folder / HELD))
+                tally = self._judge(placed.where(over), folder)
         tally.add(before.tally)
         _note(tally, counts, plan.chunks)
         held = sum(parquet.read_metadata(each).num_rows for each in (folder / HELD).glob("*.parquet"))
@@ -130,7 +130,7 @@ class FollowSteps:
         with kept(self._found(chunks)) as found:
             counts = self._count(found, done)
             rejects, late = _write_left_out(found, done, counts, result)
-            tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result / "verdicts")
+            tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result)
         tally.add(done.tally)
         _note(tally, counts, chunks)
         return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects, first_late=late)
@@ -168,7 +168,7 @@ class FollowSteps:
         together = (
             placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "packed")
         )
-        return judge_packed(together, self._terms, folder, _records)
+        return judge_packed(together, self._terms, str(folder), _records)
 
 
 def _write_left_out(
@@ -180,7 +180,7 @@ def _write_left_out(
         (_late(found, before), counts.late, LATE, "late"),
     ):
         if number:
-            write(rows, folder / name)
+            write(rows, str(folder / name))
         else:  # nearly always the case, and not worth a Spark job
             (folder / name).mkdir()
             with Rows(folder / name / PART, schema):
