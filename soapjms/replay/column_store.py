@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, cast
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -58,18 +59,15 @@ class ColumnStore:
     """Tables of columns.
 
     Args:
-        folder: the folder for files, which whoever owns the folder deletes; only its owner may read it.
+        folder: the folder for files, which exists, and which its owner deletes; nobody else may read it.
         threads: how many threads work on a statement; None for one on each core.
         in_memory: whether a file is only made for what does not fit into memory.
     """
 
     def __init__(self, folder: Path, threads: int | None = None, *, in_memory: bool = False) -> None:
         self._folder = folder
-        config = {
-            **settings(threads or cores()),
-            "memory_limit": MEMORY_LIMIT,
-            "temp_directory": str(folder / "columns"),
-        }
+        spilled = folder / f"columns-{uuid4().hex}"  # one for each store, as they would use the same names in it
+        config = {**settings(threads or cores()), "memory_limit": MEMORY_LIMIT, "temp_directory": str(spilled)}
         self._connection = duckdb.connect(":memory:" if in_memory else str(folder / "columns.duckdb"), config=config)
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown; SET enable_external_access = false")
 

@@ -188,9 +188,8 @@ def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
 
 
 def task_store() -> ColumnStore:
-    """Return a store for a task: in memory, and beyond that in the worker's folder for what it spills."""
-    folder = os.environ.get("SPARK_LOCAL_DIRS", gettempdir()).split(",")[0]
-    return ColumnStore(Path(folder, f"soapjms-{os.getpid()}"), 1, in_memory=True)
+    """Return a store for a task: in memory, and beyond that in the folder that Spark has for what does not fit."""
+    return ColumnStore(Path(os.environ.get("SPARK_LOCAL_DIRS", gettempdir()).split(",")[0]), 1, in_memory=True)
 
 
 def _judge_examples(batches: Batches, terms: ReplayTerms) -> Batches:

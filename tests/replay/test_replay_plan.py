@@ -34,9 +34,10 @@ from soapjms.protocol.assertions.markup import document_facts
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.record import from_json
-from soapjms.replay import facts, replay
+from soapjms.replay import column_store, facts, replay
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.parquet import RECORDS, to_row
+from soapjms.replay.spark_plan import task_store
 
 MORE_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40))]
 
@@ -123,6 +124,22 @@ def test_what_differs_in_each_message_is_counted(tmp_path: Path, change: Callabl
     changed = tmp_path / "changed.jsonl"
     changed.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
     assert judged_by_itself(changed, tmp_path / "after") < before + 0.2
+
+
+# Memory
+
+
+def test_a_task_beyond_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on in the folder that Spark gave it, where two stores do not meet, and leaves nothing there."""
+    monkeypatch.setattr(column_store, "MEMORY_LIMIT", "50MB")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},{tmp_path}/other")
+    with closing(task_store()) as one, closing(task_store()) as other:
+        for store in (one, other):
+            store.define("large", "SELECT i, repeat('x', 100) || i AS text FROM range(1000000) AS numbers(i)")
+        assert one.fetch("SELECT count(DISTINCT text) FROM large") == [(1_000_000,)]
+        assert other.fetch("SELECT count(DISTINCT text) FROM large") == [(1_000_000,)]
+        assert len([*tmp_path.glob("columns-*/*")]) > 2
+    assert [*tmp_path.iterdir()] == []
 
 
 # Outlines

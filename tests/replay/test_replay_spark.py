@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from replay_logs import CXF, at, bad_logs, fault, request, response, rows, summary, three_observers, torn_log, write_log
 
 from brokers.message import queue
+from soapjms.generate import generate
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
-from soapjms.replay import SparkFailedError, Summary, replay, spark
+from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark
 from soapjms.replay.inputs import LogFile, LogForm, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
 from soapjms.replay.spark_session import session
@@ -147,6 +148,21 @@ def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch
     both(log, tmp_path)
     assert [row["line"] for row in rows(tmp_path / "spark", "rejected")] == [2, 71]
     assert summary(tmp_path / "spark")["exchanges"] == 40
+
+
+@pytest.mark.parametrize("phase", ["counting", "judging"])
+def test_a_log_that_is_cut_while_it_is_replayed(tmp_path: Path, phase: str) -> None:
+    """The run says so, and leaves no results."""
+    generate(tmp_path / "made", 300)
+    (log,) = (tmp_path / "made" / "logs").iterdir()
+
+    def cut(said: str) -> None:
+        if said.startswith(phase):
+            log.write_bytes(log.read_bytes()[:5000])
+
+    with pytest.raises(NoInputError, match=r"^\S+: line \d+ is no record now: the log was changed meanwhile$"):
+        replay(log, tmp_path / "out", progress=cut)
+    assert [each.name for each in tmp_path.iterdir()] == ["made"]
 
 
 def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> None:
