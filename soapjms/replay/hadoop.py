@@ -10,12 +10,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
 from soapjms.protocol.errors import UsageError
@@ -130,19 +130,29 @@ def staging(spark: SparkSession, out: str, files: Path) -> Iterator[str]:
         yield scratch.toString()
         for each in sorted(files.iterdir()):
             system.copyFromLocalFile(place_of(spark, each.as_uri())[1], scratch)
-        former = _beside(spark, place)
-        if system.exists(place):
-            _rename(system, place, former)
-        _rename(system, scratch, place)
-        system.delete(former, True)
+        _put_in_place(system, scratch, place, _beside(spark, place))
     finally:
-        system.setWriteChecksum(True)
-        system.delete(scratch, True)  # nothing is there if all went well
+        with suppress(Py4JError, OSError):  # Java may have ended, which is reported elsewhere
+            system.setWriteChecksum(True)
+            system.delete(scratch, True)  # nothing is there if all went well
 
 
 def _beside(spark: SparkSession, place: Any) -> Any:
     """Return a new hidden path beside one."""
     return _java(spark).org.apache.hadoop.fs.Path(place.getParent(), f".{place.getName()}.{uuid4().hex}")
+
+
+def _put_in_place(system: Any, scratch: Any, place: Any, former: Any) -> None:
+    is_there = system.exists(place)
+    if is_there:
+        _rename(system, place, former)
+    try:
+        _rename(system, scratch, place)
+    except (UsageError, Py4JJavaError):
+        if is_there:
+            _rename(system, former, place)
+        raise
+    system.delete(former, True)
 
 
 def _rename(system: Any, place: Any, other: Any) -> None:
