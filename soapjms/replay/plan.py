@@ -4,7 +4,7 @@ The *shape* of an exchange is all that rules read of it: a value for each `Fact`
 reads. Each query makes a table, or a view, from those before it:
 
 - `facts`: one row a record (`facts.py`).
-- `aliases`: the message ids of requests that have another key.
+- `aliases`: the message ids of requests that have another key, as far as others have them as their keys.
 - `placed`: the records by place: the key that they share with all their copies and their partner.
 - `collapsed`: the same, with equal copies taken together.
 - `certain`: the places whose records belong together.
@@ -36,7 +36,10 @@ from soapjms.protocol.record import Direction
 MAX_SHAPES: Final = 50_000
 """Number of shapes of which one exchange is judged; exchanges of others are judged by themselves."""
 
-ALIASES: Final = "SELECT announces, min(key) AS key FROM facts WHERE announces IS NOT NULL GROUP BY announces"
+ALIASES: Final = """
+SELECT announces, min(key) AS key FROM facts
+WHERE announces IS NOT NULL AND announces IN (SELECT key FROM facts WHERE by_alias) GROUP BY announces
+"""
 PLACED: Final = """
 SELECT facts.*, key AS place FROM facts WHERE NOT by_alias
 UNION ALL SELECT facts.*, coalesce(aliases.key, facts.key) AS place

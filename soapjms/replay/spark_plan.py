@@ -107,9 +107,11 @@ def judge(
     """
     tally = RunTally()
     facts.createOrReplaceTempView("facts")
-    spark.sql(plan.ALIASES).createOrReplaceTempView("aliases")
-    placed = spark.sql(plan.PLACED)
     with ExitStack() as stack:
+        aliases = stack.enter_context(kept(spark.sql(plan.ALIASES)))
+        aliases.count()  # so that Spark knows whether they are few, and sends them to all tasks then
+        aliases.createOrReplaceTempView("aliases")
+        placed = spark.sql(plan.PLACED)
         if terms.counts_shapes:
             progress("counting")
             task = partial(_entries, terms=terms)
