@@ -31,9 +31,20 @@ from soapjms.replay.facts import FACTS, LINE_BITS, PACK, FactReader, line_of
 from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
-from soapjms.replay.parquet import REJECTED, to_batch
+from soapjms.replay.parquet import REJECTED
 from soapjms.replay.records import read_rows
-from soapjms.replay.spark_plan import PACKED, SHUFFLE, Batches, judge, kept, rows_of, task_store, to_batches, write
+from soapjms.replay.spark_plan import (
+    PACKED,
+    SHUFFLE,
+    Batches,
+    frame,
+    judge,
+    kept,
+    rows_of,
+    task_store,
+    to_batches,
+    write,
+)
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
 from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read
@@ -152,7 +163,7 @@ def _run(
     with ExitStack() as stack:
         found = stack.enter_context(kept(logs.facts(job.terms)))
         tally, lines = _census(found)
-        refused = spark.createDataFrame(pa.Table.from_batches([to_batch(job.rejected, REJECTED)]))
+        refused = frame(spark, job.rejected, REJECTED)
         if tally.counts["rejected",]:
             refused = refused.union(_rejected(found, logs.first_lines(lines)))
         write(refused, f"{folder}/rejected")
@@ -273,7 +284,7 @@ class Logs:
         return self._spark.createDataFrame(before, "part long, before long")
 
     def _splits(self) -> DataFrame:
-        return self._spark.createDataFrame(pa.Table.from_batches([to_batch(rows_of_parts(self._parts), SPLITS)]))
+        return frame(self._spark, rows_of_parts(self._parts), SPLITS)
 
 
 def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import groupby
@@ -45,7 +45,6 @@ MAX_JUDGING_TASKS: Final = 512
 """Maximum number of tasks that judge; each writes a file of verdicts."""
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
-INSERTED_ROWS: Final = 10_000
 
 MOVED: Final = pa.schema([*PACKED_FACTS, ("place", pa.string())])
 ENTRIES: Final = pa.schema(
@@ -133,11 +132,11 @@ def judge(
 def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally) -> None:
     """Judge one exchange of each shape, and count those of the shapes that break nothing."""
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
-    spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("shapes")
+    frame(spark, shapes, SOUND).createOrReplaceTempView("shapes")
     examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
     sound = _sound(examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN)))
     shapes = [row for row in shapes if row[1] in sound]
-    spark.createDataFrame(_table(shapes, SOUND)).createOrReplaceTempView("sound")
+    frame(spark, shapes, SOUND).createOrReplaceTempView("sound")
     told = spark.sparkContext.broadcast((shapes, sound))
     counted = entries.where("records IS NOT NULL").mapInArrow(
         partial(_count_part, told=told), from_arrow_schema(COUNTS)
@@ -158,8 +157,9 @@ def _sound(known: DataFrame) -> dict[str, ShapeCounts]:
     return found
 
 
-def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([to_batch(rows, schema)])
+def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> DataFrame:
+    """Make a frame of rows, with values in the order of the columns, whose size Spark knows."""
+    return spark.createDataFrame(pa.Table.from_batches([to_batch(rows, schema)]))
 
 
 def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], dict[str, ShapeCounts]]]) -> Batches:
