@@ -71,6 +71,8 @@ class Capabilities:
         cumulative_accept: accepting a delivery accepts all earlier ones of the same consumer.
         selectors: `consume` supports JMS message selectors.
         durable_topics: `consume` supports a `durable_name`.
+        tells_time: JMSTimestamp of a received message is the time at which the broker took it, by a clock that may
+            differ from this machine's; otherwise it is the sender's, or this process's.
     """
 
     broker: str
@@ -88,6 +90,7 @@ class Capabilities:
     cumulative_accept: bool
     selectors: bool
     durable_topics: bool
+    tells_time: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import soapjms
 
 NAMESPACE = "urn:greeter"
-URI = "jms:queue:greeter?timeToLive=60000"
+URI = "jms:queue:greeter"
 
 
 def envelope(operation: str, name: str, version: soapjms.SoapVersion = soapjms.SoapVersion.SOAP_11) -> str:

@@ -1,15 +1,17 @@
-"""Pings: messages sent through the broker and back, to show that it passes messages on."""
+"""Pings: messages sent through the broker and back. They show that it passes messages on, and what time it is there."""
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from secrets import token_hex
 from threading import Event, Lock
-from typing import Final
+from typing import Final, NamedTuple
 
-from brokers.adapter.wait import left
+from brokers.adapter.wait import epoch_milliseconds, left
 from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
@@ -17,10 +19,69 @@ from brokers.threads.thread import Thread
 from soapjms.protocol.errors import PingFailedError
 from soapjms.validation import finite
 
+log = logging.getLogger("soapjms.clock")
+
 DEFAULT_TIMEOUT: Final = 5.0
+
+MAX_SKEW_SECONDS: Final = 1.0
+"""Clock skew, in seconds, that is let pass: clocks that are synchronised at all are closer."""
+
+CLOCK_PATIENCE: Final = 1.0
+"""Seconds that the first call, or the start of a dispatcher, waits until the clocks are compared."""
+
+MAX_STEP: Final = MAX_SKEW_SECONDS * 1000
+"""Milliseconds by which this machine's time of day may leave its steady clock before both are compared again."""
 
 PING_PREFIX: Final = "soapjms-ping-"
 """Prefix of the correlation ids of pings, so that observers of the broker can recognise them."""
+
+
+class Skew(NamedTuple):
+    """How far the broker's clock is ahead of this machine's.
+
+    Attributes:
+        seconds: the difference; negative if the broker's clock is behind.
+        doubt: the most that the measurement may be wrong by, in seconds.
+    """
+
+    seconds: float
+    doubt: float
+
+    @classmethod
+    def of(cls, sent: float, back: float, timestamp: int) -> Skew:
+        """Compute the skew from a ping.
+
+        Args:
+            sent: time at which it was sent, in seconds since 1970 by this machine's clock.
+            back: time at which it was back.
+            timestamp: its JMSTimestamp, in milliseconds since 1970, set by the broker.
+        """
+        return cls(timestamp / 1000 - (sent + back) / 2, (back - sent) / 2)
+
+    @property
+    def certain(self) -> float:
+        """The seconds by which the clocks differ for certain."""
+        return max(0.0, abs(self.seconds) - self.doubt)
+
+    def __str__(self) -> str:
+        where = "ahead of" if self.seconds > 0 else "behind"
+        return f"the broker's clock is {abs(self.seconds):.1f} s {where} this machine's"
+
+
+class Arrival:
+    """A ping under way, and what is seen of it.
+
+    Attributes:
+        event: set when it is back.
+        sent: time at which it was sent, in seconds since 1970.
+        back: time at which it was back.
+        timestamp: its JMSTimestamp.
+    """
+
+    def __init__(self) -> None:
+        self.event = Event()
+        self.sent = self.back = 0.0
+        self.timestamp: int | None = None
 
 
 class Pinger:
@@ -28,6 +89,9 @@ class Pinger:
 
     The queue is made at the first ping and kept, as brokers delete it only with its connection. Requests to the broker
     run on a separate thread, so that a broker that stops reading or answering delays no caller beyond the timeout.
+
+    Attributes:
+        skew: the skew of the broker's clock, measured by the latest ping; None if the broker does not tell its time.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,7 +100,8 @@ class Pinger:
         self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
         self._is_closed = False
-        self._waiting: dict[str, Event] = {}
+        self._waiting: dict[str, Arrival] = {}
+        self.skew: Skew | None = None
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
         """Send a message through the broker and back, and return the seconds that it took.
@@ -47,12 +112,14 @@ class Pinger:
         """
         seconds, started = finite(timeout), time.monotonic()
         until = started + seconds
-        name, came = PING_PREFIX + token_hex(8), Event()
+        name, came = PING_PREFIX + token_hex(8), Arrival()
         self._waiting[name] = came
         try:
             self._send(name, until).result(left(until)).result(left(until))
-            if not came.wait(left(until)):
+            if not came.event.wait(left(until)):
                 raise PingFailedError(f"a message through the broker did not come back within {seconds:g} s")
+            if came.timestamp and self._connection.capabilities.tells_time:
+                self.skew = Skew.of(came.sent, came.back, came.timestamp)
         except (BrokerError, FutureTimeoutError) as error:
             why = str(error) or f"the broker did not accept it within {seconds:g} s"
             raise PingFailedError(f"no message could be sent through the broker: {why}") from error
@@ -74,6 +141,8 @@ class Pinger:
         def send() -> None:
             try:
                 message = _message(name, self._destination())
+                if (waiting := self._waiting.get(name)) is not None:
+                    waiting.sent = time.time()
                 taken.set_result(self._connection.send(message, timeout=left(until)))
             except BaseException as error:
                 taken.set_exception(error)
@@ -107,7 +176,8 @@ class Pinger:
     def _on_delivery(self, delivery: Delivery) -> None:
         came = self._waiting.get(delivery.message.correlation_id or "")
         if came is not None:
-            came.set()
+            came.back, came.timestamp = time.time(), delivery.message.timestamp
+            came.event.set()
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -127,3 +197,75 @@ def _message(name: str, destination: Destination) -> Message:
         correlation_id=name,
         delivery_mode=DeliveryMode.NON_PERSISTENT,
     )
+
+
+class BrokerClock:
+    """The broker's clock, by which messages expire. Thread-safe.
+
+    The difference from this machine's clock is measured on a separate thread, in each generation of the connection, and
+    again after one of the clocks of this machine was set. A difference of more than `MAX_SKEW_SECONDS` is logged, and
+    made up for. Until it is known, and if the broker does not tell its time, this machine's clock counts.
+
+    Args:
+        connection: the connection to the broker.
+        pinger: sends the messages that measure it.
+
+    Attributes:
+        lead: milliseconds that the broker's clock is ahead; 0 unless they are known and too many.
+    """
+
+    def __init__(self, connection: Connection, pinger: Pinger) -> None:
+        self._connection = connection
+        self._pinger = pinger
+        self._lock = Lock()
+        self._generation = -1
+        self._set = 0.0  # this machine's time of day less its steady clock, in milliseconds
+        self._thread: Thread | None = None  # while it measures
+        self.lead = 0
+
+    def now(self, patience: float = 0.0) -> int:
+        """Return the broker's time, in milliseconds since 1970.
+
+        Args:
+            patience: seconds to wait if the difference is being measured; none by default, as on the thread that reads
+                the connection.
+        """
+        now = epoch_milliseconds()
+        if self._generation != self._connection.generation or abs(now - _steady() - self._set) > MAX_STEP:
+            self._measure_soon(now)
+        if patience and (thread := self._thread) is not None:
+            thread.join(patience)
+            now = epoch_milliseconds()
+        return now + self.lead
+
+    def _measure_soon(self, now: int) -> None:
+        """Start to measure the difference on a separate thread, which ends soon."""
+        with self._lock:
+            between, generation = now - _steady(), self._connection.generation
+            if self._generation == generation and abs(between - self._set) <= MAX_STEP:
+                return  # another thread was first
+            self._generation, self._set = generation, between
+            if not self._connection.capabilities.tells_time:
+                return
+            thread = Thread(target=self._measure, name="soapjms-clock", daemon=True)
+            with suppress(RuntimeError, MemoryError):  # no thread could be started: the clocks are not compared
+                thread.start()
+                self._thread = thread
+
+    def _measure(self) -> None:
+        try:
+            self._pinger.ping()
+        except PingFailedError as error:
+            log.info("the broker's clock could not be compared with this machine's: %s", error)
+            return
+        finally:
+            self._thread = None
+        skew = self._pinger.skew
+        is_far = skew is not None and skew.certain > MAX_SKEW_SECONDS
+        self.lead = round(skew.seconds * 1000) if skew is not None and is_far else 0
+        if is_far:
+            log.warning("%s: times of expiry are written and read by the broker's clock; synchronise the clocks", skew)
+
+
+def _steady() -> float:
+    return time.monotonic() * 1000

@@ -140,6 +140,7 @@ def capabilities_of(dialect: AmqpDialect, broker: str, *, has_client_id: bool, m
         cumulative_accept=False,
         selectors=dialect.selectors,
         durable_topics=has_client_id,
+        tells_time=False,
     )
 
 

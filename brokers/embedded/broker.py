@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from itertools import count
 from threading import Lock
-from time import time_ns
 from typing import Final, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
@@ -20,11 +20,6 @@ DEFAULT_MAX_MESSAGES: Final = 100_000
 DEFAULT_MAX_OCTETS: Final = 256 << 20
 DEFAULT_MAX_TOTAL_OCTETS: Final = 1 << 30
 DEFAULT_MAX_DESTINATIONS: Final = 100_000
-
-
-def epoch_milliseconds() -> int:
-    """Return the time of the wall clock, in milliseconds since 1970."""
-    return time_ns() // 1_000_000
 
 
 class Broker:

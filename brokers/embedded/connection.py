@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Final, TypeAlias, TypeGuard, TypeVar
@@ -18,6 +19,7 @@ from typing import Final, TypeAlias, TypeGuard, TypeVar
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.transaction import OwnedTransaction, own_delivery, own_transaction
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.connection import (
     Capabilities,
     ConnectionState,
@@ -214,7 +216,11 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=True,
     durable_topics=True,
+    tells_time=False,
 )
+
+TELLS_TIME: Final = replace(CAPABILITIES, tells_time=True)
+"""The same, for a broker that was given a clock of its own."""
 
 
 class EmbeddedTransaction(OwnedTransaction):
@@ -298,7 +304,7 @@ class EmbeddedConnection(AdapterConnection):
     @property
     def capabilities(self) -> Capabilities:
         """All capabilities except cumulative acceptance."""
-        return CAPABILITIES
+        return CAPABILITIES if self._core.clock is epoch_milliseconds else TELLS_TIME
 
     @property
     def generation(self) -> int:

@@ -288,4 +288,5 @@ def capabilities_of(dialect: StompDialect, server: str, *, has_client_id: bool) 
         cumulative_accept=False,
         selectors=True,
         durable_topics=has_client_id,
+        tells_time=True,
     )

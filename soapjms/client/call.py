@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from lxml import etree
 
@@ -109,6 +109,9 @@ class Response:
         return tuple(habits_of(reading, Carrier.RESPONSE))
 
 
+Expiry: TypeAlias = float | Literal["timeout"] | None
+"""When a request expires, in seconds; "timeout": when its caller stops waiting; None: never."""
+
 NOWHERE: Final = queue("nowhere")
 """JMSReplyTo of a request that is built but never sent."""
 
@@ -125,6 +128,7 @@ class CallContent(NamedTuple):
         seconds: seconds to wait.
         others: message properties beside those of the binding.
         retry_of: the error of the previous try; None for the first.
+        expires: when the request expires, unless timeToLive is set.
     """
 
     envelope: bytes | str | etree._Element
@@ -133,6 +137,7 @@ class CallContent(NamedTuple):
     seconds: float
     others: Properties = NOTHING
     retry_of: CallFailedError | None = None
+    expires: Expiry = "timeout"
 
     def own_envelope(self, limits: Limits) -> etree._Element:
         """Return the envelope as an element that may be changed: an element of the caller's is copied.
@@ -145,7 +150,7 @@ class CallContent(NamedTuple):
 
 
 new_content: Final[Callable[[tuple[Any, ...]], CallContent]] = partial(tuple.__new__, CallContent)
-"""Make the content of its six parts, in half the time of `CallContent`."""
+"""Make the content of its seven parts, in half the time of `CallContent`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,6 +168,8 @@ class OutgoingCall:
         context: values for the middleware further in.
         retry_of: the error of the previous try, by which a service with a store recognizes the request; None for the
             first.
+        expires: seconds until the request expires, counted from now on; "timeout" for the seconds to wait; None for
+            never. A timeToLive of the properties takes precedence. A one-way message expires only by timeToLive.
         endpoint: the endpoint of the call: its URI and its effective properties.
         destination: the JMS destination of the call.
     """
@@ -178,6 +185,7 @@ class OutgoingCall:
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
     retry_of: CallFailedError | None = None
+    expires: Expiry = "timeout"
 
     @classmethod
     def of(
@@ -198,6 +206,7 @@ class OutgoingCall:
             endpoint=endpoint,
             destination=destination,
             retry_of=content.retry_of,
+            expires=content.expires,
         )
 
     @property
@@ -216,7 +225,9 @@ class OutgoingCall:
             UsageError: a property has a name or value that JMS does not allow.
         """
         others = properties_of(self.properties) if self.properties else NOTHING
-        return CallContent(self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of)
+        return CallContent(
+            self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of, self.expires
+        )
 
     def answer(self, answer: Answer) -> Response:
         """Make a response without asking the service, of an answer such as a service's function may return.

@@ -33,6 +33,7 @@ from soapjms.client.addressing import addressed
 from soapjms.client.call import (
     UNPARSED_HINT,
     CallContent,
+    Expiry,
     OutgoingCall,
     Response,
     checked_call,
@@ -45,8 +46,8 @@ from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
 from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
+from soapjms.ping import CLOCK_PATIENCE, BrokerClock, Pinger
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
-from soapjms.ping import Pinger
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -89,6 +90,13 @@ def outcome_of(error: BaseException) -> SendOutcome:
         return SendOutcome.NOT_SENT
     is_refused = isinstance(error, SendFailedError) and error.is_known
     return SendOutcome.REFUSED if is_refused else SendOutcome.UNKNOWN
+
+
+def lifetime(expires: Expiry, due: float) -> int:
+    """Return the milliseconds until a request expires, 0 for never; `due` is when its caller stops waiting."""
+    if expires is None:
+        return 0
+    return int((left(due) if expires == "timeout" else expires) * 1000) + 1
 
 
 class Sender:
@@ -265,6 +273,7 @@ class Client:
         self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
+        self._clock = BrokerClock(connection, self._pinger)
         self._callbacks = Callbacks("soapjms-client")
         connection.watch(self._on_state)
         if observers is not None:
@@ -292,6 +301,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
+        expires: Expiry = "timeout",
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
@@ -303,16 +313,19 @@ class Client:
             attachments: the attachments to send: as MTOM if the envelope has an `xop:Include`, else as SwA.
             retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
                 store does not run the request twice, and sends the answer of the first run.
+            expires: when the request expires, so that no service works on it any more: "timeout" for when this call
+                stops waiting, a number of seconds from now on, or None for never. If the URI, the WSDL or the
+                properties set timeToLive, that holds.
 
         Raises:
             InvalidEnvelopeError: `envelope` is not a SOAP envelope.
-            UsageError: `operation` is not a request-response operation of the WSDL, an attachment does not fit, or
-                `retry_of` is the error of another request.
+            UsageError: `expires` is given although timeToLive is set, `operation` is not a request-response operation
+                of the WSDL, an attachment does not fit, or `retry_of` is the error of another request.
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request was not sent, the broker refused it, or its outcome is not known: see
                 `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
         if not self._middleware:
             return self._waited(self._start(content))
         return self._answered(self._outgoing_call(content, operation))
@@ -326,6 +339,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
+        expires: Expiry = "timeout",
     ) -> Completion[Response]:
         """Send a request and return the future of its response; see `call`, whose errors the future raises.
 
@@ -337,7 +351,7 @@ class Client:
         Raises:
             InvalidEnvelopeError, UsageError: at once; see `call`. The future raises all other errors.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
         if not self._middleware:
             return self._begun(content)
         self._check_open()
@@ -362,7 +376,7 @@ class Client:
             CallFailedError: the message was not sent, the broker refused it, or its outcome is not known: see
                 `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, Mep.ONE_WAY)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, mep=Mep.ONE_WAY)
         if not self._middleware:
             return self._send(content)
         self.run(self._outgoing_call(content, operation, one_way=True))
@@ -454,12 +468,25 @@ class Client:
         timeout: float | None,
         attachments: Sequence[Attachment],
         retry_of: CallFailedError | None,
+        expires: Expiry = "timeout",
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
         if soap_action is not None or operation is not None:
             soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of))
+        if expires != "timeout":
+            self._check_expiry(expires)
+        return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))
+
+    def _check_expiry(self, expires: Expiry) -> None:
+        if self.endpoint.time_to_live is not None:
+            raise UsageError(
+                f"expires must be left out, got {expires!r}: timeToLive={self.endpoint.time_to_live} is set"
+            )
+        if isinstance(expires, str):
+            raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
+        if expires is not None:
+            finite(expires, "expires")
 
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
@@ -550,11 +577,12 @@ class Client:
             message = call.node.start(
                 content.envelope,
                 destination=self._destination,
-                now=epoch_milliseconds(),
+                now=self._clock.now(min(CLOCK_PATIENCE, left(call.due) / 2)),
                 soap_action=content.action,
                 correlation_id=call.key,
                 reply_to=reply_to,
                 timeout=int(content.seconds * 1000),
+                time_to_live=lifetime(content.expires, call.due),
                 attachments=content.attachments,
             )
             if call.identity.first is not None:

@@ -32,7 +32,7 @@ from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.schemes import connect
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
-from soapjms.ping import PING_PREFIX
+from soapjms.ping import MAX_SKEW_SECONDS, PING_PREFIX, Skew
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import parse
 from soapjms.protocol.wsdl import Port
@@ -40,26 +40,25 @@ from soapjms.protocol.wsdl.model import read_uri
 
 
 class Way(NamedTuple):
-    """A scheme: its default port, the extra that it needs, and whether the broker sets the time of messages."""
+    """A scheme: its default port, and the extra that it needs."""
 
     port: int
     extra: str | None
-    tells_time: bool
 
 
 IN_PROCESS: Final = "embedded"
 WAYS: Final[Mapping[str, Way]] = {
-    "amqp": Way(5672, "amqp", False),
-    "amqp+ws": Way(80, "amqp", False),
-    "amqp+wss": Way(443, "amqp", False),
-    "amqps": Way(5671, "amqp", False),
-    IN_PROCESS: Way(0, None, True),
-    "smqp": Way(720, None, False),
-    "smqps": Way(720, None, False),
-    "stomp": Way(61613, "stomp", True),
-    "stomp+ssl": Way(61612, "stomp", True),
+    "amqp": Way(5672, "amqp"),
+    "amqp+ws": Way(80, "amqp"),
+    "amqp+wss": Way(443, "amqp"),
+    "amqps": Way(5671, "amqp"),
+    IN_PROCESS: Way(0, None),
+    "smqp": Way(720, None),
+    "smqps": Way(720, None),
+    "stomp": Way(61613, "stomp"),
+    "stomp+ssl": Way(61612, "stomp"),
 }
-"""Ways to a broker, by scheme. The time of a message is set by the broker or by its sender."""
+"""Ways to a broker, by scheme."""
 
 
 CREATE_QUEUE: Final[Mapping[str, str]] = {
@@ -90,8 +89,8 @@ def schemes_of(patient: Patient) -> list[str]:
         return []
 
 
-SKEW_NOTE_SECONDS, SKEW_FAILURE_SECONDS = 1.0, 5.0
-"""Clock skew between broker and machine, in seconds, above which it is noted, and above which the check fails."""
+SKEW_FAILURE_SECONDS: Final = 5.0
+"""Clock skew between broker and machine, in seconds, above which the check fails."""
 
 CLOCK_TOLERANCE_SECONDS: Final = 60.0
 """Clock skew, in seconds, up to which our messages do not expire on their way."""
@@ -272,18 +271,15 @@ def _sent_to_ourselves(
 def check_clock(patient: Patient) -> CheckResult:
     """Check that the clocks of broker and machine agree."""
     assert patient.echo is not None
+    assert patient.connection is not None
     sent, back, message = patient.echo
-    if not message.timestamp or not all(WAYS[each].tells_time for each in schemes_of(patient)):
+    if not message.timestamp or not patient.connection.capabilities.tells_time:
         return skipped("the broker does not show its time")
-    skew = message.timestamp / 1000 - (sent + back) / 2
-    text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
-    beyond = abs(skew) - (back - sent) / 2
-    if beyond <= SKEW_NOTE_SECONDS:
-        return ok(text)
-    outcome = Outcome.FAILED if beyond > SKEW_FAILURE_SECONDS else Outcome.NOTE
-    return CheckResult(
-        outcome, f"{text}: requests with a time to live may expire early or late", "timedatectl set-ntp true"
-    )
+    skew = Skew.of(sent, back, message.timestamp)
+    if skew.certain <= MAX_SKEW_SECONDS:
+        return ok(str(skew))
+    outcome = Outcome.FAILED if skew.certain > SKEW_FAILURE_SECONDS else Outcome.NOTE
+    return CheckResult(outcome, f"{skew}: requests may expire early or late", "timedatectl set-ntp true")
 
 
 OLDEST, NEWEST = (3, 11), (3, 13)

@@ -50,7 +50,7 @@ class Endpoint:
         priority: JMSPriority if it was set; None to leave it to the provider.
         soap_action: SOAPJMS_soapAction of requests without their own, or None.
         target_service: the value of SOAPJMS_targetService, or None.
-        time_to_live: milliseconds until a request expires; 0 for never.
+        time_to_live: milliseconds until a message expires, 0 for never; None if it was not set.
         content_encoding: the content encoding of a body of one part; None for identity.
         limits: the limits for reading a response.
     """
@@ -64,7 +64,7 @@ class Endpoint:
     priority: int | None
     soap_action: str | None
     target_service: str | None
-    time_to_live: int
+    time_to_live: int | None
     content_encoding: str | None = None
     limits: Limits = DEFAULT_LIMITS
 
@@ -92,10 +92,15 @@ class Endpoint:
             priority=_number(properties.stated("priority")),
             soap_action=_text(properties.value("soapAction")),
             target_service=_text(properties.value("targetService")),
-            time_to_live=_number(properties.value("timeToLive")) or 0,
+            time_to_live=_number(properties.stated("timeToLive")),
             content_encoding=_content_encoding(properties, profile, message_type),
             limits=limits,
         )
+
+    def expiration(self, now: int, time_to_live: int | None) -> int | None:
+        """Return JMSExpiration of a message that is sent `now`; a timeToLive that was set takes precedence."""
+        lifetime = time_to_live if self.time_to_live is None else self.time_to_live
+        return now + lifetime if lifetime else None
 
 
 def _number(value: Value | None) -> int | None:
@@ -205,6 +210,7 @@ class RequestingNode:
         correlation_id: str | None = None,
         reply_to: Destination | None = None,
         timeout: int | None = None,
+        time_to_live: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> Message:
         """Make the request, and begin to wait for its response.
@@ -217,6 +223,7 @@ class RequestingNode:
             correlation_id: a unique JMSCorrelationID; a one-way message needs none.
             reply_to: JMSReplyTo; for request-response only.
             timeout: milliseconds to wait for the response; None for no deadline.
+            time_to_live: milliseconds until the message expires if the properties do not say; None or 0 for never.
             attachments: the attachments to send. Such a message has no content encoding, as the REC defines none.
 
         Raises:
@@ -226,8 +233,7 @@ class RequestingNode:
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
         at, one_way = self.endpoint, self._mep is Mep.ONE_WAY
-        if self.request is not None or self.machine.state is not State.INIT or (reply_to is None) is not one_way:
-            raise self._refusal_to_start(reply_to)
+        self._check_start(reply_to, one_way)
         body, properties = self._written(envelope, soap_action or at.soap_action, attachments)
         self.request = MessageDraft(
             message_type=at.message_type,
@@ -237,7 +243,7 @@ class RequestingNode:
             correlation_id=correlation_id,
             delivery_mode=at.delivery_mode,
             priority=at.priority,
-            expiration=now + at.time_to_live if at.time_to_live else None,
+            expiration=at.expiration(now, time_to_live),
             properties=properties,
         ).frozen()
         if not one_way:
@@ -259,13 +265,13 @@ class RequestingNode:
         )
         return body, self._others.merged(of_binding) if self._others else of_binding
 
-    def _refusal_to_start(self, reply_to: Destination | None) -> LocalProtocolError:
-        """Say why the state or the pattern does not allow a start."""
+    def _check_start(self, reply_to: Destination | None, one_way: bool) -> None:
+        """Raise LocalProtocolError if the state or the pattern does not allow a start."""
         if self.request is not None or self.machine.state is not State.INIT:
-            return LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
-        one_way = self._mep is Mep.ONE_WAY
-        rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
-        return LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
+            raise LocalProtocolError(f"the exchange was started before; it is in state {self.machine.state}")
+        if (reply_to is None) is not one_way:
+            rule = "be None for a one-way message (Protocol-2051)" if one_way else "be a destination for a request"
+            raise LocalProtocolError(f"reply_to must {rule}, got {reply_to}")
 
     def sent(self) -> None:
         """Report that the broker has the message. Ends a one-way exchange."""

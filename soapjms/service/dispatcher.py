@@ -27,7 +27,7 @@ from brokers.threads.thread import Thread
 from soapjms.capture.recorder import Recorder
 from soapjms.destinations import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
-from soapjms.ping import DEFAULT_TIMEOUT, Pinger
+from soapjms.ping import CLOCK_PATIENCE, DEFAULT_TIMEOUT, BrokerClock, Pinger
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -186,17 +186,16 @@ class Dispatcher:
         limits: Limits = DEFAULT_LIMITS,
         stalled_after: float = STALLED_SECONDS,
     ) -> None:
-        self._prefetch, wanted = at_least_one("prefetch", prefetch), at_least_one("workers", workers)
-        self._connection = connection_to(connection)
+        self._connection, wanted = connection_to(connection), at_least_one("workers", workers)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         to_run = surrounded(service_to_run(service), middleware, verify)
-        letters = dead_letter_queue(dead_letters, self.destination)
-        deliveries = at_least_one("max_deliveries", max_deliveries)
         replies = ReplyRule.of(reply_queues, reply_topics)
+        letters = dead_letter_queue(dead_letters, self.destination)
+        self._prefetch, deliveries = at_least_one("prefetch", prefetch), at_least_one("max_deliveries", max_deliveries)
         self._stalled_after = finite(stalled_after, "stalled_after")
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
@@ -206,8 +205,9 @@ class Dispatcher:
         )
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it must be closed
         self._store = self._own_store or store_to_use(store)
-        self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, max_deliveries=deliveries)
         self._pinger = Pinger(connection)
+        self._clock = BrokerClock(connection, self._pinger)
+        self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, self._clock, deliveries)
         self._consumers: list[Consumer] = []
         self._telling, self._told, self._is_started = Lock(), 0, False  # `_told`: subscriptions the observers know
 
@@ -252,6 +252,7 @@ class Dispatcher:
         except BaseException:
             self.close()
             raise
+        self._clock.now(CLOCK_PATIENCE)  # compares the clocks before the first request that expires
         self._is_started = True
         if self._observers is not None:
             self._observers.started()

@@ -111,7 +111,8 @@ class Request:
         delivery_count: 1 for the first delivery; if the broker does not count deliveries, the number of times that the
             store saw the request begun; None without a store.
         redelivered: True if the request may have been run before.
-        deadline: JMSExpiration in epoch milliseconds, after which nobody waits; None if the request never expires.
+        deadline: JMSExpiration, after which nobody waits, in epoch milliseconds by this machine's clock; None if the
+            request never expires.
         attachments: the attachments of the request.
         tolerated: verdicts of the assertions that the request breaks without being refused.
         addressing: its WS-Addressing headers, if the service has `addressing`; otherwise None.
@@ -153,9 +154,18 @@ class Request:
         *,
         claim: Claim = ANY_CLAIM,
         addressing: Addressing | None = None,
+        lead: int = 0,
         **delivered: Any,
     ) -> Self:
-        """Make the request of what a node accepted; `delivered` gives further attributes, all of them optional."""
+        """Make the request of what a node accepted.
+
+        Args:
+            accepted: what the node accepted.
+            claim: the claim of the store.
+            addressing: the WS-Addressing headers.
+            lead: milliseconds that the clock of JMSExpiration is ahead of this machine's.
+            delivered: further attributes, all of them optional.
+        """
         message, one_way, tolerated, envelope, action, target, attachments, _ = accepted
         content = envelope.content
         request = cls.__new__(cls)  # and its values at once: a third of the time of its constructor
@@ -167,7 +177,7 @@ class Request:
             soap_action=action,
             target_service=target,
             one_way=one_way,
-            deadline=message.expiration or None,
+            deadline=message.expiration - lead if message.expiration else None,
             attachments=attachments,
             tolerated=tolerated,
             context={},

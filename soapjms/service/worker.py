@@ -7,7 +7,6 @@ store, and the policy for failures. It makes the answers; it does not accept or 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from soapjms.capture.recorder import record
 from soapjms.client.retry import is_locked, may_have
 from soapjms.destinations import ReplyRule
 from soapjms.observing import Outcome as Ending
+from soapjms.ping import BrokerClock
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
@@ -63,6 +63,7 @@ size takes. The parsed body takes up to forty times its size in memory.
 FREE: Final = nullcontext(True)
 """No-op context, used without a lock or observers."""
 
+EXPIRED: Final = "a request was not run, JMSCorrelationID %r: it had expired %.1f s before it came here"
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
@@ -76,6 +77,7 @@ class Worker:
         committer: settles the requests that are finished here; its losses, tally and recorder are used.
         store: remembers requests; None to run every delivery.
         replies: the rule for reply destinations.
+        clock: the clock by which requests expire.
         max_deliveries: a request that was delivered this often and never finished becomes a dead letter.
 
     Attributes:
@@ -89,7 +91,7 @@ class Worker:
         committer: Committer,
         store: Store | None,
         replies: ReplyRule,
-        *,
+        clock: BrokerClock,
         max_deliveries: int,
     ) -> None:
         self._service = service
@@ -97,6 +99,7 @@ class Worker:
         self._store = store
         self._max_deliveries = max_deliveries
         self._replies = replies
+        self._clock = clock
         self._losses = committer.losses
         self._tally = committer.tally
         self._recorder = committer.recorder
@@ -140,6 +143,9 @@ class Worker:
         delivery.release()
         return None
 
+    def _is_expired(self, message: Message) -> bool:
+        return 0 < (message.expiration or 0) <= self._clock.now()
+
     # Reading
 
     def _read_counted(self, work: Work) -> bool:
@@ -149,8 +155,8 @@ class Worker:
         them it becomes a dead letter.
         """
         delivery, message = work.delivery, work.delivery.message
-        if message.expiration and is_expired(message):
-            log.info("a request was skipped, as it expired at %s", message.expiration)
+        if message.expiration and self._is_expired(message):
+            log.warning(EXPIRED, message.correlation_id, (self._clock.now() - message.expiration) / 1000)
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
@@ -464,7 +470,7 @@ class Worker:
         if work.observed is not None:
             work.observed.failed(failure)
         tries, policy = max(work.tries, claim.failures + 1), work.match.policy
-        if tries <= policy.retries and not is_expired(work.delivery.message):
+        if tries <= policy.retries and not self._is_expired(work.delivery.message):
             self._tally.add("retried")
             work.pause = policy.pause_after(tries)
             claim.abandon(failed=True)
@@ -480,6 +486,7 @@ class Worker:
             work.accepted,
             claim=claim,
             addressing=None if work.conversation is None else work.conversation.addressing,
+            lead=self._clock.lead,
             delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
             redelivered=work.came_before or claim.deaths > 0 or stored is not None,
             delivery=work.known,
@@ -506,11 +513,6 @@ def _leave_unfinished(work: Work, claim: Claim) -> None:
     if work.match.policy.unfinished == UnfinishedRule.FAULT and not isinstance(claim, NoStoreClaim):
         claim.deaths += 1
     claim.abandon()
-
-
-def is_expired(message: Message) -> bool:
-    """Say whether a message has expired by the clock of this machine; an expiration of 0 means never."""
-    return 0 < (message.expiration or 0) <= time.time_ns() // 1_000_000
 
 
 def _stored(work: Work, response: Message | None) -> StoredAnswer:

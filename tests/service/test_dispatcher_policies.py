@@ -327,8 +327,21 @@ def test_arguments(arguments: dict[str, Any], said: str) -> None:
         Dispatcher(connection, URI, Service(), **arguments)
 
 
+class TellsNoTime(Wrapped):
+    """A connection to a broker that does not tell its time."""
+
+    @property
+    def capabilities(self) -> Any:
+        return replace(self.inner.capabilities, tells_time=False)
+
+
 class TestExpired(Kit):
     """Requests whose time is over when they come."""
+
+    @pytest.fixture
+    def other(self, broker: Broker) -> Iterator[Connection]:
+        with TellsNoTime(broker.connect()) as connection:
+            yield connection
 
     @pytest.fixture
     def broker(self) -> Broker:

@@ -325,13 +325,13 @@ class TestMachine(Scene):
             assert go_on.wait(PATIENCE)
 
         with serve(greeter(runs, work)):
-            future = client.submit(envelope("Ann"))
+            future = client.submit(envelope("Ann"), expires=None)
             assert begun.wait(PATIENCE)
             monkeypatch.setattr("time.time", lambda: seconds() + step)
             monkeypatch.setattr("time.time_ns", lambda: nanoseconds() + int(step * 1e9))
             go_on.set()
             assert text_of(future.result(PATIENCE)) == "Hello Ann"
-        future = client.submit(envelope("Bob"))
+        future = client.submit(envelope("Bob"), expires=None)
         with broker.connect() as connection, serve(greeter(runs), connection):
             assert text_of(future.result(PATIENCE)) == "Hello Bob"
         assert runs == ["Ann", "Bob"]

@@ -17,11 +17,11 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.listener.client import AmqpClient
 from brokers.amqp.listener.login import Right, Rights
 from brokers.amqp.listener.options import Action, AmqpNodes, Options
 from brokers.embedded import Broker
-from brokers.embedded.broker import epoch_milliseconds
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.guesses import SHOWN_CHARACTERS, Guesses, place_of
 from brokers.listeners.reach import check_reach

@@ -60,6 +60,7 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=False,
     durable_topics=False,
+    tells_time=False,
 )
 NAME_OCTETS: Final = 16
 """Random octets in the name of a temporary destination; anyone who knows the name may send there."""

@@ -1,0 +1,185 @@
+"""When requests expire: no service works on a request whose caller has stopped waiting, whatever the clocks say."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+from calling_kit import (
+    GREETER,
+    NS,
+    PATIENCE,
+    REAL_BROKERS,
+    URI,
+    Peers,
+    arrivals,
+    element,
+    envelope,
+    eventually,
+    fresh,
+    greeter,
+    text_of,
+)
+from real_brokers import RealBroker
+
+import soapjms
+from brokers import Connection
+from brokers.embedded import Broker
+from soapjms import CallTimeoutError, Client, Dispatcher, OutgoingCall, UsageError
+
+HOUR = 3_600_000
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class TestExpiry(Peers):
+    """The expiration of requests."""
+
+    def test_not_carried_out_later(self, client: Client, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """A service that starts after a call timed out does not run it; it runs what came one-way meanwhile."""
+        service, runs = soapjms.Service(), list[str]()
+        service.operation(f"{{{NS}}}greetMe")(lambda request: runs.append(request.element.text))
+        with pytest.raises(CallTimeoutError):
+            client.call(envelope("given up"), timeout=0.05)
+        client.send(envelope("one-way"), timeout=PATIENCE)
+        with pytest.raises(CallTimeoutError):
+            client.call(envelope("whatever happens"), timeout=0.05, expires=None)
+        time.sleep(0.01)
+        with Dispatcher(other, URI, service):
+            eventually(lambda: len(runs) == 2, "what has not expired was run")
+        assert runs == ["one-way", "whatever happens"]
+
+    @pytest.mark.parametrize(
+        ("uri", "arguments", "lifetime"),
+        [
+            (URI, {"timeout": 20}, 20_000),
+            (URI, {"timeout": 20, "expires": "timeout"}, 20_000),
+            (URI, {"timeout": 20, "expires": 300}, 300_000),
+            (URI, {"timeout": 20, "expires": None}, None),
+            (f"{URI}?timeToLive=50000", {"timeout": 20}, 50_000),
+            (f"{URI}?timeToLive=0", {"timeout": 20}, None),
+        ],
+    )
+    def test_time(self, connection: Connection, other: Connection, uri: str, arguments: Any, lifetime: int) -> None:
+        """It is that of timeToLive, if that is set, and else what `expires` says."""
+        with Client(connection, uri) as client, arrivals(other, GREETER) as found:
+            before = now()
+            client.submit(envelope(), **arguments)
+            expiration, after = found.next().expiration, now()
+        if lifetime is None:
+            assert not expiration
+        else:
+            assert before + lifetime <= expiration <= after + lifetime + 1
+
+    def test_one_way(self, client: Client, other: Connection) -> None:
+        """One-way messages do not expire by themselves."""
+        with arrivals(other, GREETER) as found:
+            client.send(envelope(), timeout=1)
+            assert not found.next().expiration
+
+    @pytest.mark.parametrize("expires", [0, -1, "never", True, float("inf")])
+    def test_mistakes(self, client: Client, expires: Any) -> None:
+        """What is no time is refused."""
+        with pytest.raises(UsageError, match="expires must be"):
+            client.call(envelope(), expires=expires)
+
+    def test_said_twice(self, connection: Connection) -> None:
+        """An `expires` beside a timeToLive is refused, rather than one of them ignored."""
+        with Client(connection, f"{URI}?timeToLive=5000") as client:
+            for expires in (None, 7):
+                with pytest.raises(UsageError, match="timeToLive=5000 is set"):
+                    client.call(envelope(), expires=expires)
+
+    def test_middleware(self, connection: Connection, other: Connection) -> None:
+        """Middleware sees when a request expires, and may change it."""
+        seen = list[Any]()
+
+        def longer(call: OutgoingCall, call_next: Any) -> Any:
+            seen.append(call.expires)
+            call.expires = 500
+            return call_next(call)
+
+        with Client(connection, URI, middleware=[longer]) as client, arrivals(other, GREETER) as found:
+            before = now()
+            client.submit(envelope())
+            assert before + 500_000 <= (found.next().expiration or 0)
+        assert seen == ["timeout"]
+
+
+@pytest.mark.parametrize("skew", [-HOUR, HOUR])
+class TestClocks(Peers):
+    """A broker whose clock differs from this machine's by an hour."""
+
+    @pytest.fixture
+    def broker(self, skew: int) -> Broker:
+        return Broker("skewed", clock=lambda: now() + skew)
+
+    def test_answered(self, client: Client, served: Dispatcher, skew: int, caplog: pytest.LogCaptureFixture) -> None:
+        """The first call too is answered, expires by the broker's clock, and a warning tells of the clocks."""
+        with caplog.at_level(logging.WARNING, "soapjms.clock"):
+            response = client.call(envelope("first"), timeout=20)
+        assert text_of(response) == "Hello first"
+        assert abs((response.request.expiration or 0) - now() - skew - 20_000) < 10_000
+        where = "ahead of" if skew > 0 else "behind"
+        assert f"the broker's clock is 3600.0 s {where} this machine's" in caplog.text
+
+    def test_deadline(self, client: Client, other: Connection, skew: int) -> None:
+        """A function gets its deadline by this machine's clock."""
+        service, deadlines = soapjms.Service(), list[int]()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: soapjms.Request) -> Any:
+            deadlines.append(request.deadline or 0)
+            return element("greetMeResponse")
+
+        with Dispatcher(other, URI, service):
+            client.call(envelope(), timeout=20)
+        assert abs(deadlines[0] - now() - 20_000) < 10_000
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
+class TestRealClocks:
+    """Real brokers, of which one side's clock is an hour off."""
+
+    @pytest.mark.parametrize("hours", [-1, 1])
+    def test_answered(
+        self,
+        name: str,
+        hours: int,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Over STOMP calls are answered, and a warning tells of the clocks."""
+        real: RealBroker = request.getfixturevalue(name)
+        true, uri = time.time_ns, f"jms:queue:{fresh()}"
+        monkeypatch.setattr("time.time_ns", lambda: true() + hours * HOUR * 1_000_000)
+        monkeypatch.setattr("time.time", lambda: true() / 1e9 + hours * 3600)
+        with (
+            caplog.at_level(logging.WARNING, "soapjms.clock"),
+            soapjms.connect(real.stomp_url) as connection,
+            Dispatcher(connection, uri, greeter()),
+            Client(connection, uri) as client,
+        ):
+            assert text_of(client.call(envelope("skewed"), timeout=20)) == "Hello skewed"
+        assert f"3600.0 s {'behind' if hours > 0 else 'ahead of'} this machine's" in caplog.text
+
+    @pytest.mark.parametrize("wire", ["stomp", "amqp"])
+    def test_not_carried_out_later(self, name: str, wire: str, request: pytest.FixtureRequest) -> None:
+        """A service that starts after a call timed out does not run it."""
+        real: RealBroker = request.getfixturevalue(name)
+        uri, runs = f"jms:queue:{fresh()}", list[str]()
+        service = soapjms.Service()
+        service.operation(f"{{{NS}}}greetMe")(lambda request: runs.append(request.element.text))
+        with soapjms.connect(getattr(real, f"{wire}_url")) as connection, Client(connection, uri) as client:
+            with pytest.raises(CallTimeoutError):
+                client.call(envelope("given up"), timeout=0.3)
+            time.sleep(0.05)
+            client.send(envelope("one-way"), timeout=PATIENCE)
+            with Dispatcher(connection, uri, service):
+                eventually(lambda: runs, "the message after it was run")
+        assert runs == ["one-way"]
