@@ -42,8 +42,9 @@ class Service(Operations):
     def from_wsdl(
         cls,
         wsdl: str | Path,
-        port: str | None = None,
+        implementation: object = None,
         *,
+        port: str | None = None,
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
         roles: Collection[str] = (),
@@ -58,7 +59,10 @@ class Service(Operations):
 
         Args:
             wsdl: the path of the WSDL file.
-            port: the name of the port, or SERVICE/PORT; None for the only SOAP/JMS port.
+            implementation: an object of a class that inherits from a service class that `soapjms wsdl generate` wrote;
+                its methods take and return dataclasses. None for functions that `operation` registers.
+            port: the name of the port, or SERVICE/PORT; None for that of the implementation, or else for the only
+                SOAP/JMS port.
             policy, understands, roles, middleware, verify, addressing: see `Service`.
             validate: validate requests and answers against the WSDL's schemas; False checks the types only.
             loader: fetches imports that are not local files, such as a `zeep.Transport()`; None refuses them.
@@ -66,15 +70,18 @@ class Service(Operations):
 
         Raises:
             InvalidWsdlError: the WSDL or a schema cannot be read or used.
-            UsageError: there is no such port, or more than one; another argument is not valid.
-            ImportError: zeep is not installed.
+            UsageError: there is no such port, or more than one; the implementation lacks methods; another argument is
+                not valid.
+            ImportError: zeep is not installed, or for an implementation xsdata.
         """
+        from soapjms.codegen.contract import port_of
         from soapjms.service.typed import TypedService
-        from soapjms.service.typed.schema import described
+        from soapjms.zeep.description import described
 
-        found = described(wsdl, port, validate=validate, loader=loader, allow=allow)
+        port = port or port_of(implementation)
         return TypedService(
-            found,
+            described(wsdl, port, validate=validate, loader=loader, allow=allow),
+            implementation,
             policy=policy,
             understands=understands,
             roles=roles,

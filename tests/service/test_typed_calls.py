@@ -29,7 +29,7 @@ PHOTO = b"\x89PNG\r\n\x1a\n\x00\xff\r\n"
 
 def echo(path: Path, port: str | None = None) -> TypedService:
     """Make the service of the WSDLs of Apache CXF: it counts its pings."""
-    service, pings = Service.from_wsdl(path, port), list[str | None]()
+    service, pings = Service.from_wsdl(path, port=port), list[str | None]()
 
     @service.operation("greetMe")
     def greet(requestType: str | None) -> str:

@@ -403,12 +403,13 @@ class TestWsdl:
         """The only port, or one by its name."""
         assert Service.from_wsdl(ECHO[SOAP_12]).port.name == "EchoPort12"
         assert (
-            Service.from_wsdl(str(PROPERTIES), "EchoServiceQoS/PortOverService").port.address == "jms:queue:CXF.PROPS"
+            Service.from_wsdl(str(PROPERTIES), port="EchoServiceQoS/PortOverService").port.address
+            == "jms:queue:CXF.PROPS"
         )
         with pytest.raises(UsageError, match=r"more than one port .*EchoService/BindingOnly"):
             Service.from_wsdl(PROPERTIES)
         with pytest.raises(UsageError, match="no port 'Nowhere'"):
-            Service.from_wsdl(PROPERTIES, "Nowhere")
+            Service.from_wsdl(PROPERTIES, port="Nowhere")
 
     def test_no_wsdl(self, tmp_path: Path) -> None:
         """A file that is none is refused with its name."""
@@ -423,7 +424,7 @@ class TestWsdl:
         )
         path = written(tmp_path, text)
         with pytest.raises(UsageError, match=r"the port 'Get' has no SOAP binding .*; there are: Gallery/Jms"):
-            Service.from_wsdl(path, "Get")
+            Service.from_wsdl(path, port="Get")
 
     def test_imported(self, tmp_path: Path) -> None:
         """Schemas in files of their own: they import each other, and include one without a namespace of its own."""
@@ -470,7 +471,7 @@ class TestWsdl:
     def test_written_for_http(self, tmp_path: Path) -> None:
         """A WSDL for HTTP gets a port of SOAP over JMS."""
         path = written(tmp_path, gallery_wsdl(bindings=binding("Web", "soap12", HTTP), services=WEB))
-        service, out = Service.from_wsdl(path, "Web"), tmp_path / "out.wsdl"
+        service, out = Service.from_wsdl(path, port="Web"), tmp_path / "out.wsdl"
         with pytest.raises(UsageError, match="address must be given, as the port Web has no jms: address"):
             service.write_wsdl(out)
         described = service.write_wsdl(out, "jms:queue:gallery")

@@ -20,6 +20,7 @@ ROOMS: Final = {
     "soapjms/capture": "recorder, taps, masks",
     "soapjms/replay": "judging captured logs, with and without Spark; the report",
     "soapjms/zeep": "zeep over JMS",
+    "soapjms/codegen": "typed clients and services, generated from a WSDL",
     "soapjms/bridge": "HTTP and WSGI",
     "soapjms/testing": "pytest plugin, stub",
     "soapjms/doctor": "finds problems of a setup",

@@ -6,12 +6,12 @@ The WS-Addressing actions of the answers of a WSDL's operations are here too.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lxml import etree
-from zeep.wsdl.messages import RpcMessage
 
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
@@ -20,11 +20,14 @@ from soapjms.reply import Reply
 from soapjms.security import Verify
 from soapjms.service.operations import Middleware, OperationRoute, Operations
 from soapjms.service.request import DEFAULT, Policy, Request
-from soapjms.service.typed.schema import PortDescription
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
 from soapjms.wsdl import add_jms_port, move_jms_port
 from soapjms.zeep.attachments import apart
+from soapjms.zeep.description import PortDescription, element_of, refuse_unserved
+
+if TYPE_CHECKING:
+    from soapjms.service.typed.contract_operation import ContractOperation
 
 ACTIONS: Final = (
     "{http://www.w3.org/2007/05/addressing/metadata}Action",
@@ -83,7 +86,7 @@ class TypedOperation:
     """
 
     def __init__(self, described: PortDescription, operation: Any, function: Callable[..., Any], *, lazy: bool) -> None:
-        _refuse_unserved(operation)
+        refuse_unserved(operation)
         self._described, self._operation, self._function, self._lazy = described, operation, function, lazy
         self._signature: Signature = signature_of(function, operation.name, operation.input)
 
@@ -120,40 +123,6 @@ class TypedOperation:
         return reply_with(result, version, self._described, self._operation, lazy=self._lazy)
 
 
-def element_of(message: Any) -> str:
-    """Return the name of the element that a message has in its body, in Clark notation; empty for an empty body."""
-    if message.body is None:
-        return ""
-    if message._is_body_wrapped:
-        return str(message.body.type.elements[0][1].qname.text)
-    return str(message.body.qname.text)
-
-
-def _refuse_unserved(operation: Any) -> None:
-    """Refuse operations without requests, and those that WS-I has ruled out.
-
-    Spec: WS-I Basic Profile 1.1 R2204, R2303, R2706.
-    """
-    if operation.input is None:
-        raise UsageError(f"the operation {operation.name} has no input in the WSDL, so there are no requests for it")
-    binding = operation.binding.standing.element
-    element = next(each for each in binding.iterfind("{*}operation") if each.get("name") == operation.name)
-    for body in element.iter("{*}body", "{*}header"):
-        if body.get("use", "literal") != "literal":
-            raise UsageError(
-                f"the operation {operation.name} must have use='literal' in the WSDL, got {body.get('use')!r}"
-            )
-    for message in (operation.input, operation.output):
-        if message is None or message.body is None or isinstance(message, RpcMessage):
-            continue
-        for name, part in message.abstract.parts.items():
-            if part.element is None:
-                raise UsageError(
-                    f"the part {name!r} of the operation {operation.name} has a type in the WSDL; in document style "
-                    'it must have an element (WS-I Basic Profile R2204), or else use style="rpc"'
-                )
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -168,6 +137,7 @@ class TypedService(Operations):
     def __init__(
         self,
         described: PortDescription,
+        implementation: object = None,
         *,
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
@@ -187,6 +157,8 @@ class TypedService(Operations):
         self._described = described
         self.port: Port = described.port
         self.types = described.document.types
+        if implementation is not None:
+            self._implement(implementation)
 
     def operation(
         self,
@@ -228,10 +200,42 @@ class TypedService(Operations):
         def route(function: Callable[..., Any]) -> OperationRoute:
             run = TypedOperation(self._described, found, function, lazy=lazy)
             said = found.soapaction or found.abstract.wsa_action or None
-            answer = reply_action or reply_action_of(self._described, found)
-            return OperationRoute(name, element_of(found.input), said, function, run, chosen, run.understands, answer)
+            return self._route(found, said, run, chosen, reply_action, function)
 
         return self._registering(route)
+
+    def _implement(self, implementation: object) -> None:
+        """Register the methods of an object whose class inherits from a generated service class.
+
+        Raises:
+            UsageError: the object's class does not inherit from such a class, or lacks methods; or the WSDL is not the
+                one that it was generated from.
+        """
+        from soapjms.codegen.contract import contract_of
+        from soapjms.service.typed.contract_operation import ContractOperation, check_contract
+
+        contract = contract_of(implementation)
+        check_contract(contract, self._described)
+        for name, each in contract.operations.items():
+            found = self._described.operations[name]
+            method = getattr(implementation, each.method)
+            run = ContractOperation(self._described, found, each, method)
+            self._registering(partial(self._route, found, each.action, run, self._chosen(None), None))(method)
+
+    def _route(
+        self,
+        found: Any,
+        action: str | None,
+        run: TypedOperation | ContractOperation,
+        policy: Policy,
+        reply_action: str | None,
+        function: Callable[..., Any],
+    ) -> OperationRoute:
+        """Return the route to an operation, zeep's `found`."""
+        answer = reply_action or reply_action_of(self._described, found)
+        return OperationRoute(
+            found.name, element_of(found.input), action, function, run, policy, run.understands, answer
+        )
 
     @property
     def missing(self) -> tuple[str, ...]:

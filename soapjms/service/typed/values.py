@@ -26,11 +26,11 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 from soapjms.reply import Reply
 from soapjms.service.request import Request
-from soapjms.service.typed.schema import PortDescription
 from soapjms.service.typed.signature import element_names
 from soapjms.zeep.attachments import Enclosures, replaced
 from soapjms.zeep.bare import once, sendable, value_of
 from soapjms.zeep.checks import keep_empty, misfit
+from soapjms.zeep.description import PortDescription
 
 SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
 
@@ -48,6 +48,28 @@ def read_values(request: Request, described: PortDescription, message: Any, *, l
         SoapFaultError: the request does not fit the WSDL; the reason says where.
         InvalidAttachmentError: an included part cannot be read.
     """
+    envelope, marks = checked_envelope(request, described, message, lazy=lazy)
+    keep_empty(envelope.root, message)
+    try:
+        body, headers = _parsed(envelope, described, message)
+    except zeep.exceptions.Error as error:
+        raise unfit_request(str(error)) from error
+    except Exception as error:  # zeep's types raise any Python error for XML of another type
+        raise unfit_request(f"{type(error).__name__}: {error}") from error
+    return (replaced(body, _changer(marks)) if marks else body), headers
+
+
+def checked_envelope(
+    request: Request, described: PortDescription, message: Any, *, lazy: bool = False
+) -> tuple[Envelope, dict[bytes, Part]]:
+    """Return a copy of the envelope of a request that fits the WSDL, without comments.
+
+    Included parts (XOP) are base64 text in it. With `lazy` the text is a mark, and the parts are returned by their
+    marks.
+
+    Raises:
+        SoapFaultError, InvalidAttachmentError: see `read_values`.
+    """
     root = deepcopy(request.envelope.root)
     etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep fails on them
     envelope = as_envelope(root)
@@ -56,23 +78,17 @@ def read_values(request: Request, described: PortDescription, message: Any, *, l
     request.attachments.expand(root)
     for each in _misfits(envelope, described, message):
         _refuse(each)
-    keep_empty(root, message)
-    try:
-        body, headers = _parsed(envelope, described, message)
-    except zeep.exceptions.Error as error:
-        raise _unfit_request(str(error)) from error
-    except Exception as error:  # zeep's types raise any Python error for XML of another type
-        raise _unfit_request(f"{type(error).__name__}: {error}") from error
-    return (replaced(body, _changer(marks)) if marks else body), headers
+    return envelope, marks
 
 
-def _unfit_request(why: str) -> SoapFaultError:
+def unfit_request(why: str) -> SoapFaultError:
+    """Make the fault for a request that does not fit the WSDL."""
     return SoapFaultError(f"the request does not fit the WSDL: {named(why)}", blame=Blame.SENDER)
 
 
 def _refuse(why: str | None) -> None:
     if why is not None:
-        raise _unfit_request(why)
+        raise unfit_request(why)
 
 
 def _misfits(envelope: Envelope, described: PortDescription, message: Any) -> Iterator[str | None]:
@@ -168,7 +184,7 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
     reply = result if isinstance(result, Reply) else Reply(result)
     message = operation.output
     if message is None or message.body is None:
-        return _nothing(reply, version, operation)
+        return empty_reply(reply, version, operation)
     enclosed = Enclosures(reply.attachments)
     try:
         root = _rendered(enclosed, reply, version, message)
@@ -187,13 +203,22 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
 
 
 def _unfit_answer(operation: Any, why: str, described: PortDescription) -> UsageError:
-    wanted = _signature(operation.output.body, described)
+    return unfit_answer(operation, why, _signature(operation.output.body, described))
+
+
+def unfit_answer(operation: Any, why: str, wanted: str) -> UsageError:
+    """Make the error for a result of a function that does not fit the WSDL."""
     return UsageError(
         f"the result of the function for {operation.name} does not fit the WSDL: {why}; it must return: {wanted}"
     )
 
 
-def _nothing(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
+def empty_reply(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
+    """Make the reply of an operation whose response is empty, or that has none.
+
+    Raises:
+        UsageError: the function returned something.
+    """
     if reply.content is not None:
         raise UsageError(
             f"the function for {operation.name} must return None, as the WSDL has no output, got {reply.content!r}"

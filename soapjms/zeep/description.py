@@ -1,4 +1,4 @@
-"""The description of a typed service: a port of a WSDL, zeep's types for it, and the schema to check against.
+"""The description of a port of a WSDL: zeep's operations and types for it, and the schema to check against.
 
 libxml2 makes the checks that zeep does not make, with all schemas of the WSDL as one schema. zeep resolves names in
 every document it has loaded. libxml2 is strict: it reads one document for each namespace, and a document may only refer
@@ -10,7 +10,7 @@ Spec: XML Schema 1.0 Part 1 4.2.1, 4.2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,23 +50,31 @@ def compiled(documents: Mapping[str, bytes], wrappers: Mapping[str, Sequence[tup
     Raises:
         ValueError: libxml2 finds a mistake, which the error describes.
     """
-    gathered = _Gathered(documents)
-    for address, octets in documents.items():
-        for schema in xml.parse(octets).iterfind(_INLINE):
-            gathered.add(schema, address)
-    return xml.Schema(gathered.written() | {_MAIN: gathered.main(wrappers)}, _MAIN)
+    schemas = SchemaDocuments(documents)
+    return xml.Schema(schemas.written() | {_MAIN: schemas.main(wrappers)}, _MAIN)
 
 
-class _Gathered:
-    """The schema documents of a WSDL that were found so far."""
+class SchemaDocuments:
+    """The schema documents of a WSDL: those inside of it, and those that they refer to.
+
+    Args:
+        documents: the WSDL and all documents that it imports, by the address that zeep loaded each from.
+    """
 
     def __init__(self, documents: Mapping[str, bytes]) -> None:
         self._documents = documents
         self._copies: dict[str, tuple[etree._Element, str]] = {}  # by our location: the copy and its namespace
         self._roots: dict[str, list[str]] = {}  # by namespace: the locations of its documents
         self._known: set[tuple[str, str]] = set()  # address and namespace of each reference
+        for address, octets in documents.items():
+            for schema in xml.parse(octets).iterfind(_INLINE):
+                self._add(schema, address)
 
-    def add(self, schema: etree._Element, address: str) -> None:
+    def __iter__(self) -> Iterator[tuple[etree._Element, str]]:
+        """Yield each schema, without its imports and includes, and its namespace."""
+        yield from self._copies.values()
+
+    def _add(self, schema: etree._Element, address: str) -> None:
         """Add a schema inside a WSDL, and the documents that it refers to."""
         self._add_root(schema, address, schema.get("targetNamespace", ""))
 
@@ -97,7 +105,7 @@ class _Gathered:
                 copy.insert(number, self._import(each))
             found[location] = etree.tostring(copy)
         for namespace, locations in self._roots.items():
-            root = _schema_root(namespace)
+            root = schema_root(namespace)
             for each in locations:
                 etree.SubElement(root, f"{{{XS}}}include", schemaLocation=each)
             found[self._location(namespace)] = etree.tostring(root)
@@ -105,17 +113,10 @@ class _Gathered:
 
     def main(self, wrappers: Mapping[str, Sequence[tuple[str, Any]]]) -> bytes:
         """Return the document that imports all namespaces and has the wrappers of RPC messages."""
-        root = _schema_root(WRAPPERS)
+        root = schema_root(WRAPPERS)
         root.extend(self._import(each) for each in self._roots)
         for name, parts in wrappers.items():
-            wrapper = etree.SubElement(root, f"{{{XS}}}element", name=name)
-            sequence = etree.SubElement(etree.SubElement(wrapper, f"{{{XS}}}complexType"), f"{{{XS}}}sequence")
-            for part_name, part in parts:
-                attributes = {"name": part_name} if part.element is None else {}
-                qname = part.type.qname if part.element is None else part.element.qname
-                nsmap = {"part": qname.namespace} if qname.namespace else None
-                element = etree.SubElement(sequence, f"{{{XS}}}element", attributes, nsmap=nsmap)
-                element.set("type" if attributes else "ref", f"part:{qname.localname}" if nsmap else qname.localname)
+            add_wrapper(root, name, parts)
         return etree.tostring(root)
 
     def _import(self, namespace: str) -> etree._Element:
@@ -128,7 +129,20 @@ class _Gathered:
         return f"namespace:{list(self._roots).index(namespace)}"
 
 
-def _schema_root(namespace: str) -> etree._Element:
+def add_wrapper(schema: etree._Element, name: str, parts: Sequence[tuple[str, Any]]) -> None:
+    """Add the element to a schema that wraps the parts of an RPC message: name and zeep's part for each."""
+    wrapper = etree.SubElement(schema, f"{{{XS}}}element", name=name)
+    sequence = etree.SubElement(etree.SubElement(wrapper, f"{{{XS}}}complexType"), f"{{{XS}}}sequence")
+    for part_name, part in parts:
+        attributes = {"name": part_name} if part.element is None else {}
+        qname = part.type.qname if part.element is None else part.element.qname
+        nsmap = {"part": qname.namespace} if qname.namespace else None
+        element = etree.SubElement(sequence, f"{{{XS}}}element", attributes, nsmap=nsmap)
+        element.set("type" if attributes else "ref", f"part:{qname.localname}" if nsmap else qname.localname)
+
+
+def schema_root(namespace: str) -> etree._Element:
+    """Make an empty schema for a namespace."""
     root = etree.Element(f"{{{XS}}}schema", nsmap={"xs": XS})
     if namespace:
         root.set("targetNamespace", namespace)
@@ -155,6 +169,7 @@ class PortDescription:
         path: the path of the WSDL.
         port: the port, as soapjms reads the WSDL.
         document: the WSDL, as zeep reads it.
+        documents: the WSDL and all documents that it imports, by the address that zeep loaded each from.
         binding: zeep's binding of the port.
         schema: the schema to validate against; None to skip validation.
         missing: findings for references in the WSDL that lead nowhere; `operations` lacks the parts that need them.
@@ -163,6 +178,7 @@ class PortDescription:
     path: Path
     port: Port
     document: Document
+    documents: Mapping[str, bytes]
     binding: Any
     schema: Schema | None
     missing: Sequence[Finding]
@@ -233,7 +249,7 @@ def described(
             f"the port {chosen.name!r} has no SOAP binding that can be served; {_hint(document)}"
         ) from None
     schema = _schema_of(path, kept.documents, binding) if validate else None
-    return PortDescription(Path(path), chosen, document, binding, schema, said.missing)
+    return PortDescription(Path(path), chosen, document, kept.documents, binding, schema, said.missing)
 
 
 def _hint(document: Document) -> str:
@@ -256,3 +272,45 @@ def _schema_of(path: str | Path, documents: Mapping[str, bytes], binding: Any) -
             f"{path}: its schemas are not valid XML Schema: {error}; correct them, or use validate=False to check the "
             "types only"
         ) from None
+
+
+def is_rpc(message: Any) -> bool:
+    """Say whether a message is in the RPC style."""
+    return isinstance(message, RpcMessage)
+
+
+def element_of(message: Any) -> str:
+    """Return the name of the element that a message has in its body, in Clark notation; empty for an empty body."""
+    if message.body is None:
+        return ""
+    if message._is_body_wrapped:
+        return str(message.body.type.elements[0][1].qname.text)
+    return str(message.body.qname.text)
+
+
+def refuse_unserved(operation: Any) -> None:
+    """Refuse an operation without requests, and one that WS-I has ruled out.
+
+    Raises:
+        UsageError: the message says what the WSDL must have.
+
+    Spec: WS-I Basic Profile 1.1 R2204, R2303, R2706.
+    """
+    if operation.input is None:
+        raise UsageError(f"the operation {operation.name} has no input in the WSDL, so there are no requests for it")
+    binding = operation.binding.standing.element
+    element = next(each for each in binding.iterfind("{*}operation") if each.get("name") == operation.name)
+    for body in element.iter("{*}body", "{*}header"):
+        if body.get("use", "literal") != "literal":
+            raise UsageError(
+                f"the operation {operation.name} must have use='literal' in the WSDL, got {body.get('use')!r}"
+            )
+    for message in (operation.input, operation.output):
+        if message is None or message.body is None or isinstance(message, RpcMessage):
+            continue
+        for name, part in message.abstract.parts.items():
+            if part.element is None:
+                raise UsageError(
+                    f"the part {name!r} of the operation {operation.name} has a type in the WSDL; in document style "
+                    'it must have an element (WS-I Basic Profile R2204), or else use style="rpc"'
+                )

@@ -1,0 +1,123 @@
+"""The module of dataclasses for the schemas of a WSDL: xsdata maps the schemas to classes, and writes these.
+
+xsdata gets schemas as octets, without references to other documents, so it opens no file and no connection; it does
+not format, import or write anything either. What it writes is audited before it is used.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lxml import etree
+
+from soapjms.codegen.audit import AuditError, audit
+from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.text import named
+
+try:
+    from xsdata.codegen.parsers.schema import SchemaParser
+    from xsdata.codegen.resolver import DependenciesResolver
+    from xsdata.codegen.transformer import ResourceTransformer
+    from xsdata.formats.dataclass.generator import DataclassGenerator
+    from xsdata.models.config import DocstringStyle, GeneratorConfig, StructureStyle
+    from xsdata.models.xsd import Schema
+except ImportError as _error:
+    raise ImportError(f"code is generated with xsdata ({_error}): pip install 'soapjms[codegen]'") from _error
+
+XS: Final = "http://www.w3.org/2001/XMLSchema"
+MODULE: Final = "types"
+"""The name of the module of dataclasses."""
+
+LINE_LENGTH: Final = 120
+
+_REFUSED: Final = ("redefine", "override")
+_CLASS: Final = re.compile(r"\n+(?=@dataclass|class \w+\(Enum\):)")
+
+
+@dataclass(frozen=True, slots=True)
+class DataclassSource:
+    """The module of dataclasses.
+
+    Attributes:
+        source: its source, without a header.
+        elements: the classes of global elements, by the names of the elements in Clark notation.
+        classes: the names of all classes at its top.
+    """
+
+    source: str
+    elements: Mapping[str, str]
+    classes: frozenset[str]
+
+
+def dataclass_source(schemas: Iterable[tuple[etree._Element, str]], name: str) -> DataclassSource:
+    """Write the module of dataclasses for schemas.
+
+    Args:
+        schemas: each schema, without its imports and includes, and its namespace.
+        name: the name of the WSDL, for errors.
+
+    Raises:
+        InvalidWsdlError: the schemas cannot be mapped to dataclasses.
+    """
+    transformer = ResourceTransformer(_config())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of xsdata, about its own options
+            for number, (schema, namespace) in enumerate(schemas):
+                _refuse_redefinitions(schema, name)
+                parser = SchemaParser(location=f"schema:{number}", target_namespace=namespace or None)
+                read = parser.from_bytes(etree.tostring(schema), Schema)
+                read.imports.clear()  # of xsdata's own copies of common schemas
+                transformer.convert_schema(read)
+            return _written(transformer)
+    except (InvalidWsdlError, MemoryError):
+        raise
+    except AuditError as error:
+        raise InvalidWsdlError(
+            f"{name}: names, namespaces or defaults in its schemas would become other code than dataclasses: {error}"
+        ) from None
+    except RecursionError as error:
+        raise InvalidWsdlError(f"{name}: its types refer to themselves, or are nested too deep") from error
+    except Exception as error:  # xsdata assumes valid schemas, and fails on others in many ways
+        said = named(f"{type(error).__name__}: {error}")
+        raise InvalidWsdlError(f"{name}: xsdata cannot map its schemas to dataclasses: {said}") from error
+
+
+def _config() -> GeneratorConfig:
+    config = GeneratorConfig()
+    output = config.output
+    output.package = MODULE
+    output.structure_style = StructureStyle.SINGLE_PACKAGE
+    output.docstring_style = DocstringStyle.GOOGLE
+    output.compound_fields.enabled = True  # or the order of repeated choices would be lost
+    output.ignore_patterns = True  # nothing checks them, and xsdata writes some as broken code
+    output.max_line_length = LINE_LENGTH
+    return config
+
+
+def _refuse_redefinitions(schema: etree._Element, name: str) -> None:
+    for each in schema.iterchildren(*(f"{{{XS}}}{each}" for each in _REFUSED)):
+        what = etree.QName(each).localname
+        raise InvalidWsdlError(f"{name}: xs:{what} is not supported; write the definitions as they are meant to be")
+
+
+def _written(transformer: ResourceTransformer) -> DataclassSource:
+    classes = transformer.analyze_classes(transformer.classes)
+    if not classes:
+        return DataclassSource("", {}, frozenset())
+    generator = DataclassGenerator(transformer.config)
+    generator.normalize_packages(classes)
+    elements = {
+        str(etree.QName(each.target_namespace or None, each.meta_name or each.name)): generator.filters.class_name(
+            each.name
+        )
+        for each in sorted(classes, key=lambda each: each.is_element)  # a type may have the name of an element
+    }
+    resolver = DependenciesResolver(registry={each.qname: each.target_module for each in classes})
+    source = generator.render_module(resolver, classes)
+    top = audit(source)
+    return DataclassSource(_CLASS.sub("\n\n\n", source).strip() + "\n", elements, top)
