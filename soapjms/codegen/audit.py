@@ -18,7 +18,6 @@ from typing import Final
 
 IMPORTS: Final[Mapping[str, frozenset[str]]] = {
     "__future__": frozenset({"annotations"}),
-    "collections.abc": frozenset({"Mapping", "Sequence"}),
     "dataclasses": frozenset({"dataclass", "field"}),
     "decimal": frozenset({"Decimal"}),
     "enum": frozenset({"Enum"}),

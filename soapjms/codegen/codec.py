@@ -6,8 +6,11 @@ the expected class counts, as a peer chooses these names.
 
 from __future__ import annotations
 
+import sys
 from copy import deepcopy
 from functools import lru_cache
+from operator import attrgetter
+from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from lxml import etree
@@ -31,22 +34,34 @@ _STRICT: Final = ParserConfig(
 class _ModuleContext(XmlContext):
     """The classes of one module, which are looked up once: the module does not change any more."""
 
-    def __init__(self, module: str) -> None:
-        super().__init__(models_package=module)
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__()
+        self._module = module
         super().build_xsi_cache()
+
+    def is_binding_model(self, clazz: type[Any]) -> bool:
+        """Say whether a class is one of the module's dataclasses."""
+        try:
+            return attrgetter(clazz.__qualname__)(self._module) is clazz and super().is_binding_model(clazz)
+        except AttributeError:
+            return False
 
     def build_xsi_cache(self) -> None:
         """Do nothing."""
 
 
 @lru_cache(maxsize=256)
-def _context(module: str) -> _ModuleContext:
+def _module_context(module: ModuleType) -> _ModuleContext:
     return _ModuleContext(module)
+
+
+def _context(kind: type[Any]) -> _ModuleContext:
+    return _module_context(sys.modules[kind.__module__])
 
 
 def element_name(kind: type[Any]) -> str:
     """Return the name of the element of a dataclass, in Clark notation."""
-    return str(_context(kind.__module__).build(kind).qname)
+    return str(_context(kind).build(kind).qname)
 
 
 def to_element(value: Any, kind: type[Any]) -> etree._Element:
@@ -62,7 +77,7 @@ def to_element(value: Any, kind: type[Any]) -> etree._Element:
     if not isinstance(value, kind):
         raise ValueError(f"it must be {_article(kind)}, got {value!r}")
     try:
-        root = TreeSerializer(context=_context(kind.__module__)).render(value).getroot()
+        root = TreeSerializer(context=_context(kind)).render(value).getroot()
     except Exception as error:  # xsdata's converters raise any Python error for a value of another type
         raise ValueError(_said(error)) from error
     from_element(root, kind)
@@ -78,7 +93,7 @@ def from_element(element: etree._Element, kind: type[T]) -> T:
     """
     copy = deepcopy(element)  # the parser clears what it has read
     etree.strip_tags(copy, etree.Comment, etree.ProcessingInstruction)
-    parser = XmlParser(config=_STRICT, context=_context(kind.__module__), handler=LxmlEventHandler)
+    parser = XmlParser(config=_STRICT, context=_context(kind), handler=LxmlEventHandler)
     try:
         found = parser.parse(copy, kind)
     except Exception as error:  # the constructor of a dataclass raises TypeError for a missing element
@@ -93,7 +108,7 @@ def _article(kind: type[Any]) -> str:
 
 
 def _said(error: Exception) -> str:
-    text = str(error).removeprefix("SerializerError: ")
+    text = " ".join(str(error).split())
     if isinstance(error, TypeError) and "__init__() missing" in text:
         kind, _, rest = text.partition(".__init__() missing ")
         return f"{kind} lacks {rest.partition(': ')[2] or rest}"

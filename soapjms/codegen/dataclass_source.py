@@ -6,6 +6,7 @@ not format, import or write anything either. What it writes is audited before it
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -23,16 +24,27 @@ try:
     from xsdata.codegen.resolver import DependenciesResolver
     from xsdata.codegen.transformer import ResourceTransformer
     from xsdata.formats.dataclass.generator import DataclassGenerator
-    from xsdata.models.config import DocstringStyle, GeneratorConfig, StructureStyle
+    from xsdata.models.config import (
+        DocstringStyle,
+        GeneratorConfig,
+        GeneratorSubstitution,
+        ObjectType,
+        StructureStyle,
+    )
     from xsdata.models.xsd import Schema
 except ImportError as _error:
     raise ImportError(f"code is generated with xsdata ({_error}): pip install 'soapjms[codegen]'") from _error
+
+logging.getLogger("xsdata").addHandler(logging.NullHandler())  # its warnings repeat texts of the schema on the terminal
 
 XS: Final = "http://www.w3.org/2001/XMLSchema"
 MODULE: Final = "types"
 """The name of the module of dataclasses."""
 
 LINE_LENGTH: Final = 120
+
+_TAKEN: Final = r"^(XmlDate|XmlDateTime|XmlDuration|XmlPeriod|XmlTime|ForwardRef)$"
+"""Names that the module imports and xsdata does not keep for itself; a class of the schema gets another one."""
 
 _REFUSED: Final = ("redefine", "override")
 _CLASS: Final = re.compile(r"\n+(?=@dataclass|class \w+\(Enum\):)")
@@ -96,6 +108,7 @@ def _config() -> GeneratorConfig:
     output.compound_fields.enabled = True  # or the order of repeated choices would be lost
     output.ignore_patterns = True  # nothing checks them, and xsdata writes some as broken code
     output.max_line_length = LINE_LENGTH
+    config.substitutions.substitution.append(GeneratorSubstitution(ObjectType.CLASS, _TAKEN, r"\1Type"))
     return config
 
 
