@@ -35,25 +35,21 @@ IMPORTED: Final = frozenset(name for names in IMPORTS.values() for name in names
 _DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-class AuditError(ValueError):
-    """A generated module holds what no schema needs; the message says what and in which line."""
-
-
 def audit(source: str) -> frozenset[str]:
     """Check the source of a module, and return the names of its classes at the top.
 
     Raises:
-        AuditError: the module holds anything but dataclasses and enumerations, or is no Python.
+        ValueError: the module holds anything but dataclasses and enumerations, or is no Python.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise AuditError(f"it is no Python: {error}") from None
+        raise ValueError(f"it is no Python: {error}") from None
     classes = [each.name for each in tree.body if isinstance(each, ast.ClassDef)]
     inner = {each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
     taken = inner & (IMPORTED | BUILTINS)
     if taken or len(set(classes)) < len(classes):
-        raise AuditError(f"classes must have names of their own, got {', '.join(sorted(taken or set(classes)))}")
+        raise ValueError(f"classes must have names of their own, got {', '.join(sorted(taken or set(classes)))}")
     checker = _Checker(inner | IMPORTED | BUILTINS)
     for each in tree.body:
         checker.statement(each)
@@ -186,4 +182,4 @@ def _require(condition: bool, node: ast.AST) -> None:
 
 def _refuse(node: ast.AST) -> None:
     text = ast.unparse(node).partition("\n")[0]
-    raise AuditError(f"line {getattr(node, 'lineno', '?')} holds what no schema needs: {text[:100]!r}")
+    raise ValueError(f"line {getattr(node, 'lineno', '?')} holds what no schema needs: {text[:100]!r}")

@@ -15,7 +15,7 @@ from typing import Final
 
 from lxml import etree
 
-from soapjms.codegen.audit import AuditError, audit
+from soapjms.codegen.audit import audit
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.text import named
 
@@ -85,13 +85,9 @@ def dataclass_source(schemas: Iterable[tuple[etree._Element, str]], name: str) -
                 read = parser.from_bytes(etree.tostring(schema), Schema)
                 read.imports.clear()  # of xsdata's own copies of common schemas
                 transformer.convert_schema(read)
-            return _written(transformer)
+            return _written(transformer, name)
     except (InvalidWsdlError, MemoryError):
         raise
-    except AuditError as error:
-        raise InvalidWsdlError(
-            f"{name}: names, namespaces or defaults in its schemas would become other code than dataclasses: {error}"
-        ) from None
     except RecursionError as error:
         raise InvalidWsdlError(f"{name}: its types refer to themselves, or are nested too deep") from error
     except Exception as error:  # xsdata assumes valid schemas, and fails on others in many ways
@@ -118,7 +114,7 @@ def _refuse_redefinitions(schema: etree._Element, name: str) -> None:
         raise InvalidWsdlError(f"{name}: xs:{what} is not supported; write the definitions as they are meant to be")
 
 
-def _written(transformer: ResourceTransformer) -> DataclassSource:
+def _written(transformer: ResourceTransformer, name: str) -> DataclassSource:
     classes = transformer.analyze_classes(transformer.classes)
     if not classes:
         return DataclassSource("", {}, frozenset())
@@ -132,5 +128,10 @@ def _written(transformer: ResourceTransformer) -> DataclassSource:
     }
     resolver = DependenciesResolver(registry={each.qname: each.target_module for each in classes})
     source = generator.render_module(resolver, classes)
-    top = audit(source)
+    try:
+        top = audit(source)
+    except ValueError as error:
+        raise InvalidWsdlError(
+            f"{name}: names, namespaces or defaults in its schemas would become other code than dataclasses: {error}"
+        ) from None
     return DataclassSource(_CLASS.sub("\n\n\n", source).strip() + "\n", elements, top)

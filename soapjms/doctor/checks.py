@@ -295,6 +295,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("pyarrow", "jinja2"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
+    "codegen": ("xsdata", "jinja2", "toposort"),
     "wsse": ("xmlsec",),
     "bridge": ("starlette", "uvicorn"),
     "prometheus": ("prometheus_client",),

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 import trustme
+from click.testing import CliRunner
 from places import ROOT
 
 from brokers.smqp.server.setup import Setup
+from soapjms.cli.commands import soapjms as soapjms_command
 from soapjms.protocol.names import FailureReason, Subcode
 from soapjms.service.operations import Operations
 
@@ -132,6 +134,24 @@ def test_the_pages_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, f"docs/{name}.md", "exec"), scope)
+
+
+def test_the_page_on_generated_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of docs/codegen.md runs as it stands, beside the package that it is about; so does its command."""
+    text = (ROOT / "docs" / "codegen.md").read_text(encoding="utf-8")
+    for name in ("bank.wsdl", "bank.xsd"):
+        (tmp_path / name).write_bytes((ROOT / "tests/data/wsdl" / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"^\$ soapjms (wsdl generate .*)$", text, re.MULTILINE)
+    done = CliRunner().invoke(soapjms_command, command.split())
+    assert done.exit_code == 0, done.output
+    program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    program += "import asyncio\nwith soapjms.connect('embedded:') as c, soapjms.Dispatcher(c, service.port, service):\n"
+    program += "    assert asyncio.run(pay_async(c)).iban == 'DE1'\n"
+    (tmp_path / "page.py").write_text(program, encoding="utf-8")
+    words, paths = [sys.executable, "-W", "error", "page.py"], f"{ROOT}{os.pathsep}{tmp_path}"
+    ran = subprocess.run(words, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("paid\n", "")
 
 
 def test_the_page_on_testing_runs(tmp_path: Path) -> None:

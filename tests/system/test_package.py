@@ -61,6 +61,8 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
         ("zeep", "import soapjms.zeep", "zeep"),
         ("zeep", "import soapjms; soapjms.Service.from_wsdl('a.wsdl')", "zeep"),
         ("zeep", "from soapjms.cli import main; sys.argv = ['soapjms', 'call', 'a.wsdl', 'greetMe']; main()", "zeep"),
+        ("xsdata", "from soapjms.codegen import generate_package", "codegen"),
+        ("xsdata", "from soapjms.codegen import ContractClient", "codegen"),
         ("starlette", "import soapjms.bridge.http", "bridge"),
         ("uvicorn", "import soapjms.bridge.listener", "bridge"),
         ("uvicorn", "from soapjms.cli import main; sys.argv = ['soapjms', 'bridge', 'http']; main()", "bridge"),

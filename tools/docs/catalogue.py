@@ -22,7 +22,15 @@ would be accepted. No error text and no log line repeats a password. [security.m
 capture hides; a capture with `mask=None` hides nothing, and a replay quotes its content.
 """
 
-PUBLIC = ("soapjms", "soapjms.zeep", "soapjms.testing", "soapjms.replay", "brokers", "brokers.naming")
+PUBLIC = (
+    "soapjms",
+    "soapjms.zeep",
+    "soapjms.codegen",
+    "soapjms.testing",
+    "soapjms.replay",
+    "brokers",
+    "brokers.naming",
+)
 """Modules that export errors, the most convenient first."""
 
 

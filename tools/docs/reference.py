@@ -50,6 +50,11 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
         "zeep over JMS. How to use it: [zeep.md](../zeep.md).",
         {"soapjms.zeep": (), "soapjms.zeep.words": ("read_words", "read_json", "arguments_of")},
     ),
+    "codegen": Chapter(
+        "soapjms.codegen",
+        "Code from a WSDL, and what generated code runs on. How to use it: [codegen.md](../codegen.md).",
+        {"soapjms.codegen": ()},
+    ),
     "bridge": Chapter(
         "soapjms.bridge",
         "SOAP over HTTP and SOAP over JMS. How to use it: [bridges.md](../bridges.md).",
