@@ -13,25 +13,21 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-IMPORTS: Final[Mapping[str, frozenset[str]]] = {
-    "__future__": frozenset({"annotations"}),
-    "dataclasses": frozenset({"dataclass", "field"}),
-    "decimal": frozenset({"Decimal"}),
-    "enum": frozenset({"Enum"}),
-    "typing": frozenset({"Any", "ForwardRef"}),
-    "xml.etree.ElementTree": frozenset({"QName"}),
-    "xsdata.models.datatype": frozenset({"XmlDate", "XmlDateTime", "XmlDuration", "XmlPeriod", "XmlTime"}),
-}
+IMPORTS: Final = frozenset(
+    "__future__.annotations dataclasses.dataclass dataclasses.field decimal.Decimal enum.Enum typing.Any "
+    "typing.ForwardRef xml.etree.ElementTree.QName xsdata.models.datatype.XmlDate xsdata.models.datatype.XmlDateTime "
+    "xsdata.models.datatype.XmlDuration xsdata.models.datatype.XmlPeriod xsdata.models.datatype.XmlTime".split()
+)
 BUILTINS: Final = frozenset({"bool", "bytes", "dict", "float", "int", "list", "object", "str", "tuple"})
 CONSTRUCTORS: Final = frozenset(
     {"Decimal", "QName", "XmlDate", "XmlDateTime", "XmlDuration", "XmlPeriod", "XmlTime", "float"}
 )
 """What a default value may call, with literals; they only make values."""
 
-IMPORTED: Final = frozenset(name for names in IMPORTS.values() for name in names)
+IMPORTED: Final = frozenset(each.rpartition(".")[2] for each in IMPORTS)
 _DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -71,7 +67,7 @@ class _Checker:
         match node:
             case ast.ImportFrom(module=str(module), level=0):
                 for each in node.names:
-                    _require(each.asname is None and each.name in IMPORTS.get(module, ()), each)
+                    _require(each.asname is None and f"{module}.{each.name}" in IMPORTS, each)
             case ast.Assign(targets=[ast.Name(id="__NAMESPACE__")], value=ast.Constant(value=str())):
                 pass
             case ast.ClassDef():

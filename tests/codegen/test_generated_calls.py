@@ -92,7 +92,7 @@ def test_round_trip(bank: ModuleType, connection: Connection) -> None:
     implementation = implemented(bank)
     service = Service.from_wsdl(BANK, implementation)
     sent = transfer(bank, note=["a", ""], tags=["x", "y"], code_or_text=[1, "two", 3], scan=b"\x00\xff")
-    with Dispatcher(connection, service.port, service), bank.BankClient(connection) as client:
+    with Dispatcher(connection, service.port, service, workers=1), bank.BankClient(connection) as client:
         got = client.transfer(sent, session=bank.Session(token="T"))
         assert implementation.seen == [sent, bank.Session(token="T"), "urn:bank:transfer"]
         assert got.receipt.number == 7

@@ -23,7 +23,10 @@ MODULES = frozenset("xml lxml.html lxml.objectify lxml.sax lxml.isoschematron py
 """Modules that parse XML or HTML, with all that is in them."""
 HARMLESS = (
     "xml.sax.saxutils",
-    *(f"xml.etree.ElementTree.{each}" for each in ("Element", "SubElement", "ElementTree", "indent", "tostring")),
+    *(
+        f"xml.etree.ElementTree.{each}"
+        for each in ("Element", "SubElement", "ElementTree", "QName", "indent", "tostring")
+    ),
 )
 """What only writes."""
 FUNCTIONS = frozenset(
