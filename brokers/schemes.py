@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
-from brokers.errors import NotInstalledError, UnknownSchemeError
+from brokers.errors import NotInstalledError
+from brokers.foreign_urls import understood
 
 SCHEMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
@@ -39,18 +38,15 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         options: options of the adapter; see its module.
 
     Raises:
-        UnknownSchemeError: no adapter serves the scheme of `url`, or it is not a URL; the text lists the known schemes.
+        UnknownSchemeError: no adapter serves the scheme of `url`, or it has none; the text says what to write.
         NotInstalledError: the adapter needs a library that is not installed.
         ConnectionFailedError: no broker answered, or the credentials were refused.
         ValueError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
         raise ValueError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
-    scheme = _scheme_of(url)
-    try:
-        name = SCHEMES[scheme]
-    except KeyError:
-        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; {KNOWN}") from None
+    url = understood(url)
+    name = SCHEMES[url.partition(":")[0]]
     connection: Connection = adapter(name).connect(url, timeout=timeout, **options)
     return connection
 
@@ -70,15 +66,3 @@ def adapter(name: str) -> ModuleType:
         raise NotInstalledError(
             f"{name} needs {missing}: pip install 'soapjms[{EXTRAS[name]}]'", name=missing
         ) from None
-
-
-KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
-
-
-def _scheme_of(url: str) -> str:
-    if not isinstance(url, str):
-        raise UnknownSchemeError(f"the URL of a broker must be a string, got {type(url).__name__}; {KNOWN}")
-    with suppress(ValueError):
-        return urlsplit(url).scheme.lower()
-    # Raised outside the block, so that it has no context: the original error may repeat the part before the host.
-    raise UnknownSchemeError(f"the URL of the broker cannot be parsed, check its host; {KNOWN}")

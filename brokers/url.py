@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.tls import Tls
+from brokers.ways import WAYS, scheme_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +49,20 @@ class UrlForm:
 
     Attributes:
         title: what an error text calls such a URL, with its article.
-        ports: default port of each scheme.
-        secure: schemes that mean TLS, each with its scheme without TLS.
+        schemes: the schemes; see `brokers.ways`.
         with_path: schemes whose URLs may have a path.
         options: names of the parameters; with TLS also `TLS_OPTIONS`.
     """
 
     title: str
-    ports: Mapping[str, int]
-    secure: Mapping[str, str]
+    schemes: tuple[str, ...]
     with_path: frozenset[str] = frozenset()
     options: tuple[str, ...]
 
     @property
     def example(self) -> str:
         """The advice of error texts: what to write."""
-        return "write " + " or ".join(f"{scheme}://USER:PASSWORD@HOST:PORT" for scheme in self.ports)
+        return "write " + " or ".join(f"{scheme}://USER:PASSWORD@HOST:PORT" for scheme in self.schemes)
 
     @property
     def the_title(self) -> str:
@@ -122,7 +121,7 @@ def port_of(parts: SplitResult, form: UrlForm) -> int:
         port = 0
     if port == 0:  # nothing listens there
         raise ValueError(f"the port in {form.the_title} must be a number from 1 to 65535; {form.example}")
-    return port or form.ports[parts.scheme.lower()]
+    return port or WAYS[parts.scheme.lower()].port
 
 
 def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
@@ -131,7 +130,7 @@ def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     Raises:
         ValueError: a parameter is unknown or has no value.
     """
-    known = (*form.options, *(TLS_OPTIONS if parts.scheme.lower() in form.secure else ()))
+    known = (*form.options, *(TLS_OPTIONS if WAYS[parts.scheme.lower()].is_secure else ()))
     found: dict[str, str] = {}
     for each in filter(None, parts.query.split("&")):
         name, _, value = each.partition("=")
@@ -186,9 +185,9 @@ def tls_of(
         ValueError: `given` is set for a scheme without TLS, or a parameter is invalid.
     """
     scheme = parts.scheme.lower()
-    if scheme not in form.secure:
+    if not WAYS[scheme].is_secure:
         if given is not None:
-            secure = next((each for each, plain in form.secure.items() if plain == scheme), "a scheme with TLS")
+            secure = scheme_of(WAYS[scheme].family, is_secure=True)
             raise ValueError(f"a URL with tls must begin with {secure}://, got {scheme}://")
         return None
     found: dict[str, Any] = {}

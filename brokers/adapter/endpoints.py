@@ -10,14 +10,18 @@ import errno
 import logging
 import random
 import socket
+import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from math import inf
+from selectors import EVENT_READ, DefaultSelector
 from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError
 from brokers.threads.thread import Thread
 
@@ -34,6 +38,9 @@ class Openable(Protocol):
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
 """Shortest socket time-out, in seconds: 0 would make the socket non-blocking."""
+
+FIRST_OCTETS_SECONDS: Final = 1.0
+"""Time that a peer which does not speak TLS has to say what it speaks, in seconds."""
 
 SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 """System errors for an address where nothing answers."""
@@ -52,6 +59,42 @@ def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
         raise OSError(errno.ETIMEDOUT, "timed out") from error
     if attempt.getsockname() == attempt.getpeername():
         raise ConnectionRefusedError("nothing listens there")  # and the system chose that port for our end
+
+
+def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
+    """Make the handshake of TLS before the monotonic clock shows `until`. The first octets of the answer are checked.
+
+    Raises:
+        ConnectionFailedError: the peer speaks another protocol.
+        OSError: the handshake failed.
+    """
+    safe.setblocking(False)
+    try:
+        safe.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    except ssl.SSLError:  # the peer spoke first, and OpenSSL has its first octets
+        check_tls(url, _first_octets(safe.getpeername()[:2], until))
+        raise
+    with DefaultSelector() as selector:
+        selector.register(safe, EVENT_READ)
+        if not selector.select(max(0.0, until - monotonic())):
+            raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}")
+    # The method of TLS would take the octets away.
+    check_tls(url, socket.socket.recv(safe, HEAD_OCTETS, socket.MSG_PEEK))
+    safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
+    try:
+        safe.do_handshake()
+    except TimeoutError as error:
+        raise TimeoutError("the TLS handshake was not completed in time") from error
+
+
+def _first_octets(address: tuple[str, int], until: float) -> bytes:
+    """Return what a peer says to another connection, unasked; empty if it says nothing soon."""
+    seconds = max(MIN_TIMEOUT_SECONDS, min(FIRST_OCTETS_SECONDS, until - monotonic()))
+    with suppress(OSError), socket.create_connection(address, seconds) as again:
+        return again.recv(HEAD_OCTETS)
+    return b""
 
 
 def no_connection(where: object, error: OSError, advice: str = "") -> ConnectionFailedError:

@@ -13,11 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from brokers.adapter.endpoints import Reconnect
 from brokers.connection import Connection
+from brokers.foreign_urls import NEXT_URL, understood
 from brokers.schemes import SCHEMES, adapter
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
-
-NEXT_URL: Final = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*:)")
 
 SEVERAL: Final = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<login>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)")
 
@@ -78,14 +77,17 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         reconnect: default for the options that the URL does not set; False overrides the URL.
 
     Raises:
+        UnknownSchemeError: a URL leads to no adapter; see `brokers.foreign_urls`.
         ValueError: there is no broker, an option of `failover:` is unknown, or an option has an invalid value.
     """
+    url = understood(url)
     listed = FAILOVER.fullmatch(url)
     if listed is None:
         urls, found = _hosts_of(url)
     else:
         inner = listed["inner"] if listed["inner"] is not None else listed["bare"]
         urls = tuple(each.strip() for each in NEXT_URL.split(inner) if each.strip())
+        urls = tuple(each if _is_list(each) else understood(each) for each in urls)
         found, unknown = _options(listed["query"])
         if unknown or not urls:
             raise ValueError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
@@ -94,6 +96,11 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         return Failover(urls, None)
     plan = Reconnect() if reconnect is True else reconnect
     return Failover(urls, replace(plan, **found))
+
+
+def _is_list(url: str) -> bool:
+    """Return whether a URL within a list is a list itself, which is refused elsewhere."""
+    return FAILOVER.fullmatch(url) is not None
 
 
 def _hosts_of(url: str) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -59,7 +59,7 @@ class Login:
         """Return the error that explains why the broker could not be reached, with advice."""
         if self.tls is not None and isinstance(error, ssl.SSLError):
             return self.tls.explain(error, f"{self}", self.virtual_host)
-        is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError | TimeoutError)
+        is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError)
         return no_connection(self, error, "; is it a port for TLS?" * is_odd)
 
     def credentials(self) -> Credentials:

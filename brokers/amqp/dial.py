@@ -14,10 +14,10 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias
 
-from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
+from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to, shake_hands
 from brokers.amqp.sasl import HEADER_OCTETS, SASL_HEADER
 from brokers.amqp.url import AmqpLogin, AmqpOptions, login_of
-from brokers.amqp.wrong_port import perhaps
+from brokers.errors import ConnectionFailedError
 
 Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
 
@@ -39,6 +39,7 @@ class Dial:
 
         Raises:
             OSError: no address answers, the certificate is invalid, or `drop` was called.
+            ConnectionFailedError: what answers does not speak TLS.
         """
         until = monotonic() + timeout
         prepare = self._login.prepare()
@@ -53,6 +54,9 @@ class Dial:
             except OSError as failed:
                 self._close()
                 error = failed
+            except BaseException:
+                self._close()
+                raise
             if self._is_down:
                 break
         raise error or OSError("no address")
@@ -81,12 +85,8 @@ class Dial:
     def _secure(self, attempt: socket.socket, prepare: Prepare, until: float) -> socket.socket:
         attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made = self._hold(prepare(attempt))
-        made.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
         if isinstance(made, ssl.SSLSocket):
-            try:
-                made.do_handshake()
-            except TimeoutError as error:
-                raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(self._login)}") from error
+            shake_hands(made, self._login, until)
         made.setblocking(False)
         return made
 
@@ -115,6 +115,6 @@ def speaks_amqp(url: str, timeout: float) -> bool:
                     return False
                 answer += piece
                 connected.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
-    except OSError:
+    except (OSError, ConnectionFailedError):
         return False
     return answer == SASL_HEADER

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 
+from brokers.adapter.wrong_port import perhaps
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
@@ -20,7 +21,6 @@ from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
 from brokers.amqp.transfers import Transfer, new_place, outgoing_octets
 from brokers.amqp.url import AmqpLogin
-from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
 
 

@@ -14,13 +14,13 @@ from typing import Any, Final, Protocol
 from cproton_ffi import ffi, lib
 from proton import Collector, Connection, ProtonException, Transport, symbol
 
+from brokers.adapter.wrong_port import HEAD_OCTETS, check
 from brokers.amqp.events import Handlers as Handlers
 from brokers.amqp.events import dispatch
-from brokers.amqp.sasl import AMQP_HEADER, SaslClient
+from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslClient
 from brokers.amqp.stream import Stream, stream_for
 from brokers.amqp.url import AmqpLogin as ClientLogin
 from brokers.amqp.url import Mechanism
-from brokers.amqp.wrong_port import HEAD_OCTETS, check
 from brokers.errors import ConnectionFailedError
 
 RELAY: Final = "ANONYMOUS-RELAY"
@@ -30,6 +30,9 @@ MEBIBYTE: Final = 1 << 20
 
 MAX_FRAME_OCTETS: Final = 65_536
 """Maximum size of a frame, in octets; over WebSocket some peers accept no larger messages."""
+
+HTTP: Final = b"HTTP/"
+"""The beginning of every answer over HTTP."""
 
 BEGINNING: Final = AMQP_HEADER[:5]
 """The beginning of every header of AMQP itself, of any version."""
@@ -244,4 +247,5 @@ def client_machine(login: ClientLogin) -> AmqpMachine:
     if login.relay:
         connection.desired_capabilities = [symbol(RELAY)]
     sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
-    return AmqpMachine(connection, transport, sasl, stream_for(login), partial(check, login))
+    expected = HTTP if login.binding is not None else AMQP_HEADER if sasl is None else SASL_HEADER
+    return AmqpMachine(connection, transport, sasl, stream_for(login), partial(check, login, expected=(expected,)))

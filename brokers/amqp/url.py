@@ -128,8 +128,7 @@ class AmqpLogin(Login):
 
 FORM: Final = UrlForm(
     title="an amqp URL",
-    ports={"amqp": 5672, "amqps": 5671, "amqp+ws": 80, "amqp+wss": 443},
-    secure={"amqps": "amqp", "amqp+wss": "amqp+ws"},
+    schemes=("amqp", "amqps", "amqp+ws", "amqp+wss"),
     with_path=frozenset({"amqp+ws", "amqp+wss"}),
     options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage", "temporaryQueues"),
 )

@@ -17,10 +17,10 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
+from brokers.adapter.wrong_port import perhaps
 from brokers.amqp.endpoints import SECURE, DetourError
 from brokers.amqp.url import AmqpLogin, SubprotocolToken, WebSocketBinding, is_plain
 from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
-from brokers.amqp.wrong_port import perhaps
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 from brokers.redaction import shown
 

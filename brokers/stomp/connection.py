@@ -80,7 +80,7 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
         try:
             link.open(left, left * FIRST_LOGIN_SHARE)
         except UnansweredError as error:
-            log.warning("%s; logging in again", error)
+            log.warning("%s; logging in again", f"{error}".partition(";")[0])
             link = self._next(login)
             link.open(max(0.0, until - monotonic()))
         return link

@@ -15,6 +15,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.adapter.wrong_port import perhaps
 from brokers.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -144,7 +145,7 @@ class StompSession:
             self._log_in(timeout, patience)
         except OSError as error:
             self._abandon()
-            raise self.login.explain(self._wire.failure or error) from error
+            raise self._wire.stranger or self.login.explain(self._wire.failure or error) from error
         except BaseException:
             self._abandon()
             raise
@@ -160,7 +161,8 @@ class StompSession:
         try:
             answer = self._greeting.get(timeout=min(patience, max(0.0, until - monotonic())))
         except Empty:
-            raise UnansweredError(f"{self.login} did not answer within {min(patience, timeout):.1f} s") from None
+            seconds = min(patience, timeout)
+            raise UnansweredError(f"{self.login} did not answer within {seconds:.1f} s{perhaps(self.login)}") from None
         if isinstance(answer, BrokerError):
             raise answer
         self.dialect = self.login.dialect or dialect_of(answer.get("server", ""))
@@ -358,12 +360,18 @@ class StompSession:
             if monotonic() > self._complained + LAST_WORDS_SECONDS:
                 self._complaint = ""
         self._routes.clear()
-        cause = self._wire.failure
-        closed = ConnectionFailedError(f"{self.login} closed the connection at login")
-        self._greeting.put(closed if cause is None else self.login.explain(cause))
+        self._greeting.put(self._why_failed())
         for settle in waiting.values():
             settle(self.lost())
         self._on_end(self)
+
+    def _why_failed(self) -> ConnectionFailedError:
+        """Return the reason why the session ended before the greeting of the broker."""
+        if self._wire.stranger is not None:
+            return self._wire.stranger
+        if self._wire.failure is not None:
+            return self.login.explain(self._wire.failure)
+        return ConnectionFailedError(f"{self.login} closed the connection at login{perhaps(self.login)}")
 
     # Called on the reading thread, by the wire or by stomp.py.
 

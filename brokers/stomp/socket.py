@@ -40,8 +40,9 @@ from stomp.transport import BaseTransport
 from stomp.utils import parse_frame
 
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
-from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to
-from brokers.errors import ConnectionLostError
+from brokers.adapter.endpoints import connect_to, shake_hands
+from brokers.adapter.wrong_port import HEAD_OCTETS, check
+from brokers.errors import ConnectionFailedError, ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
 from brokers.stomp.heads import HeadReader
 from brokers.stomp.url import StompLogin
@@ -155,6 +156,9 @@ FRAMES: Final = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 """The commands that a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all
 following data is in doubt, so the session ends."""
 
+FIRST_WORDS: Final = tuple(each.encode() for each in sorted(FRAMES))
+"""The words with which a STOMP broker may begin."""
+
 KEEP_SECONDS: Final = 0.005
 """Time after which kept data is written although more frames wait, and heart-beats are checked, in seconds."""
 
@@ -189,6 +193,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         writing: held while writing, never for long.
         reader: the reading thread, once it has started.
         failure: the socket error that ended reading, if any.
+        stranger: the error that says that the peer does not speak STOMP, if so.
         is_lazy: whether arriving data may wait for more, which costs less than a wake-up for each frame.
         read_at: when the current frame was read, in seconds since 1970, if `is_lazy`; otherwise None.
     """
@@ -198,6 +203,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.writing = RLock()
         self.reader: Thread | None = None
         self.failure: OSError | None = None
+        self.stranger: ConnectionFailedError | None = None
         self.is_lazy = False
         self.read_at: float | None = None
         self._login = login
@@ -205,6 +211,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._socket: Any = None
         self._use: PolledSocket | BlockingSocket | None = None
         self._is_down = False
+        self._heard: bytes | None = b""  # the first octets, until they are recognised as STOMP
         self._cutter = Cutter(login.max_message)
         self._heads = HeadReader()
         self._frames: deque[Cut | float] = deque()  # a float is the time when the frames after it were read
@@ -224,7 +231,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._is_waiting = False  # whether the reader waits for the lead
         self._over = Event()  # set when reading has ended
         self._send_every = self._silence = inf
-        self._heard = self._sent = 0.0
+        self._heard_at = self._sent = 0.0
         self.override_threading(self._start_reader)
         self.set_listener("session", listener)
 
@@ -233,6 +240,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
         Raises:
             OSError: no address answered, or `drop` was called.
+            ConnectionFailedError: what answers does not speak TLS.
         """
         until = monotonic() + timeout
         secure = self._login.prepare()
@@ -248,7 +256,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
         Any octet counts, so a large message on a slow connection is not silence. Called by the reading thread.
         """
-        self._heard = self._sent = monotonic()
+        self._heard_at = self._sent = monotonic()
         self._send_every, self._silence = send_every or inf, silence or inf
 
     def send(self, frames: Frames) -> None:
@@ -406,9 +414,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _shake_hands(self, safe: ssl.SSLSocket, until: float) -> None:
         try:
-            safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
-            safe.do_handshake()
-        except OSError:
+            shake_hands(safe, self._login, until)
+            safe.settimeout(None)
+        except BaseException:
             safe.close()
             raise
 
@@ -479,7 +487,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         begun = monotonic()
         if begun >= self._sent + self._send_every:
             self._give_sign(begun)
-        pause = min(at_most, self._sent + self._send_every - begun, self._heard + self._silence - begun)
+        pause = min(at_most, self._sent + self._send_every - begun, self._heard_at + self._silence - begun)
         end_burst()
         try:
             data = self._use.receive(None if pause == inf else max(0.0, pause))
@@ -502,13 +510,31 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _hold(self, data: bytes) -> None:
         """Split octets into frames to be passed on, including those before an invalid one."""
-        self._heard = monotonic()
+        self._heard_at = monotonic()
+        if self._heard is not None:
+            self._recognise(data)
         if self.is_lazy:
             self._frames.append(time())
         try:
             self._frames.extend(self._cutter.cut(data))
         except ConnectionLostError as error:
             self._broken = error
+
+    def _recognise(self, data: bytes) -> None:
+        """Check that the first octets are those of STOMP.
+
+        Raises:
+            ConnectionFailedError: they are not.
+        """
+        assert self._heard is not None
+        self._heard = (self._heard + data[:HEAD_OCTETS]).lstrip(b"\r\n")[:HEAD_OCTETS]
+        try:
+            check(self._login, self._heard, FIRST_WORDS)
+        except ConnectionFailedError as error:
+            self.stranger = error
+            raise
+        if len(self._heard) >= max(map(len, FIRST_WORDS)):
+            self._heard = None
 
     def _gather(self, octets: int) -> None:
         """Read on for a moment without passing frames on, so that they are handled together."""
@@ -681,8 +707,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _require_sign(self) -> None:
         """End if no data has arrived for too long. Unread data in the socket counts as a sign of life."""
         now = monotonic()
-        if self._heard + self._silence <= now:
-            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
+        if self._heard_at + self._silence <= now:
+            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard_at)
             raise ConnectionLostError("the broker gives no sign of life")
 
     def _give_sign(self, now: float) -> None:

@@ -49,7 +49,12 @@ class StompLogin(Login):
     dead_letters: str | None = None
 
     def __str__(self) -> str:
-        return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{bracketed(self.host)}:{self.port}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URL."""
+        return "stomp" if self.tls is None else "stomp+ssl"
 
     def speaking(self, version: str) -> StompLogin:
         """Return a login for the same broker in another version of STOMP."""
@@ -73,8 +78,7 @@ class StompLogin(Login):
 
 FORM: Final = UrlForm(
     title="a stomp URL",
-    ports={"stomp": 61613, "stomp+ssl": 61612},
-    secure={"stomp+ssl": "stomp"},
+    schemes=("stomp", "stomp+ssl"),
     options=("passwordFile", "clientId", "dialect", "deadLetters", "heartbeat", "maxMessage"),
 )
 

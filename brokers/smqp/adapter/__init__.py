@@ -9,13 +9,14 @@ import os
 import socket
 import ssl
 from dataclasses import replace
+from time import monotonic
 from typing import Final
 
+from brokers.adapter.endpoints import shake_hands
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.tls import Tls
 from brokers.url import Ask, Credentials, UrlForm, are_local, ask_of, options_of, port_of, split, tls_of
 
@@ -23,8 +24,7 @@ __all__ = ["SmqpConnection", "connect"]
 
 FORM: Final = UrlForm(
     title="an SMQP URL",
-    ports={"smqp": SERVER_PORT, "smqps": SERVER_PORT},
-    secure={"smqps": "smqp"},
+    schemes=("smqp", "smqps"),
     options=("passwordFile",),
 )
 
@@ -57,7 +57,9 @@ def connect(
     given = Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls
     safe = tls_of(parts, found, os.environ, given, FORM)
     host = parts.hostname or ""
-    address = Address(host, port_of(parts, FORM), None if safe is None else _secure(safe, host))
+    address = Address(host, port_of(parts, FORM), None)
+    if safe is not None:
+        address = address._replace(secure=_secure(safe, address, timeout))
     if not who.user or who.password is None:
         raise ValueError(f"an SMQP URL must have an account and a password; {FORM.example}")
     settled = replace(options or ClientOptions(), timeout=timeout, tls=None)
@@ -66,10 +68,16 @@ def connect(
     return connection
 
 
-def _secure(tls: Tls, host: str) -> Secure:
+def _secure(tls: Tls, address: Address, timeout: float) -> Secure:
     def secure(connection: socket.socket) -> socket.socket:
-        secured = tls.prepare(host)(connection)
-        secured.do_handshake()
+        before = connection.gettimeout()
+        secured = tls.prepare(address.host)(connection)
+        try:
+            shake_hands(secured, address._replace(secure=secure), monotonic() + timeout)
+        except BaseException:
+            secured.close()
+            raise
+        secured.settimeout(before)
         return secured
 
     return secure

@@ -21,6 +21,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
+from brokers.adapter.wrong_port import HEAD_OCTETS, check, perhaps
 from brokers.errors import (
     BrokerError,
     ClosedError,
@@ -40,11 +41,15 @@ from brokers.smqp.protocol.messages import Attributes, SmqpLimits, SmqpMessage, 
 from brokers.smqp.protocol.replies import MEANINGS, ProtocolError, RefusedError, ReplyCode, SmqpReply
 from brokers.smqp.protocol.topics import covers_all_of, fold
 from brokers.threads.thread import Thread
+from brokers.url import bracketed
 
 RECEIVE_OCTETS: Final = 64 * 1024
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
 """Minimum timeout of a socket, in seconds: with 0 it would not wait at all."""
+
+FIRST_WORD: Final = b"SMQP"
+"""The word with which a server begins."""
 
 T = TypeVar("T")
 
@@ -59,6 +64,14 @@ class Address(NamedTuple):
     host: str
     port: int
     secure: Secure | None
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URL."""
+        return "smqp" if self.secure is None else "smqps"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
 
 
 def secured_by(tls: ssl.SSLContext, host: str) -> Secure:
@@ -101,6 +114,8 @@ class CommandLine:
         self._dialect = dialect
         self._timeout = timeout
         self._reader = ReplyReader(limits, dialect)
+        self._address = address
+        self._heard: bytes | None = b""  # the first octets, until they are recognised as SMQP
         self._socket = _connected(address, timeout)
         try:
             self.own_address: str = self._socket.getsockname()[0]
@@ -108,7 +123,11 @@ class CommandLine:
             banner = parse_banner(self._until(self._reader.line))
         except (ProtocolError, ConnectionLostError, OSError) as error:
             self.close()
-            raise ConnectionFailedError(f"{address.host}:{address.port}: {error}") from error
+            other = perhaps(address) if self._heard == b"" else ""
+            raise ConnectionFailedError(f"{address.host}:{address.port}: {error}{other}") from error
+        except ConnectionFailedError:
+            self.close()
+            raise
         if not banner.is_available:
             self.close()
             raise ConnectionFailedError(f"{address.host}:{address.port} reports that it is not available")
@@ -208,10 +227,24 @@ class CommandLine:
                 data = self._socket.recv(RECEIVE_OCTETS)
                 if not data:
                     raise ConnectionResetError("the server closed the connection")
+                if self._heard is not None:
+                    self._recognise(data)
                 self._reader.feed(data)
         except (OSError, ProtocolError) as error:
             raise self._lost(error) from error
         return taken
+
+    def _recognise(self, data: bytes) -> None:
+        """Check that the first octets are those of SMQP.
+
+        Raises:
+            ConnectionFailedError: they are not.
+        """
+        assert self._heard is not None
+        self._heard = (self._heard + data[:HEAD_OCTETS]).lstrip(b"\r\n")[:HEAD_OCTETS]
+        check(self._address, self._heard[: len(FIRST_WORD)].upper() + self._heard[len(FIRST_WORD) :], (FIRST_WORD,))
+        if len(self._heard) >= len(FIRST_WORD):
+            self._heard = None
 
     def _lost(self, error: Exception) -> ConnectionLostError:
         self.close()

@@ -47,19 +47,35 @@ OPENWIRE = b"\x00\x00\x01\x51\x01ActiveMQ\x00\x00\x00\x0c"
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 
 STRANGERS = [
-    ("amqp", b"HTTP/1.1 400 Bad Request\r\n\r\n<html>", r"answered b'HTTP/1\.1 400 Bad Request', .* amqp\+ws://127"),
-    ("amqp", ALERT, r"which is TLS; write amqps://127\.0\.0\.1:\d+$"),
-    ("amqp+ws", ALERT, r"which is TLS; write amqp\+wss://127\.0\.0\.1:\d+$"),
-    ("amqp", b"ERROR\nmessage:Unknown STOMP action\n\n\0", r"answered b'ERROR', which is STOMP; write stomp://127"),
-    ("amqp+ws", b"ERROR\nmessage:Unknown STOMP action\n\n\0", r"which is STOMP; write stomp://127"),
-    ("amqp", OPENWIRE, "which is OpenWire; AMQP has another port"),
-    ("amqp", b"AMQP\x00\x00\x09\x01", r"which is AMQP 0-9-1 or older; this client speaks AMQP 1\.0"),
-    ("amqp", AMQP_HEADER, "which is AMQP without a login; write mechanism=none"),
-    ("amqp+ws", SASL_HEADER, r"which is AMQP without WebSocket; write amqp://127\.0\.0\.1:\d+$"),
+    (
+        "amqp",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n<html>",
+        r"HTTP \('HTTP/1\.1 400 Bad Request'\), not AMQP 1.0; write amqp\+ws://127",
+    ),
+    ("amqp", ALERT, r"speaks TLS, not AMQP 1.0; write amqps://127\.0\.0\.1:\d+ for AMQP over TLS"),
+    ("amqp+ws", ALERT, r"speaks TLS, not AMQP over WebSocket; write amqp\+wss://127\.0\.0\.1:\d+ for"),
+    (
+        "amqp",
+        b"ERROR\nmessage:Unknown STOMP action\n\n\0",
+        r"speaks STOMP \('ERROR'\), not AMQP 1.0; write stomp://127",
+    ),
+    ("amqp+ws", b"ERROR\nmessage:Unknown STOMP action\n\n\0", r"speaks STOMP .*; write stomp://127"),
+    (
+        "amqp",
+        OPENWIRE,
+        r"speaks OpenWire, .* not AMQP 1.0; write amqp://127\.0\.0\.1:5672, the usual port for AMQP 1\.0$",
+    ),
+    ("amqp", b"AMQP\x00\x00\x09\x01", "speaks AMQP 0-9-1 or older, not AMQP 1"),
+    ("amqp", AMQP_HEADER, "speaks AMQP without a login, not AMQP 1.0; write mechanism=none"),
+    (
+        "amqp+ws",
+        SASL_HEADER,
+        r"speaks AMQP with a login, not AMQP over WebSocket; write amqp://127\.0\.0\.1:\d+ for AMQP 1.0$",
+    ),
     (
         "amqp",
         b"SSH-2.0-OpenSSH_9\r\n",
-        r"answered b'SSH-2\.0-OpenSSH_9', which is not AMQP; perhaps its port is not for",
+        r"speaks SSH \('SSH-2\.0-OpenSSH_9'\), not AMQP 1.0; write amqp://127\.0\.0\.1:5672, the usual port",
     ),
 ]
 
@@ -84,21 +100,9 @@ def test_a_broker_that_wants_a_login() -> None:
 SCHEMES = ["amqp", "amqp+ws", "amqps", "amqp+wss"]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_who_says_nothing(scheme: str) -> None:
-    """The error of the time-out names what the port may be for; likewise where the connection just ends."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ConnectionFailedError, match="answer") as caught:
-            brokers.connect(url, timeout=0.3)
-    assert [each for each in [*SCHEMES, "stomp", "stomp+ssl"] if f" {each}:// (" in str(caught.value)] == [
-        each for each in [*SCHEMES, "stomp", "stomp+ssl"] if each != scheme
-    ]
-
-
 def test_who_ends_the_connection_without_a_word() -> None:
-    """The same."""
-    with answering(b"", stays=False) as port, pytest.raises(ConnectionFailedError, match=r"but for amqps:// \("):
+    """What the port may be for is named."""
+    with answering(b"", stays=False) as port, pytest.raises(ConnectionFailedError, match=r"but for one of .* amqps://"):
         brokers.connect(f"amqp://127.0.0.1:{port}", timeout=PATIENCE)
     with answering(b"", stays=False) as port, pytest.raises(TlsError, match="is it the port for TLS"):
         brokers.connect(f"amqps://127.0.0.1:{port}", timeout=PATIENCE)
@@ -128,6 +132,6 @@ def test_the_ports_of_the_listener() -> None:
     for right, wrong in [("amqp", "amqp+ws"), ("amqp+ws", "amqp"), ("amqps", "amqp+wss"), ("amqp+wss", "amqps")]:
         assert f"write {right}://localhost" in told[right, wrong]
     for right, wrong in [("amqps", "amqp"), ("amqps", "amqp+ws"), ("amqp+wss", "amqp"), ("amqp+wss", "amqp+ws")]:
-        assert f" {right}:// (" in told[right, wrong]
+        assert f" {right}://" in told[right, wrong]
     for right, wrong in [("amqp", "amqps"), ("amqp", "amqp+wss"), ("amqp+ws", "amqps"), ("amqp+ws", "amqp+wss")]:
-        assert "is it the port for TLS?" in told[right, wrong]
+        assert f"write {right}://localhost" in told[right, wrong] or "port for TLS?" in told[right, wrong]
