@@ -329,6 +329,10 @@ class EmbeddedConnection(AdapterConnection):
             return self.completed(None, error)
         return DoneCompletion(self._callbacks.executor, SendResult(stamped.message_id))
 
+    def consumers(self, destination: Destination) -> int:
+        """Return the number of consumers of a destination, those of other connections included."""
+        return self._core.consumers(destination)
+
     def new_message_id(self) -> str:
         """Return the id of a new message, for `put`."""
         return self._core.new_message_id()

@@ -334,6 +334,12 @@ class EmbeddedCore:
         with self._lock:
             return self._nodes.find(destination) is not None
 
+    def consumers(self, destination: Destination) -> int:
+        """Return the number of consumers of a destination."""
+        with self._lock:
+            node = self._nodes.find(destination)
+            return sum(len(outlet.subscriptions) for outlet in node.outlets) if node else 0
+
     def destinations(self) -> list[Destination]:
         """Return the destinations in use: with messages, consumers, a durable subscription or an owner."""
         with self._lock:

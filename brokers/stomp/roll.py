@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from brokers.adapter.advisories import advisory_topic
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, topic
 from brokers.stomp.acknowledge import StompSubscription
@@ -30,15 +31,6 @@ from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
 from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
-
-ADVISORIES: Final = {
-    DestinationKind.QUEUE: "ActiveMQ.Advisory.Consumer.Queue.",
-    DestinationKind.TOPIC: "ActiveMQ.Advisory.Consumer.Topic.",
-}
-"""Prefix of a destination's name in the name of the advisory topic for its consumers."""
-
-PATTERN: Final = re.compile(r"[*>,?]")
-"""Characters of names that mean several destinations, or have options: their advisories have another form."""
 
 ADVISORY_SECONDS: Final = 10.0
 """Time after which a missing advisory is reported, in seconds."""
@@ -117,9 +109,9 @@ class Roll:
             doubt: called with the reason of its end.
             is_watched: whether to log a warning if its end cannot be detected.
         """
-        name, prefix = source.name or "", ADVISORIES.get(source.kind)
-        if prefix is not None and self._link.session and not PATTERN.search(name):  # ActiveMQ always names a session
-            place = self._place(prefix + name, is_watched)
+        name = advisory_topic(source)
+        if name is not None and self._link.session:  # ActiveMQ always names a session
+            place = self._place(name, is_watched)
             if place.silence:
                 self._forget_ended(place)
             if is_watched and not place.is_watched:

@@ -127,7 +127,7 @@ def _message(error: Exception) -> str:
     """Describe an error in one line; for an unexpected one, add its class and how to see its place."""
     text = visible(without_logins(str(error)))
     if isinstance(error, CallTimeoutError):
-        return f"{text}; soapjms doctor --uri URI checks whether a service listens there"
+        return f"{text}; soapjms doctor --uri URI says whether anything consumes there"
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
         return text
     return f"{type(error).__name__}: {text}\nThis is a bug in soapjms. --debug shows where it happened."

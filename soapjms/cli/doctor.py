@@ -35,6 +35,10 @@ WIDTH: Final = max(len(each.name) for each in CHECKS)
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long each step at the broker may take.",
 )  # fmt: skip
+@click.option(
+    "--jolokia", metavar="URL",
+    help="URL of the broker's Jolokia, which counts consumers, such as http://USER:PASSWORD@HOST:8161/api/jolokia.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     connection: str | None,
@@ -42,19 +46,21 @@ def command(
     properties: dict[str, str],
     folder: Path,
     timeout: float,
+    jolokia: str | None,
     as_json: bool,
     **place: Any,
 ) -> None:
-    """Check this machine, and the way to the broker and the service, cheap checks first.
+    """Check this machine, the broker, and the destination of a service, cheap checks first.
 
-    Nothing is sent to the service, and no message is taken from its queue. Each failed check shows the command that
+    Nothing is sent to the service, and no message is taken from its queue: the number of consumers of the queue is told
+    where the broker knows it, and whether they answer is not. Each failed check shows the command that
     fixes the problem and the page of the documentation about it.
 
     Exit status: 0 no check failed, 1 a check failed, 2 usage.
     """
     where = None if (place["uri"], place["wsdl"]) == (None, None) else place_of(**place)
     found = []
-    with Patient(connection, where, read_names(names), properties, folder, timeout) as patient:
+    with Patient(connection, where, read_names(names), properties, folder, timeout, jolokia) as patient:
         for each in examine(patient):
             found.append(each)
             if not as_json:

@@ -2,7 +2,8 @@
 
 A check returns its result; for a problem it names the command that repairs it and the page of the docs with more
 information. Checks that depend on a failed one are skipped. `model.py` has the types, `checks.py` checks this machine,
-the address and the broker, and `others.py` checks how clients over other protocols see our messages.
+the address and the broker, `consumers.py` counts the consumers of the destination, and `others.py` checks how clients
+over other protocols see our messages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from soapjms.doctor.checks import (
     check_replies,
     check_round_trip,
 )
+from soapjms.doctor.consumers import check_consumers
 from soapjms.doctor.model import CheckResult, Finding, Outcome, Patient, skipped
 from soapjms.doctor.others import check_others
 from soapjms.protocol.uri import visible
@@ -48,6 +50,7 @@ CHECKS: Final = (
     Check("broker port", check_port, "docs/brokers.md", ("extras",)),
     Check("login", check_login, "docs/brokers.md", ("broker port",)),
     Check("destination", check_destination, "docs/brokers.md#what-differs-over-stomp", ("login", "address")),
+    Check("consumers", check_consumers, "docs/cli.md#consumers-of-a-destination", ("destination",)),
     Check("reply queue", check_replies, "docs/connections.md#what-a-caller-sees", ("login", "address")),
     Check("round trip", check_round_trip, "docs/connections.md#a-silent-network", ("login",)),
     Check("clock", check_clock, "docs/serving.md#what-is-not-run", ("round trip",)),

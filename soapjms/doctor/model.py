@@ -80,6 +80,7 @@ class Patient:
         properties: binding properties that override those of the place.
         folder: the folder for captures.
         timeout: maximum duration of each step at the broker, in seconds.
+        jolokia: URL of the broker's Jolokia, with user and password; None for none.
         destination: the destination of requests, once known.
         replies: the fixed destination of replies, once known, or None.
         connection: the connection to the broker, once open.
@@ -92,6 +93,7 @@ class Patient:
     properties: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = Path("captures")
     timeout: float = DEFAULT_TIMEOUT
+    jolokia: str | None = field(default=None, repr=False)
     destination: Destination | None = None
     replies: Destination | None = None
     connection: Connection | None = None

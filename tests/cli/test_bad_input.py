@@ -86,7 +86,7 @@ class TestServing(OnActiveMQ):
         """ActiveMQ makes it, so all that is seen is that nobody answers: which the message says how to look into."""
         done = process("call", "--connection", url, "--uri", uri, "--timeout", "0.5", cwd=tmp_path, stdin=envelope())
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
-        assert b"soapjms doctor --uri URI checks whether a service listens there" in done.stderr
+        assert b"soapjms doctor --uri URI says whether anything consumes there" in done.stderr
 
 
 class TestLoad(OnRealBrokers):
