@@ -20,7 +20,7 @@ from websockets.uri import WebSocketURI
 from brokers.adapter.wrong_port import perhaps
 from brokers.amqp.endpoints import SECURE, DetourError
 from brokers.amqp.url import AmqpLogin, SubprotocolToken, WebSocketBinding, is_plain
-from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, SILENT, WebSocketStream
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 from brokers.redaction import shown
 
@@ -48,6 +48,7 @@ class WebSocketClient(WebSocketStream):
             WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
             subprotocols=[Subprotocol(login.token)],
             max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid puts all frames of a message into one
+            logger=SILENT,
         )
 
     def begin(self) -> None:

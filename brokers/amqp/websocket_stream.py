@@ -9,6 +9,7 @@ Spec: AMQP WebSocket Binding 1.0; RFC 6455. The requirements WS-01 to WS-41 are 
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Final, NoReturn
@@ -25,6 +26,9 @@ MAX_MESSAGE_OCTETS: Final = 1 << 20
 
 FRAGMENT_OCTETS: Final = 1 << 15
 """Maximum size of a sent WebSocket frame, in octets: Artemis ends the connection at one above 64 KiB."""
+
+SILENT: Final = logging.Logger("websockets", logging.CRITICAL + 1)
+"""The logger of the library, which logs nothing: our own log has the same events, and its lines hold logins."""
 
 SIGN: Final = b"AMQP"
 SIZE_OCTETS: Final = 4

@@ -141,6 +141,17 @@ def of(connected: socket.socket) -> PolledSocket | BlockingSocket:
 
 log = logging.getLogger(__name__)
 
+
+class ForeignThreadFilter(logging.Filter):
+    """Drops what stomp.py logs on our threads: our own log has the same events, and its lines hold whole frames."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record comes from another thread, of a program that uses stomp.py itself."""
+        return not isinstance(current_thread(), Thread)
+
+
+logging.getLogger("stomp.py").addFilter(ForeignThreadFilter())
+
 SOCKET_POLL_SECONDS: Final = 0.5
 """Interval at which waiting threads check whether the socket still exists, in seconds."""
 

@@ -34,7 +34,7 @@ REMOVED: Final = "RemoveInfo"
 
 
 class ConsumerCounter(NamedTuple):
-    """Counts consumers: its name for people, and a function that asks it, which may raise BrokerError."""
+    """A way to count consumers: its name for people, and a function that may raise BrokerError."""
 
     title: str
     ask: Callable[[Patient, Destination], int]

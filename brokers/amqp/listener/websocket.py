@@ -19,7 +19,7 @@ from websockets.typing import Origin, Subprotocol
 
 from brokers.amqp.listener.options import Options
 from brokers.amqp.url import SubprotocolToken, WebSocketBinding
-from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, WebSocketStream
+from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, SILENT, WebSocketStream
 from brokers.errors import ConnectionFailedError
 
 GET: Final = b"GET "
@@ -53,7 +53,10 @@ class WebSocketServer(WebSocketStream):
         self._hosts = options.hosts
         self._max_message = options.max_message
         self._socket = self._server = ServerProtocol(
-            subprotocols=[Subprotocol(each) for each in TOKENS[binding]], origins=origins, max_size=MAX_MESSAGE_OCTETS
+            subprotocols=[Subprotocol(each) for each in TOKENS[binding]],
+            origins=origins,
+            max_size=MAX_MESSAGE_OCTETS,
+            logger=SILENT,
         )
 
     def begin(self) -> None:
