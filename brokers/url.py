@@ -12,6 +12,16 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from brokers.environment import (
+    CA_FILE,
+    CERT_FILE,
+    KEY_FILE,
+    KEY_PASSWORD_FILE,
+    PASSWORD,
+    PASSWORD_FILE,
+    USER,
+    variable,
+)
 from brokers.tls import Tls
 from brokers.ways import WAYS, scheme_of
 
@@ -75,10 +85,10 @@ def _flag(value: str) -> bool:
 
 
 TLS_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str | None]]] = {
-    "caFile": ("ca_file", Path, "BROKERS_CA_FILE"),
-    "certFile": ("cert_file", Path, "BROKERS_CERT_FILE"),
-    "keyFile": ("key_file", Path, "BROKERS_KEY_FILE"),
-    "keyPasswordFile": ("key_password_file", Path, "BROKERS_KEY_PASSWORD_FILE"),
+    "caFile": ("ca_file", Path, CA_FILE),
+    "certFile": ("cert_file", Path, CERT_FILE),
+    "keyFile": ("key_file", Path, KEY_FILE),
+    "keyPasswordFile": ("key_password_file", Path, KEY_PASSWORD_FILE),
     "serverName": ("server_name", str, None),
     "verify": ("verify", _flag, None),
 }
@@ -161,7 +171,7 @@ def ask_of(
     if "passwordFile" in options:
         if password is not None:
             raise ValueError("the URL must have either a password or a passwordFile, got both")
-        return from_file(user if user is not None else environment.get("BROKERS_USER"), Path(options["passwordFile"]))
+        return from_file(user if user is not None else variable(environment, USER), Path(options["passwordFile"]))
     if user is None and password is None:
         return _of_environment(environment)
     found = Credentials(user, password)
@@ -169,10 +179,10 @@ def ask_of(
 
 
 def _of_environment(environment: Mapping[str, str]) -> Ask:
-    user, file = environment.get("BROKERS_USER"), environment.get("BROKERS_PASSWORD_FILE")
+    user, file = variable(environment, USER), variable(environment, PASSWORD_FILE)
     if file is not None:
         return from_file(user, Path(file))
-    found = Credentials(user, environment.get("BROKERS_PASSWORD"))
+    found = Credentials(user, variable(environment, PASSWORD))
     return (lambda: NOBODY) if found == NOBODY else lambda: found
 
 
@@ -191,14 +201,14 @@ def tls_of(
             raise ValueError(f"a URL with tls must begin with {secure}://, got {scheme}://")
         return None
     found: dict[str, Any] = {}
-    for name, (attribute, read, variable) in TLS_OPTIONS.items():
+    for name, (attribute, read, its_variable) in TLS_OPTIONS.items():
         if name in options:
             try:
                 found[attribute] = read(options[name])
             except KeyError:
                 raise ValueError(f"{name} in {form.the_title} must be true or false") from None
-        elif given is None and variable is not None and environment.get(variable):
-            found[attribute] = read(environment[variable])
+        elif given is None and its_variable is not None and (value := variable(environment, its_variable)):
+            found[attribute] = read(value)
     return replace(given or Tls(), **found)
 
 

@@ -158,8 +158,8 @@ class AmqpOptions:
     Attributes:
         idle: seconds without traffic after which the broker counts as gone; 0 for never.
         credentials: user and password, or a function that returns them at every attempt to connect. Without these, and
-            without a login in the URL, they come from the environment: BROKERS_USER, and BROKERS_PASSWORD or
-            BROKERS_PASSWORD_FILE.
+            without a login in the URL, they come from the environment: SOAPJMS_USER, and SOAPJMS_PASSWORD or
+            SOAPJMS_PASSWORD_FILE.
         mechanism: SASL mechanism; by default PLAIN with a user, otherwise ANONYMOUS. EXTERNAL uses the TLS certificate.
         tls: TLS settings.
         dialect: `activemq`, `artemis`, `qpid` or `plain`, for a broker that does not identify itself.

@@ -48,9 +48,9 @@ def connect(
         heartbeat: seconds between heart-beats, each way, 0 for none; 1.5 times as long without one is a loss.
         reconnect: how to restore a lost connection; False to leave it lost.
         credentials: user and password, or a function that returns them at every attempt to connect. By default they
-            come from the URL or the environment: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
+            come from the URL or the environment: SOAPJMS_USER, and SOAPJMS_PASSWORD or SOAPJMS_PASSWORD_FILE.
         tls: TLS settings, or an SSL context. By default the system's certificates are trusted, and files come from the
-            environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
+            environment: SOAPJMS_CA_FILE, SOAPJMS_CERT_FILE, SOAPJMS_KEY_FILE, SOAPJMS_KEY_PASSWORD_FILE.
         dialect: `activemq` or `artemis`, for a broker that does not identify itself.
         client_id: owner of the durable subscriptions; only one connection at a time may have it.
         dead_letters: the queue for rejected messages if the broker has none (Artemis), by default `DLQ`; with a `.` at

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from brokers.environment import OLD_NAMES
 from brokers.files import check_files
 from soapjms.cli.trust import check_owner, guarded
 
@@ -142,7 +143,7 @@ def unknown_variables(environment: Iterable[str], commands: Iterable[click.Comma
         environment: the names of all variables.
         commands: all commands, equipped; taken one by one until each variable has an option.
     """
-    known = {DEBUG_VARIABLE, CONFIG_VARIABLE, *(f"{PREFIX}_{each}".upper() for each in SHARED)}
+    known = {DEBUG_VARIABLE, CONFIG_VARIABLE, *OLD_NAMES, *(f"{PREFIX}_{each}".upper() for each in SHARED)}
     given = {each for each in environment if each.startswith(f"{PREFIX}_") and not each.startswith(NOT_OURS)}
     for command in commands:
         known.update(variables_of(command))

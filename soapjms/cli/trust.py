@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
+from brokers.environment import PASSWORD, PASSWORD_FILE, name_in
 from brokers.redaction import shown
 
 UNNAMED: Final = "soapjms.unnamed"
@@ -24,7 +25,6 @@ UNNAMED: Final = "soapjms.unnamed"
 CODE: Final = ("middleware", "verify", "conf", "master")
 """Options, by parameter name, that choose what code is run."""
 
-OF_ENVIRONMENT: Final = ("BROKERS_PASSWORD_FILE", "BROKERS_PASSWORD")
 IN_PROCESS: Final = "embedded"
 
 
@@ -140,4 +140,4 @@ def _passwords(url: str) -> Iterator[str]:
 
 
 def _of_environment() -> str | None:
-    return next((each for each in OF_ENVIRONMENT if each in os.environ), None)
+    return name_in(os.environ, PASSWORD_FILE) or name_in(os.environ, PASSWORD)

@@ -165,7 +165,7 @@ def check_login(patient: Patient) -> CheckResult:
         return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
     except TlsError as error:
         return CheckResult(
-            Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
+            Outcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
         )
     except (BrokerError, ValueError) as error:
         return CheckResult(Outcome.FAILED, str(error), set_url(patient))

@@ -14,7 +14,7 @@ import pytest
 from cli_kit import run
 
 PASSWORD = "of the user alone"
-VARIABLES = {"BROKERS_USER": "me", "BROKERS_PASSWORD": PASSWORD}
+VARIABLES = {"SOAPJMS_USER": "me", "SOAPJMS_PASSWORD": PASSWORD}
 COMMANDS = (
     ("doctor", "--timeout", "2"),
     ("call", "--timeout", "2", "--uri", "jms:queue:a", "hello.xml"),
@@ -65,6 +65,19 @@ def written(folder: Path, text: str) -> None:
     (folder / "soapjms.toml").chmod(0o644)
 
 
+OLD = {name.replace("SOAPJMS_", "BROKERS_"): value for name, value in VARIABLES.items()}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_password_of_an_old_variable(words: tuple[str, ...], folder: Path) -> None:
+    """It is as secret under the name that it had before."""
+    with stranger() as (port, heard):
+        written(folder, f'connection = "stomp://127.0.0.1:{port}"')
+        done = run(*words, **OLD)
+        assert (done.exit_code, heard.empty()) == (2, True), done.output
+        assert "the password comes from BROKERS_PASSWORD" in done.stderr
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_password_of_the_environment(words: tuple[str, ...], folder: Path) -> None:
     """It is not sent to the broker that a file names which nobody named; the user is told what to type."""
@@ -72,7 +85,7 @@ def test_password_of_the_environment(words: tuple[str, ...], folder: Path) -> No
         written(folder, f'connection = "stomp://127.0.0.1:{port}"')
         done = run(*words, **VARIABLES)
         assert (done.exit_code, heard.empty()) == (2, True), done.output
-        assert "the password comes from BROKERS_PASSWORD" in done.stderr
+        assert "the password comes from SOAPJMS_PASSWORD" in done.stderr
         assert "--config soapjms.toml" in done.stderr
         assert PASSWORD not in done.output
 
@@ -93,7 +106,7 @@ def test_ways_to_write_it(url: str, folder: Path) -> None:
         written(folder, f'connection = "{url.format(port=port, folder=folder)}"')
         done = run("doctor", "--timeout", "2", **VARIABLES)
         assert (done.exit_code, heard.empty()) == (2, True)
-        variables = {"BROKERS_USER": "me", "BROKERS_PASSWORD_FILE": str(folder / "password")}
+        variables = {"SOAPJMS_USER": "me", "SOAPJMS_PASSWORD_FILE": str(folder / "password")}
         assert run("doctor", "--timeout", "2", **variables).exit_code == 2
         assert heard.empty()
 

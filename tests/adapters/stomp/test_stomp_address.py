@@ -62,13 +62,13 @@ def test_parameters_are_read() -> None:
 
 def test_program_wins_over_url_over_environment() -> None:
     """In that order; the environment is asked for files too."""
-    variables = {"BROKERS_CA_FILE": "e.pem", "BROKERS_CERT_FILE": "ec.pem", "BROKERS_USER": "eve"}
+    variables = {"SOAPJMS_CA_FILE": "e.pem", "SOAPJMS_CERT_FILE": "ec.pem", "SOAPJMS_USER": "eve"}
     assert login("stomp+ssl://host", variables).tls == Tls(ca_file=Path("e.pem"), cert_file=Path("ec.pem"))
     assert login("stomp+ssl://host?caFile=u.pem", variables).tls == Tls(ca_file=Path("u.pem"), cert_file=Path("ec.pem"))
     assert login("stomp+ssl://host", variables, tls=Tls()).tls == Tls()
     assert login("stomp://host?clientId=url", client_id="program").client_id == "program"
-    assert who("stomp://host", variables | {"BROKERS_PASSWORD": SECRET}) == ("eve", SECRET)
-    assert who("stomp://u:p@host", variables | {"BROKERS_PASSWORD": SECRET}) == ("u", "p")
+    assert who("stomp://host", variables | {"SOAPJMS_PASSWORD": SECRET}) == ("eve", SECRET)
+    assert who("stomp://u:p@host", variables | {"SOAPJMS_PASSWORD": SECRET}) == ("u", "p")
     assert who("stomp://host", variables, credentials=Credentials("a", "b")) == ("a", "b")
 
 
@@ -77,7 +77,7 @@ def test_password_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\n")
     from_url = login(f"stomp://user@host?passwordFile={file}")
-    from_environment = login("stomp://host", {"BROKERS_USER": "user", "BROKERS_PASSWORD_FILE": str(file)})
+    from_environment = login("stomp://host", {"SOAPJMS_USER": "user", "SOAPJMS_PASSWORD_FILE": str(file)})
     for each in (from_url, from_environment):
         assert each.headers()["passcode"] == SECRET
         assert each.headers()["login"] == "user"

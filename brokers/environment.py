@@ -1,0 +1,53 @@
+"""The environment variables that connections read, with the names that they had before: one table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+USER: Final = "SOAPJMS_USER"
+PASSWORD: Final = "SOAPJMS_PASSWORD"  # noqa: S105  # a name
+PASSWORD_FILE: Final = "SOAPJMS_PASSWORD_FILE"  # noqa: S105  # a name
+CA_FILE: Final = "SOAPJMS_CA_FILE"
+CERT_FILE: Final = "SOAPJMS_CERT_FILE"
+KEY_FILE: Final = "SOAPJMS_KEY_FILE"
+KEY_PASSWORD_FILE: Final = "SOAPJMS_KEY_PASSWORD_FILE"  # noqa: S105  # a name
+
+OLD_NAMES: Final[Mapping[str, str]] = {
+    USER: "BROKERS_USER",
+    PASSWORD: "BROKERS_PASSWORD",
+    PASSWORD_FILE: "BROKERS_PASSWORD_FILE",
+    CA_FILE: "BROKERS_CA_FILE",
+    CERT_FILE: "BROKERS_CERT_FILE",
+    KEY_FILE: "BROKERS_KEY_FILE",
+    KEY_PASSWORD_FILE: "BROKERS_KEY_PASSWORD_FILE",
+}
+"""All variables, each with its old name, which is still read."""
+
+
+def variable(environment: Mapping[str, str], name: str) -> str | None:
+    """Return the value of a variable of `OLD_NAMES`, by its old name if it is not set; None if neither is.
+
+    The first use of an old name is logged as a warning.
+    """
+    used = name_in(environment, name)
+    if used is None:
+        return None
+    if used != name:
+        _warn(used, name)
+    return environment[used]
+
+
+def name_in(environment: Mapping[str, str], name: str) -> str | None:
+    """Return the name by which a variable is set: this one or its old one; None if it is not set."""
+    return next((each for each in (name, OLD_NAMES[name]) if each in environment), None)
+
+
+@cache
+def _warn(old: str, name: str) -> None:
+    """Log once that a name is old."""
+    log.warning("the variable %s is called %s now; the old name is still read", old, name)
