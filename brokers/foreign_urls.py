@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from brokers.errors import UnknownSchemeError
+from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
 from brokers.redaction import shown
-from brokers.ways import WAYS, scheme_of
 
 IN_PROCESS: Final = "embedded"
 FAILOVER: Final = "failover"
-OURS: Final = (IN_PROCESS, FAILOVER, *WAYS)
+OURS: Final = (IN_PROCESS, FAILOVER, *NETWORK_SCHEMES)
 """The schemes that have an adapter."""
 
 KNOWN: Final = f"known are: {', '.join(sorted(OURS))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
@@ -40,7 +40,7 @@ class ForeignScheme(NamedTuple):
 
     Attributes:
         meaning: what its URLs are.
-        families: families of our schemes that may be meant, see `WAYS`.
+        families: families of our schemes that may be meant, see `NETWORK_SCHEMES`.
         is_secure: whether it means TLS; None if it does not say.
         keeps_port: whether the same port may serve our scheme.
         has_no_host: whether what follows it is no host of a broker.
@@ -87,7 +87,7 @@ FOREIGN: Final[Mapping[str, ForeignScheme]] = {
 LISTS: Final = ("discovery", "fanout", "static", "randomize")
 """Schemes of Java clients whose URLs list several brokers."""
 
-PORTS: Final = {each.port: name for name, each in WAYS.items() if each.family in ("stomp", "amqp")}
+PORTS: Final = {each.port: name for name, each in NETWORK_SCHEMES.items() if each.family in ("stomp", "amqp")}
 """Our schemes by ports that say which protocol is meant."""
 
 JAVA_PORT: Final = 61616
@@ -148,14 +148,14 @@ def _ways(url: str, scheme: str) -> Sequence[str]:
         return ()
     place = _PLACE.fullmatch(url[len(scheme) + bool(scheme) :])
     if place is None or foreign.has_no_host:
-        return [f"{name}://HOST:{WAYS[name].port}" for name in foreign.families]
+        return [f"{name}://HOST:{NETWORK_SCHEMES[name].port}" for name in foreign.families]
     port = int(place["port"] or 0)
-    meant = WAYS.get(PORTS.get(port, ""))
+    meant = NETWORK_SCHEMES.get(PORTS.get(port, ""))
     if meant is not None and foreign.is_secure in (None, meant.is_secure) and "amqp+ws" not in foreign.families:
         return [_written(place, PORTS[port], port)]
     names = [scheme_of(family, is_secure=bool(foreign.is_secure)) for family in foreign.families]
     keeps_port = foreign.keeps_port and port not in (0, JAVA_PORT)
-    return [_written(place, name, port if keeps_port else WAYS[name].port) for name in names]
+    return [_written(place, name, port if keeps_port else NETWORK_SCHEMES[name].port) for name in names]
 
 
 def _written(place: re.Match[str], scheme: str, port: int) -> str:
@@ -192,6 +192,6 @@ def _as_listed(url: str) -> str:
     ways = _ways(url, scheme)
     name = OTHER_NAMES.get(scheme, scheme)
     place = _PLACE.fullmatch(url[len(scheme) + 1 :])
-    if ways or place is None or name not in WAYS:
+    if ways or place is None or name not in NETWORK_SCHEMES:
         return ways[0] if ways else "stomp://HOST:PORT"
-    return _written(place, name, int(place["port"] or WAYS[name].port))
+    return _written(place, name, int(place["port"] or NETWORK_SCHEMES[name].port))

@@ -22,8 +22,8 @@ from brokers.environment import (
     USER,
     variable,
 )
+from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
 from brokers.tls import Tls
-from brokers.ways import WAYS, scheme_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class UrlForm:
 
     Attributes:
         title: what an error text calls such a URL, with its article.
-        schemes: the schemes; see `brokers.ways`.
+        schemes: the schemes; see `brokers.network_schemes`.
         with_path: schemes whose URLs may have a path.
         options: names of the parameters; with TLS also `TLS_OPTIONS`.
     """
@@ -131,7 +131,7 @@ def port_of(parts: SplitResult, form: UrlForm) -> int:
         port = 0
     if port == 0:  # nothing listens there
         raise ValueError(f"the port in {form.the_title} must be a number from 1 to 65535; {form.example}")
-    return port or WAYS[parts.scheme.lower()].port
+    return port or NETWORK_SCHEMES[parts.scheme.lower()].port
 
 
 def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
@@ -140,7 +140,7 @@ def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     Raises:
         ValueError: a parameter is unknown or has no value.
     """
-    known = (*form.options, *(TLS_OPTIONS if WAYS[parts.scheme.lower()].is_secure else ()))
+    known = (*form.options, *(TLS_OPTIONS if NETWORK_SCHEMES[parts.scheme.lower()].is_secure else ()))
     found: dict[str, str] = {}
     for each in filter(None, parts.query.split("&")):
         name, _, value = each.partition("=")
@@ -195,9 +195,9 @@ def tls_of(
         ValueError: `given` is set for a scheme without TLS, or a parameter is invalid.
     """
     scheme = parts.scheme.lower()
-    if not WAYS[scheme].is_secure:
+    if not NETWORK_SCHEMES[scheme].is_secure:
         if given is not None:
-            secure = scheme_of(WAYS[scheme].family, is_secure=True)
+            secure = scheme_of(NETWORK_SCHEMES[scheme].family, is_secure=True)
             raise ValueError(f"a URL with tls must begin with {secure}://, got {scheme}://")
         return None
     found: dict[str, Any] = {}

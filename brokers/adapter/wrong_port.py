@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from brokers.errors import ConnectionFailedError
+from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
 from brokers.url import bracketed
-from brokers.ways import WAYS, scheme_of
 
 HEAD_OCTETS: Final = 64
 """Number of first octets by which a peer is recognised, and that an error may show."""
@@ -43,7 +43,7 @@ class Speaker(NamedTuple):
     Attributes:
         title: name of its protocol.
         begin: matches the beginning of what it writes.
-        family: the family of our schemes that reaches it, see `WAYS`; empty for none.
+        family: the family of our schemes that reaches it, see `NETWORK_SCHEMES`; empty for none.
         advice: what to do if the URL has a scheme of that family.
     """
 
@@ -96,7 +96,7 @@ def check(url: PortUrl, said: bytes, expected: Iterable[bytes]) -> None:
         ConnectionFailedError: they begin otherwise; the text names what speaks there, and the URL to write.
     """
     if not _fits(said, expected):
-        raise _wrong(url, said, is_secure=WAYS[url.scheme].is_secure)
+        raise _wrong(url, said, is_secure=NETWORK_SCHEMES[url.scheme].is_secure)
 
 
 def check_tls(url: PortUrl, said: bytes) -> None:
@@ -111,7 +111,7 @@ def _fits(said: bytes, expected: Iterable[bytes]) -> bool:
 
 def _wrong(url: PortUrl, said: bytes, *, is_secure: bool) -> ConnectionFailedError:
     """Return the error; `is_secure` says whether the octets came over TLS."""
-    own, shown = WAYS[url.scheme].title, seen(said)
+    own, shown = NETWORK_SCHEMES[url.scheme].title, seen(said)
     found = next((each for each in SPEAKERS if each.begin.match(said)), None)
     if found is None:
         what = f"answered {shown}, which is not {own}"
@@ -129,12 +129,12 @@ def seen(said: bytes) -> str:
 
 def _advice(url: PortUrl, found: Speaker | None, *, is_secure: bool) -> str:
     """Return the URLs that may be meant: one for what speaks at the port, and one with the usual port."""
-    own, host = WAYS[url.scheme], bracketed(url.host)
+    own, host = NETWORK_SCHEMES[url.scheme], bracketed(url.host)
     family = "" if found is None else own.family if found is TLS else found.family
     other = scheme_of(family, is_secure=is_secure) if family else None
     if found is not None and other == url.scheme:
         return found.advice
-    ways = [] if other is None else [f"{other}://{host}:{url.port} for {WAYS[other].title}"]
+    ways = [] if other is None else [f"{other}://{host}:{url.port} for {NETWORK_SCHEMES[other].title}"]
     if url.port != own.port and own.family != OVER_HTTP:
         ways.append(f"{url.scheme}://{host}:{own.port}, the usual port for {own.title}")
     return f"write {', or '.join(ways)}" if ways else "check host and port"
@@ -142,7 +142,7 @@ def _advice(url: PortUrl, found: Speaker | None, *, is_secure: bool) -> str:
 
 def perhaps(url: PortUrl) -> str:
     """Return the end of an error text that names the other possible protocols of a silent peer's port."""
-    own = WAYS[url.scheme]
+    own = NETWORK_SCHEMES[url.scheme]
     usual = f" (usually {own.port})" * (url.port != own.port and own.family != OVER_HTTP)
-    others = ", ".join(f"{scheme}://" for scheme in WAYS if scheme != url.scheme)
+    others = ", ".join(f"{scheme}://" for scheme in NETWORK_SCHEMES if scheme != url.scheme)
     return f"; perhaps its port is not for {url.scheme}://{usual} but for one of {others}"

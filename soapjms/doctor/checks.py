@@ -29,6 +29,7 @@ from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, T
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
+from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import connect
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
@@ -47,16 +48,12 @@ class Way(NamedTuple):
 
 
 IN_PROCESS: Final = "embedded"
+NEEDED: Final[Mapping[str, str | None]] = {"amqp": "amqp", "amqp+ws": "amqp", "smqp": None, "stomp": "stomp"}
+"""The extra that each family of schemes needs, or None."""
+
 WAYS: Final[Mapping[str, Way]] = {
-    "amqp": Way(5672, "amqp"),
-    "amqp+ws": Way(80, "amqp"),
-    "amqp+wss": Way(443, "amqp"),
-    "amqps": Way(5671, "amqp"),
     IN_PROCESS: Way(0, None),
-    "smqp": Way(720, None),
-    "smqps": Way(720, None),
-    "stomp": Way(61613, "stomp"),
-    "stomp+ssl": Way(61612, "stomp"),
+    **{name: Way(each.port, NEEDED[each.family]) for name, each in NETWORK_SCHEMES.items()},
 }
 """Ways to a broker, by scheme."""
 

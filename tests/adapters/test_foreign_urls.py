@@ -10,8 +10,8 @@ import brokers
 from brokers import UnknownSchemeError
 from brokers.adapter.failover import read_failover
 from brokers.foreign_urls import FOREIGN, LISTS, OTHER_NAMES, OURS, understood
+from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import SCHEMES
-from brokers.ways import WAYS
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_slips() -> None:
 def test_the_tables() -> None:
     """Each scheme is in one of them, and ours are those that have an adapter."""
     assert set(OURS) == set(SCHEMES)
-    assert set(OTHER_NAMES.values()) <= set(WAYS)
+    assert set(OTHER_NAMES.values()) <= set(NETWORK_SCHEMES)
     assert not (set(OURS) & set(FOREIGN)) | (set(OTHER_NAMES) & set(FOREIGN)) | (set(LISTS) & {*OURS, *FOREIGN})

@@ -18,7 +18,7 @@ from real_brokers import RealBroker
 import brokers
 from brokers import ConnectionFailedError
 from brokers.adapter.wrong_port import HEAD_OCTETS, SPEAKERS, seen
-from brokers.ways import WAYS
+from brokers.network_schemes import NETWORK_SCHEMES
 
 PATIENCE = 30.0
 MAX_CHARACTERS = 400
@@ -93,8 +93,8 @@ ANSWERS = {
 }
 """What speaks when it was spoken to."""
 
-PLAIN = [scheme for scheme, way in WAYS.items() if not way.is_secure]
-SECURE = [scheme for scheme, way in WAYS.items() if way.is_secure]
+PLAIN = [scheme for scheme, way in NETWORK_SCHEMES.items() if not way.is_secure]
+SECURE = [scheme for scheme, way in NETWORK_SCHEMES.items() if way.is_secure]
 
 
 def url_of(scheme: str, port: int) -> str:
@@ -109,7 +109,7 @@ def test_who_speaks_first(scheme: str, who: str) -> None:
         begun = monotonic()
         said = refusal(url_of(scheme, port))
         assert monotonic() - begun < PATIENCE
-    way = WAYS[scheme]
+    way = NETWORK_SCHEMES[scheme]
     assert said.startswith(f"{scheme}://127.0.0.1:{port} speaks {who}")
     assert f", not {way.title}; " in said
     if scheme != "amqp+ws":
@@ -135,15 +135,19 @@ def test_the_url_that_would_reach_it(who: str, other: str) -> None:
     """Where one of our schemes speaks what the port speaks, it is said first."""
     with speaking(ANSWERS[who], first=False) as port:
         said = refusal(url_of("stomp", port))
-    assert f"; write {other}://127.0.0.1:{port} for {WAYS[other].title}, or stomp://127.0.0.1:61613, the usual" in said
+    assert (
+        f"; write {other}://127.0.0.1:{port} for {NETWORK_SCHEMES[other].title}, or stomp://127.0.0.1:61613, the usual"
+        in said
+    )
 
 
 def test_other_protocols_of_ours() -> None:
     """STOMP and SMQP are known to each other and to AMQP."""
     with speaking(b"SMQP/1.0 Ready.\r\n", first=True) as port:
         for scheme in ("stomp", "amqp"):
-            assert f"speaks SMQP ('SMQP/1.0 Ready.'), not {WAYS[scheme].title}; write smqp://127.0.0.1:{port}" in (
-                refusal(url_of(scheme, port))
+            assert (
+                f"speaks SMQP ('SMQP/1.0 Ready.'), not {NETWORK_SCHEMES[scheme].title}; write smqp://127.0.0.1:{port}"
+                in (refusal(url_of(scheme, port)))
             )
     with speaking(b"ERROR\nmessage:what?\n\n\0", first=False) as port:
         assert f"; write stomp://127.0.0.1:{port} for STOMP" in refusal(url_of("amqp", port))
@@ -156,7 +160,7 @@ def test_a_port_without_tls(scheme: str, who: str) -> None:
     with speaking(TALKERS[who], first=True) as port:
         said = refusal(url_of(scheme, port))
     assert f" speaks {who}" in said
-    assert f", not {WAYS[scheme].title}" in said
+    assert f", not {NETWORK_SCHEMES[scheme].title}" in said
 
 
 def test_our_own_protocol_without_tls() -> None:
@@ -185,7 +189,7 @@ def test_who_says_nothing(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said = refusal(url_of(scheme, silent.getsockname()[1]), timeout=0.5)
     assert f"; perhaps its port is not for {scheme}://" in said
-    assert all(f" {each}://" in said for each in WAYS)
+    assert all(f" {each}://" in said for each in NETWORK_SCHEMES)
 
 
 @pytest.mark.parametrize("scheme", PLAIN)
@@ -239,7 +243,7 @@ def test_the_table_names_each_once() -> None:
     """One row for each protocol; each family is one of ours."""
     titles = [each.title for each in SPEAKERS]
     assert len(set(titles)) == len(titles)
-    assert {each.family for each in SPEAKERS} - {""} <= {each.family for each in WAYS.values()}
+    assert {each.family for each in SPEAKERS} - {""} <= {each.family for each in NETWORK_SCHEMES.values()}
 
 
 @pytest.mark.broker

@@ -25,7 +25,7 @@ class NetworkScheme(NamedTuple):
     is_secure: bool = False
 
 
-WAYS: Final[Mapping[str, NetworkScheme]] = {
+NETWORK_SCHEMES: Final[Mapping[str, NetworkScheme]] = {
     "stomp": NetworkScheme("STOMP", 61613, "stomp"),
     "stomp+ssl": NetworkScheme("STOMP over TLS", 61612, "stomp", is_secure=True),
     "amqp": NetworkScheme("AMQP 1.0", 5672, "amqp"),
@@ -40,4 +40,4 @@ WAYS: Final[Mapping[str, NetworkScheme]] = {
 
 def scheme_of(family: str, *, is_secure: bool) -> str:
     """Return the scheme of a family, with or without TLS."""
-    return next(name for name, each in WAYS.items() if (each.family, each.is_secure) == (family, is_secure))
+    return next(name for name, each in NETWORK_SCHEMES.items() if (each.family, each.is_secure) == (family, is_secure))
