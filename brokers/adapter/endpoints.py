@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from selectors import EVENT_READ, DefaultSelector
 from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -24,6 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError
 from brokers.threads.thread import Thread
+from brokers.tls import ENDED
 
 
 class Openable(Protocol):
@@ -41,6 +41,9 @@ MIN_TIMEOUT_SECONDS: Final = 0.001
 
 FIRST_OCTETS_SECONDS: Final = 1.0
 """Time that a peer which does not speak TLS has to say what it speaks, in seconds."""
+
+ALERT: Final = "ALERT"
+"""Part of OpenSSL's names of errors that a peer with TLS has told."""
 
 SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 """System errors for an address where nothing answers."""
@@ -62,37 +65,37 @@ def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
 
 
 def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
-    """Make the handshake of TLS before the monotonic clock shows `until`. The first octets of the answer are checked.
+    """Make the handshake of TLS before the monotonic clock shows `until`; if it fails, find out what speaks there.
 
     Raises:
         ConnectionFailedError: the peer speaks another protocol.
         OSError: the handshake failed.
     """
-    safe.setblocking(False)
-    try:
-        safe.do_handshake()
-    except ssl.SSLWantReadError:
-        pass
-    except ssl.SSLError:  # the peer spoke first, and OpenSSL has its first octets
-        check_tls(url, _first_octets(safe.getpeername()[:2], until))
-        raise
-    with DefaultSelector() as selector:
-        selector.register(safe, EVENT_READ)
-        if not selector.select(max(0.0, until - monotonic())):
-            raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}")
-    # The method of TLS would take the octets away.
-    check_tls(url, socket.socket.recv(safe, HEAD_OCTETS, socket.MSG_PEEK))
     safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
     try:
         safe.do_handshake()
     except TimeoutError as error:
-        raise TimeoutError("the TLS handshake was not completed in time") from error
+        raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}") from error
+    except ssl.SSLCertVerificationError:
+        raise
+    except ssl.SSLError as error:
+        if not isinstance(error, ENDED) and ALERT not in (error.reason or ""):
+            check_tls(url, _first_octets(safe.getpeername()[:2], until))
+        raise
 
 
 def _first_octets(address: tuple[str, int], until: float) -> bytes:
-    """Return what a peer says to another connection, unasked; empty if it says nothing soon."""
+    """Return the first octets that a peer writes on another connection; empty if there are none soon.
+
+    OpenSSL does not give away what it has read. The peer gets a greeting of TLS again, as some answer only then.
+    """
     seconds = max(MIN_TIMEOUT_SECONDS, min(FIRST_OCTETS_SECONDS, until - monotonic()))
+    greeting = ssl.MemoryBIO()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), greeting, server_hostname=address[0])
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
     with suppress(OSError), socket.create_connection(address, seconds) as again:
+        again.sendall(greeting.read())
         return again.recv(HEAD_OCTETS)
     return b""
 

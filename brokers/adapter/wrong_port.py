@@ -100,7 +100,7 @@ def check(url: PortUrl, said: bytes, expected: Iterable[bytes]) -> None:
 
 
 def check_tls(url: PortUrl, said: bytes) -> None:
-    """Check that the first octets of a peer, after our greeting of TLS, are those of TLS; see `check`."""
+    """Check that the first octets of a peer, in answer to a greeting of TLS, are those of TLS; see `check`."""
     if not _fits(said, TLS_BEGINNINGS):
         raise _wrong(url, said, is_secure=False)
 

@@ -93,6 +93,7 @@ ANSWERS = {
 }
 """What speaks when it was spoken to."""
 
+TITLES = {scheme: way.title for scheme, way in NETWORK_SCHEMES.items()}
 PLAIN = [scheme for scheme, way in NETWORK_SCHEMES.items() if not way.is_secure]
 SECURE = [scheme for scheme, way in NETWORK_SCHEMES.items() if way.is_secure]
 
@@ -145,9 +146,8 @@ def test_other_protocols_of_ours() -> None:
     """STOMP and SMQP are known to each other and to AMQP."""
     with speaking(b"SMQP/1.0 Ready.\r\n", first=True) as port:
         for scheme in ("stomp", "amqp"):
-            assert (
-                f"speaks SMQP ('SMQP/1.0 Ready.'), not {NETWORK_SCHEMES[scheme].title}; write smqp://127.0.0.1:{port}"
-                in (refusal(url_of(scheme, port)))
+            assert f"speaks SMQP ('SMQP/1.0 Ready.'), not {TITLES[scheme]}; write smqp://127.0.0.1:{port}" in (
+                refusal(url_of(scheme, port))
             )
     with speaking(b"ERROR\nmessage:what?\n\n\0", first=False) as port:
         assert f"; write stomp://127.0.0.1:{port} for STOMP" in refusal(url_of("amqp", port))
