@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
-from brokers.errors import NotInstalledError
-from brokers.foreign_urls import understood
+from brokers.errors import NotInstalledError, UnknownSchemeError
+from brokers.foreign_urls import KNOWN, understood
 
 SCHEMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
@@ -46,7 +48,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
         raise ValueError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
     url = understood(url)
-    name = SCHEMES[url.partition(":")[0]]
+    name = SCHEMES[_scheme_of(url)]
     connection: Connection = adapter(name).connect(url, timeout=timeout, **options)
     return connection
 
@@ -66,3 +68,10 @@ def adapter(name: str) -> ModuleType:
         raise NotInstalledError(
             f"{name} needs {missing}: pip install 'soapjms[{EXTRAS[name]}]'", name=missing
         ) from None
+
+
+def _scheme_of(url: str) -> str:
+    with suppress(ValueError):
+        return urlsplit(url).scheme
+    # Raised outside the block, so that it has no context: the original error may repeat the part before the host.
+    raise UnknownSchemeError(f"the URL of the broker cannot be parsed, check its host; {KNOWN}")

@@ -67,7 +67,7 @@ def test_an_adapter_that_is_not_installed(library: str, url: str, extra: str, tm
     assert (done.stdout, done.stderr, done.returncode) == (f"{text}\n", f"Error: {text}\n", 2)
 
 
-@pytest.mark.parametrize("url", ["kafka://host", "host:61613", "", "//host"])
+@pytest.mark.parametrize("url", ["kafka://host", "kafka:host:1"])
 def test_unknown_scheme(url: str) -> None:
     """A URL that no adapter serves raises an error that names those that exist; it is a ValueError too."""
     with pytest.raises(

@@ -246,7 +246,7 @@ def test_nobody_answers(url: str) -> None:
     """One line, and status 3: the service may have carried it out all the same."""
     done = run("call", "--connection", url, "--timeout", "0.5", ECHO[SOAP_12], "greetMe", "requestType=Bob")
     assert (done.exit_code, done.stdout) == (3, "")
-    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI checks")
+    assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI says")
     assert done.stderr.count("\n") == 1
 
 
