@@ -1,6 +1,6 @@
 """Replay on a cluster: a script for spark-submit, with the arguments of `soapjms replay`.
 
-    spark-submit --master yarn --py-files soapjms-0.1.0-py3-none-any.whl examples/replay_on_spark.py \\
+    spark-submit --master yarn --py-files soapjms-*-py3-none-any.whl examples/replay_on_spark.py \\
         replay hdfs:///captures --out /shared/report
 """
 

@@ -31,13 +31,14 @@ from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
 from soapjms.bridge.backend import Behind, PathService, RequestHead, serve, too_long, written_answer
 from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed
+from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_HELD
 from soapjms.bridge.message import soap_version_of
-from soapjms.bridge.pace import MAX_HELD, PIECE_TIMEOUT, Pace
+from soapjms.bridge.pace import PIECE_TIMEOUT, Pace
 from soapjms.client.call import Response as Answer
 from soapjms.client.client import DEFAULT_TIMEOUT, Client
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import CallFailedError, UsageError
-from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import KNOWN_MEDIA_TYPES, Profile
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
@@ -47,8 +48,6 @@ from soapjms.validation import at_least_one, connection_to, finite
 
 log = logging.getLogger("soapjms.bridge")
 
-MAX_BODY: Final = 16 * MIB
-MAX_CALLS: Final = 64
 CALL_THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")

@@ -33,15 +33,13 @@ from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.reach import check_reach
 from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
+from soapjms.bridge.limits import MAX_CONNECTIONS
 from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
 from soapjms.validation import at_least_one, finite, host_and_port
 
 log = logging.getLogger("soapjms.bridge")
-
-MAX_CONNECTIONS: Final = 500
-"""Concurrent connections. With the backlog, fewer than the 1,024 files that a process may open by default."""
 
 ACCEPT_BACKLOG: Final = 128
 """Maximum number of connections that wait to be accepted."""

@@ -20,11 +20,8 @@ from starlette.types import Scope, Send
 from brokers.listeners.room import ClientShare, Room
 from soapjms.bridge.backend import too_long
 from soapjms.bridge.faults import RETRY, HttpRefusalError
-from soapjms.protocol.limits import MIB
 
 log = logging.getLogger("soapjms.bridge")
-
-MAX_HELD: Final = 256 * MIB
 
 PIECE_OCTETS: Final = 64 * 1024
 """Size of a piece, in octets: after each piece of a request or an answer the client's time starts again."""

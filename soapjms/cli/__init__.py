@@ -10,7 +10,7 @@ from typing import Final
 
 from soapjms.cli.status import INTERRUPTED_STATUS, USAGE_STATUS
 
-MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[all]'"
+MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[cli]'"
 
 
 def main() -> None:

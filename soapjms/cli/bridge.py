@@ -8,16 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from brokers.connection import Connection, ConnectionState
 from brokers.listeners.descriptors import raise_limit
-from soapjms.bridge.backend import Behind
-from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
-from soapjms.bridge.listener import MAX_CONNECTIONS, Listener
-from soapjms.bridge.pace import MAX_HELD
+from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_CONNECTIONS, MAX_HELD
 from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
@@ -35,6 +32,11 @@ from soapjms.protocol.wsdl import Port
 from soapjms.serving.runner import PING_TIMEOUT, ending, watch
 from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
+
+if TYPE_CHECKING:  # these need the extra, which --help does not
+    from soapjms.bridge.backend import Behind
+    from soapjms.bridge.http import HttpBridge
+    from soapjms.bridge.listener import Listener
 
 BRIDGE_PROCESS_NUMBER: Final = 0
 """The process number under which a bridge, which has one process, reports its health."""
@@ -134,6 +136,9 @@ def http_command(
 
     Exit status: 0 ended as told, 1 calls were left unfinished, 2 usage, or the broker cannot be reached.
     """
+    from soapjms.bridge.http import HttpBridge
+    from soapjms.bridge.listener import Listener
+
     log_to_terminal(log_level, debug=is_debug())
     raise_limit()
     stop, board, behind, known = Event(), Board(), _behind(to, wsdl), read_names(names)
@@ -147,10 +152,7 @@ def http_command(
         )
         stack.callback(listener.stop)
         if health is not None:
-            with refusing():
-                page = stack.enter_context(StatusPage(health, health_answers(board)))
-            members = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]}
-            announce(f"health at port {page.port}: /live, /ready", members, as_json=as_json)
+            _tell_health(stack.enter_context(_status_page(health, board)), as_json)
         stack.enter_context(ending(stop))
         listener.start()
         for path, client in bridge.clients.items():
@@ -164,12 +166,24 @@ def http_command(
     sys.exit(0 if dead is None and is_finished else FAILED_STATUS)
 
 
+def _status_page(address: str, board: Board) -> StatusPage:
+    with refusing():
+        return StatusPage(address, health_answers(board))
+
+
+def _tell_health(page: StatusPage, as_json: bool) -> None:
+    members = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]}
+    announce(f"health at port {page.port}: /live, /ready", members, as_json=as_json)
+
+
 def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
     """Combine URIs and WSDLs by path.
 
     Raises:
         click.UsageError: neither is given.
     """
+    from soapjms.bridge.backend import Behind
+
     if not to and not wsdl:
         raise click.UsageError("give --to, such as jms:queue:bank, or --wsdl, or both")
     found = {}

@@ -33,6 +33,7 @@ from soapjms.progress import Phase
 from soapjms.protocol.limits import MIB
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
+from soapjms.replay.engines import install_line
 from soapjms.serving.runner import ending
 
 PROGRESS_POLL_SECONDS: Final = 0.5
@@ -216,22 +217,27 @@ SHOWN: Final = ("masked", "left out", "other", "dropped", "failed")
 
 def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) -> None:
     """Print the result, and exit with its status."""
-    command = replay_command(log.files)
     gaps = [[format_time(each.begun), each.ended and format_time(each.ended)] for each in capture.gaps]
     if as_json:
         files = [str(each) for each in log.files]
         members = {name: capture.counts[name] for name in ("seen", "recorded", *SHOWN)}
-        click.echo(json.dumps({**members, "gaps": gaps, "drained": is_drained, "files": files, "replay": command}))
+        click.echo(json.dumps({**members, "gaps": gaps, "drained": is_drained, "files": files, **_judging(log.files)}))
     else:
         click.echo(_counts(capture))
         for begun, ended in gaps:
             click.echo(f"not connected from {begun} to {ended or 'the end'}: messages of that time are missing")
         if not is_drained:
             click.echo(BEHIND)
-        if command:
-            click.echo(command)
+        for line in filter(None, _judging(log.files).values()):
+            click.echo(line)
     is_whole = is_drained and not (capture.counts["dropped"] or capture.counts["failed"] or gaps)
     sys.exit(0 if is_whole else FINDINGS_STATUS)
+
+
+def _judging(files: Sequence[Path]) -> dict[str, str | None]:
+    """Return what to type to judge the messages: to install what is missing for it, and to replay them."""
+    command = replay_command(files)
+    return {"install": command and install_line(), "replay": command}
 
 
 def replay_command(files: Sequence[Path]) -> str | None:

@@ -20,6 +20,7 @@ import click
 
 from brokers.errors import BrokerError
 from brokers.redaction import visible, without_logins
+from soapjms import __version__
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
 from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
@@ -45,7 +46,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "doctor": CommandEntry("soapjms.cli.doctor", "Look for problems that would make a call fail."),
     "explain": CommandEntry("soapjms.cli.explain", "Show the effective binding properties, and where each comes from."),
     "generate": CommandEntry("soapjms.cli.generate", "Write capture logs of any size, with violations at known rates."),
-    "replay": CommandEntry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
+    "replay": CommandEntry("soapjms.cli.replay", "Judge captured traffic for conformance."),
     "report": CommandEntry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
     "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to stop."),
     "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "Delete a durable subscription."),
@@ -69,12 +70,9 @@ class LazyGroup(click.Group):
         try:
             command = import_module(entry.module).command
         except ImportError as error:
-            if error.name is None:  # one of our own errors, which says what to do
-                raise click.UsageError(str(error)) from None
-            package = (error.name or "").split(".")[0]
-            if package in ("soapjms", "brokers"):
+            if (hint := _how_to_install(error)) is None:
                 raise
-            raise click.UsageError(f"{package} is not installed. Type: pip install 'soapjms[all]'") from None
+            raise click.UsageError(hint) from None
         assert isinstance(command, click.Command)
         return equip(command, (cmd_name,))
 
@@ -126,11 +124,26 @@ def _without_logins(error: click.ClickException) -> click.ClickException:
 def _message(error: Exception) -> str:
     """Describe an error in one line; for an unexpected one, add its class and how to see its place."""
     text = visible(without_logins(str(error)))
+    if isinstance(error, ImportError) and (hint := _how_to_install(error)) is not None:
+        return hint
     if isinstance(error, CallTimeoutError):
         return f"{text}; soapjms doctor --uri URI says whether anything consumes there"
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
         return text
     return f"{type(error).__name__}: {text}\nThis is a bug in soapjms. --debug shows where it happened."
+
+
+def _how_to_install(error: ImportError) -> str | None:
+    """Say which extra installs a missing package, in one line; None if a module of our own is missing."""
+    from soapjms.doctor.checks import EXTRAS
+
+    if error.name is None or "pip install" in str(error):  # one of our own errors, which says what to do
+        return str(error)
+    package = error.name.partition(".")[0]
+    if package in ("soapjms", "brokers"):
+        return None
+    extra = next((name for name, modules in EXTRAS.items() if package in modules), "all")
+    return f"{package} is not installed. Type: pip install 'soapjms[{extra}]'"
 
 
 def _traceback(error: Exception) -> str:
@@ -139,13 +152,7 @@ def _traceback(error: Exception) -> str:
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            found = version("soapjms")
-        except PackageNotFoundError:  # run from a checkout that is not installed
-            found = "unknown"
-        click.echo(f"soapjms, version {found}")
+        click.echo(f"soapjms, version {__version__}")
         ctx.exit()
 
 

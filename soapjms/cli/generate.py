@@ -18,6 +18,7 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import MIB
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS
+from soapjms.replay.engines import install_line
 
 
 def _shares(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
@@ -111,8 +112,10 @@ def _said(out: str, made: Generated, seconds: float) -> str:
     members = made.members
     octets = sum(each.stat().st_size for each in made.files)
     broken = sum(members["violations"].values())
+    install = install_line()
+    before = "" if install is None else f"{install}\n"
     return (
         f"{members['messages']} messages in {members['records']} records, {len(made.files)} files of "
         f"{octets / MIB:.1f} MiB, {broken} exchanges with violations; {members['messages'] / seconds:.0f} "
-        f"messages per second\nsoapjms replay {out}/logs --out report --profile {members['profile']}"
+        f"messages per second\n{before}soapjms replay {out}/logs --out report --profile {members['profile']}"
     )

@@ -5,19 +5,15 @@ Judging, pairing and counting are in `soapjms.replay`; this module has the optio
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from soapjms.cli.options import ALLOW_OPTION, set_option
 from soapjms.cli.progress import progress
@@ -26,13 +22,15 @@ from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.replay import ENGINES, LOCAL, SPARK, SparkFailedError, Summary, replay
-from soapjms.replay.errors import importing_spark
-from soapjms.replay.report import visible
-from soapjms.replay.summary import NOTHING
+from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice
+from soapjms.replay.errors import SparkFailedError, importing_spark
 from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
+
+if TYPE_CHECKING:  # what runs a replay needs packages that --help does not
+    from soapjms.replay import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,9 +111,6 @@ def _say(text: str) -> None:
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
 GONE_ON: Final = "Finished verdicts are kept; start the command again to resume."
-VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
-"""Printed texts of verdicts that differ from their names."""
-COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
 
 
 def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -153,10 +148,8 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    default=SPARK,
-    show_default=True,
-    help="What runs the replay; local and exact need neither Spark nor Java. The results are the same: exact judges "
-    "each exchange, the others one of those that no rule tells apart.",
+    help="What runs the replay, with equal results; exact is local without short cuts.  "
+    f"[default: local; spark for --master, --conf, Hadoop URIs, and more than {LIMIT} of logs]",
 )
 @click.option("--local", "engine", flag_value=LOCAL, help="Short for --engine local.")
 @click.option(
@@ -206,7 +199,7 @@ def command(
     logs: tuple[str, ...],
     out: str,
     profile: str,
-    engine: str,
+    engine: str | None,
     as_json: bool,
     wsdls: tuple[str, ...],
     ports: tuple[str, ...],
@@ -234,10 +227,7 @@ def command(
     follow = take_follow(terms)
     if bool(logs) is (follow is not None):
         raise click.UsageError("give LOG..., or --follow DIR")
-    if engine != SPARK and follow is not None:
-        raise click.UsageError(f"--follow is for Spark; leave out --engine {engine} and --local")
-    if engine != SPARK and (terms["master"] or terms["conf"]):
-        raise click.UsageError(f"--master and --conf are for Spark, not for the engine {engine}; leave out one of them")
+    _check_engine(engine, follow, terms)
     try:
         terms["senders"] = _senders(wsdls, ports, uris, allow)
         summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, engine, terms)
@@ -249,13 +239,38 @@ def command(
     if as_json:
         click.echo(summary.to_json(), nl=False)
     else:
+        from soapjms.cli.summary import show
+
         show(summary, out, console())
     sys.exit(summary.exit_status)
 
 
-def _replay(logs: tuple[str, ...], out: str, profile: str, engine: str, terms: Mapping[str, Any]) -> Summary:
+def _check_engine(engine: str | None, follow: Follow | None, terms: Mapping[str, Any]) -> None:
+    """Refuse options of Spark with another engine.
+
+    Raises:
+        click.UsageError: there are some.
+    """
+    if engine in (None, SPARK):
+        return
+    if follow is not None:
+        raise click.UsageError(f"--follow is for Spark; leave out --engine {engine} and --local")
+    if terms["master"] or terms["conf"]:
+        raise click.UsageError(f"--master and --conf are for Spark, not for the engine {engine}; leave out one of them")
+
+
+def _replay(logs: tuple[str, ...], out: str, profile: str, engine: str | None, terms: Mapping[str, Any]) -> Summary:
+    from soapjms.replay import replay
+
     with progress() as tell:
-        return replay(logs, out, profile, engine, progress=tell, **terms)
+
+        def tell_with_engine(text: str) -> None:
+            if isinstance(text, EngineChoice):
+                click.echo(visible(f"{text} (--engine decides)"), err=True)
+            else:
+                tell(text)
+
+        return replay(logs, out, profile, engine, progress=tell_with_engine, **terms)
 
 
 def _senders(
@@ -271,74 +286,3 @@ def _senders(
 def visible_lines(text: str) -> str:
     """Return a text of several lines with control characters of terminals escaped."""
     return "\n".join(visible(line) for line in text.splitlines())
-
-
-def show(summary: Summary, out: str, console: Console) -> None:
-    """Print the result: verdict, counts, failures and warnings, rejected records, notes, and the report's path."""
-
-    def place(name: str) -> str:
-        return visible(os.path.join(out, name))
-
-    members = summary.members
-    said = VERDICTS.get(members["verdict"], members["verdict"])
-    verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
-    chosen = "" if members["profileChosen"] is None else f" ({members['profileChosen']['text']})"
-    console.print(verdict, Text(f"by profile {members['profile']}{chosen}: {_counts(members)}"))
-    broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
-    if broken:
-        console.print(_findings(summary, broken))
-    for reject in summary.rejects:
-        where = reject.file if reject.line is None else f"{reject.file}:{reject.line}"
-        console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
-    if members["rejected"] > len(summary.rejects):
-        console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {place('rejected')}"))
-    for late in summary.late:
-        console.print(Text(f"late {visible(late.file)}:{late.line}: captured {late.time}"), soft_wrap=True)
-    if members.get("late", 0) > len(summary.late):
-        console.print(Text(f"and {members['late'] - len(summary.late)} more under {place('late')}"))
-    for each in members["senders"]:
-        console.print(Text(_sender(each)), soft_wrap=True)
-    for note in _notes(members):
-        console.print(Text(f"note: {note}"), soft_wrap=True)
-    console.print(Text(f"report: {place('report.html')}"), soft_wrap=True)
-
-
-def _notes(members: Mapping[str, Any]) -> Iterator[str]:
-    backwards = members["latency"]["backwards"]
-    if backwards:
-        yield f"clocks disagree: a response was captured before its request ({_times(backwards)})"
-    for note in members["notes"].values():
-        yield f"{visible(note['text'])} ({_times(note['count'])})"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _sender(each: Mapping[str, Any]) -> str:
-    service = "" if each["targetService"] is None else f", service {each['targetService']}"
-    return visible(f"sent to {each['address']}{service} ({each['source']}): {each['messages']} messages")
-
-
-def _counts(members: Mapping[str, Any]) -> str:
-    unpaired = sum(members["unpaired"].values())
-    late = f", {members['late']} late" if "late" in members else ""
-    return (
-        f"{members['records']} records, {members['messages']} messages, {members['exchanges']} exchanges, "
-        f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected{late}"
-    )
-
-
-def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table()
-    table.add_column("assertion", no_wrap=True)
-    for name in ("level", "failed", "warned"):
-        table.add_column(name)
-    table.add_column("meaning, and the first reason", overflow="fold")
-    for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
-        each = broken[name]
-        kind = "failed" if each["failed"] else "warning"
-        first = summary.findings.of(name, kind)[0][0]
-        cells = [each["level"], str(each["failed"]), str(each["warning"]), f"{each['title']}:\n{visible(first)}"]
-        table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
-    return table

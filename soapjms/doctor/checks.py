@@ -289,7 +289,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "stomp": ("stomp",),
     "amqp": ("proton", "websockets"),
     "cli": ("click", "rich"),
-    "replay": ("pyarrow", "jinja2"),
+    "replay": ("pyarrow", "jinja2", "duckdb"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
     "codegen": ("xsdata", "jinja2", "toposort"),
@@ -334,7 +334,7 @@ def check_java(patient: Patient) -> CheckResult:
     install = "apt-get install openjdk-17-jre-headless"
     if java is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-        return CheckResult(Outcome.NOTE, f"{where}: `soapjms replay` runs with --local only", install)
+        return CheckResult(Outcome.NOTE, f"{where}: `soapjms replay` runs without Spark only", install)
     try:
         command = [java, "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603  # theirs

@@ -1,213 +1,39 @@
-"""Replay: judge every exchange in capture logs, on Spark or without it.
+"""Replay: judge every exchange in capture logs, in this process or on Spark.
+
+The names here are imported when they are first used: importing the package needs none of the extra `replay`.
 
 Spec: capture record, version 1.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from datetime import timedelta
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from brokers.public_names import import_when_used
 
-try:
-    import jinja2 as _jinja2  # noqa: F401  # so that a missing package is explained here
-    import pyarrow as _pyarrow  # noqa: F401
-except ImportError as _error:
-    _why = f"soapjms.replay needs {_error.name} ({_error}): pip install 'soapjms[replay]'"
-    raise ImportError(_why, name=_error.name) from _error
-
-from soapjms.protocol.assertions import Setting
-from soapjms.protocol.errors import UsageError
-from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
-from soapjms.protocol.names import profile as profile_of
-from soapjms.protocol.senders import editions_of, senders_of
-from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
-from soapjms.protocol.values import Value
-from soapjms.protocol.wsdl import Description, Port
-from soapjms.replay import report
-from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError, importing_spark
-from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere, shown
-from soapjms.replay.output import staging
-from soapjms.replay.summary import RunTally, Summary, note_others, summarise
-from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
-
-__all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
-
-SPARK: Final = "spark"
-LOCAL: Final = "local"
-EXACT: Final = "exact"
-ENGINES: Final = (SPARK, LOCAL, EXACT)
-"""What may run a replay, with equal results: Spark; this process, without Spark or Java; or this process, judging each
-exchange by itself instead of one for all that no rule tells apart."""
-
-MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was skipped")
-
-LogArgument: TypeAlias = str | os.PathLike[str]
-SenderArgument: TypeAlias = str | JmsUri | Port | Description
-
-
-def replay(
-    logs: LogArgument | Iterable[LogArgument],
-    out: str | os.PathLike[str],
-    profile: str = DEFAULT_PROFILE.name,
-    engine: str = "spark",
-    *,
-    senders: SenderArgument | Iterable[SenderArgument] = (),
-    properties: Mapping[str, Value] = MappingProxyType({}),
-    variants: str | Iterable[str] = (),
-    window: timedelta = DEFAULT_WINDOW,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    progress: Progress = lambda text: None,
-) -> Summary:
-    """Judge the exchanges of capture logs and write the results as a folder.
-
-    The folder is written as a whole or not at all; one from an earlier run is replaced. Records that cannot be read are
-    counted and kept under rejected/, and the rest is judged.
-
-    Args:
-        logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
-        out: the folder for the results; on Spark also a Hadoop URI, where they are renamed in the end, which is at once
-            in HDFS and file by file in object stores.
-        profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that of most
-            faults in the logs, by their namespaces, else the default.
-        engine: one of `ENGINES`.
-        senders: the addresses that senders used: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS ports.
-            Each is compared with the requests and one-way messages that went to its address, see `Senders.find`; the
-            rules on which source of a property counts are judged for those messages only.
-        properties: binding properties that the programs of all these senders set; they override all others.
-        variants: lookup variants that the responding nodes support besides jndi, queue and topic.
-        window: how far apart in time the copies of a message, or a request and its response, may be.
-        master, conf: where Spark runs (by default local[2]) and its further settings; no other engine heeds them.
-        progress: called with a short text whenever there is progress; see `soapjms.progress.Phase`.
-
-    Raises:
-        UsageError: an argument is invalid, or the output folder holds other files; see `senders_of` too.
-        NoInputError: none of the logs can be read.
-        SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
-    """
-    terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
-    target = os.fspath(out)
-    run = _engine(engine, master, conf, target if is_elsewhere(target) else None)
-    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
-    with _built(target) as result, run(job, result, progress) as (tally, rejects):
-        _note_files(job, tally)
-        summary = summarise(tally, rejects, terms.decided(tally.counts))
-        progress("writing the report")
-        report.write(summary, result)
-    return summary
-
-
-Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple[RunTally, list[RejectedRow]]]]
-
-
-@contextmanager
-def _built(out: str) -> Iterator[Path]:
-    """Yield the folder that results are built in: one that takes the place of `out`, or that is moved to its URI."""
-    if not is_elsewhere(out):
-        with staging(Path(out).resolve()) as result:
-            yield result
-        return
-    with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
-        result = Path(scratch, "result")
-        result.mkdir()
-        yield result
-
-
-def make_terms(
-    profile: str,
-    senders: SenderArgument | Iterable[SenderArgument],
-    properties: Mapping[str, Value],
-    variants: str | Iterable[str],
-    window: timedelta,
-) -> ReplayTerms:
-    """Make the terms of a run from the arguments of `replay`.
-
-    Raises:
-        UsageError: an argument is invalid.
-    """
-    given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else list(senders)
-    if window <= timedelta(0):
-        raise UsageError(f"window must be longer than 0 seconds, got {window.total_seconds():g}")
-    edition, choice = _profile(profile, given)
-    setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
-    return ReplayTerms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
-
-
-def _variants(given: str | Iterable[str]) -> frozenset[str]:
-    names = [given] if isinstance(given, str) else list(given)
-    for name in names:
-        if not isinstance(name, str) or parse(f"jms:{name}:x").variant != name:
-            raise UsageError(
-                f"a lookup variant must be a name that can follow jms:, as in jms:vnd.example:orders, got {name!r}"
-            )
-    return frozenset(names)
-
-
-def _job(logs: Iterable[LogArgument], target: Path, terms: ReplayTerms) -> Job:
-    arguments = [os.fspath(each) for each in logs]
-    elsewhere = [each for each in arguments if is_elsewhere(each)]
-    found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
-    if not found and not elsewhere:
-        raise nothing_to_read(refused)
-    return Job(
-        logs=tuple(found),
-        elsewhere=tuple(elsewhere),
-        rejected=tuple(refused),
-        others=tuple(others),
-        terms=terms,
+if TYPE_CHECKING:
+    from soapjms.replay.engines import ENGINES, EngineChoice
+    from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError
+    from soapjms.replay.run import replay
+    from soapjms.replay.summary import Summary
+    from soapjms.replay.terms import Progress
+else:
+    __getattr__, __dir__ = import_when_used(
+        __name__,
+        {
+            "soapjms.replay.engines": "ENGINES EngineChoice",
+            "soapjms.replay.errors": "NoInputError SparkFailedError SparkMissingError",
+            "soapjms.replay.run": "replay",
+            "soapjms.replay.summary": "Summary",
+            "soapjms.replay.terms": "Progress",
+        },
     )
 
-
-def _note_files(job: Job, tally: RunTally) -> None:
-    note_others(tally, job.others)
-    for log in job.logs:
-        if log.marked:
-            tally.note(*MARKED)
-
-
-def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, ProfileChoice | None]:
-    """Return the profile and what chose it; the default profile for now if the logs are to show it."""
-    if name != AUTO:
-        try:
-            return profile_of(name), None
-        except ValueError as error:
-            raise UsageError(f"{error}; or {AUTO}") from None
-    editions = editions_of(senders)
-    if len(editions) > 1:
-        raise UsageError(
-            f"the WSDLs follow {' and '.join(each.name for each in editions)}; name the profile to judge by, or leave "
-            "one out"
-        )
-    return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
-
-
-def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str | None) -> Engine:
-    """Import an engine by name, so that the packages of the other need not be installed.
-
-    Args:
-        name: its name.
-        master, conf: see `replay`.
-        out: the URI for the results; None if they are for this machine.
-    """
-    if name in (LOCAL, EXACT):
-        if out is not None:
-            raise UsageError(f"{shown(out)} needs Spark to be written; without it, name a folder on this machine")
-        try:
-            from soapjms.replay import local
-        except ImportError as error:
-            raise UsageError(f"engine {name} needs {error.name} ({error}): pip install 'soapjms[replay]'") from None
-        return local.run
-    if name == SPARK:
-        with importing_spark():
-            from soapjms.replay import spark
-        return partial(spark.run, out=out, master=master, conf=conf)
-    raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
+__all__ = [
+    "ENGINES",
+    "EngineChoice",
+    "NoInputError",
+    "Progress",
+    "SparkFailedError",
+    "SparkMissingError",
+    "Summary",
+    "replay",
+]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -27,6 +26,7 @@ from brokers import message
 from soapjms.progress import Phase
 from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
+from soapjms.replay.engines import SUBMITTED, java_problem
 from soapjms.replay.errors import WITHOUT_SPARK, SparkMissingError
 from soapjms.replay.terms import Progress
 
@@ -179,7 +179,7 @@ def _set(spark: SparkSession, name: str, value: str) -> None:
 
 def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
     """Start a Spark whose output goes to a file: there is no other way to keep its start, and the JVM's, quiet."""
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, which chose the master and runs the JVM
+    submitted = SUBMITTED in os.environ
     if not submitted:
         _find_java()
     settings = _settings(master if submitted else master or conf.get("spark.master", DEFAULT_MASTER), conf, scratch)
@@ -277,12 +277,9 @@ def _worker_python(settings: SparkConf) -> Iterator[None]:
 
 
 def _find_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java"):
-        return
-    where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-    raise SparkMissingError(f"Spark needs Java 17 or later, but {where}. {INSTALL_JAVA}\n{WITHOUT_SPARK}")
+    problem = java_problem()
+    if problem is not None:
+        raise SparkMissingError(f"Spark needs Java 17 or later, but {problem}\n{WITHOUT_SPARK}")
 
 
 WORKER_PYTHON: Final = "PYSPARK_PYTHON"
-INSTALL_JAVA: Final = "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"

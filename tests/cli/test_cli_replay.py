@@ -20,7 +20,7 @@ from places import ROOT
 from replay_logs import CXF, at, bad_logs, request, response, summary, write_log
 from rich.console import Console
 
-from soapjms.cli.replay import show
+from soapjms.cli.summary import show
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.terms import LateRecord
@@ -143,7 +143,7 @@ def test_usage_errors_end_with_2_and_say_what_would_be_right(good: Path, argumen
 def test_without_java_spark_says_how_to_get_on(good: Path) -> None:
     """The error names what is missing, how to install it, and the way without it."""
     for environment in ({"PATH": "", "JAVA_HOME": ""}, {"JAVA_HOME": str(good.parent)}):
-        done = soapjms("replay", good, "--out", "out", cwd=good.parent, **environment)
+        done = soapjms("replay", good, "--out", "out", "--engine", "spark", cwd=good.parent, **environment)
         assert done.returncode == 2
         assert "Java 17" in done.stderr
         assert "apt-get install openjdk-17-jre-headless" in done.stderr
@@ -154,10 +154,18 @@ def test_without_java_spark_says_how_to_get_on(good: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "arguments", "line"),
     [
-        ("click", ["--help"], "soapjms: click is not installed. Type: pip install 'soapjms[all]'"),
-        ("rich", ["replay", "good.jsonl", "--out", "o"], "rich is not installed. Type: pip install 'soapjms[all]'"),
-        ("jinja2", ["replay", "good.jsonl", "--out", "o"], "jinja2 is not installed. Type: pip install 'soapjms[all]'"),
-        ("pyspark", ["replay", "good.jsonl", "--out", "o"], "pyspark is not installed. Type: pip install 'soapjms["),
+        ("click", ["--help"], "soapjms: click is not installed. Type: pip install 'soapjms[cli]'"),
+        ("rich", ["replay", "good.jsonl", "--out", "o"], "rich is not installed. Type: pip install 'soapjms[cli]'"),
+        *(
+            (name, ["replay", "good.jsonl", "--out", "o"], "pip install 'soapjms[replay]'")
+            for name in ("jinja2", "pyarrow", "duckdb")
+        ),
+        ("jinja2", ["report", "."], "pip install 'soapjms[replay]'"),
+        (
+            "pyspark",
+            ["replay", "good.jsonl", "--out", "o", "--engine", "spark"],
+            "pyspark is not installed. Type: pip install 'soapjms[spark]'",
+        ),
     ],
 )
 def test_a_missing_package_is_named_with_the_line_to_type(
@@ -223,12 +231,18 @@ def test_clocks_that_disagree_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The command runs on Spark by default, from any folder; the terminal shows the result and nothing of Spark's."""
+    """The command runs on Spark from any folder; the terminal shows the result and nothing of Spark's."""
     work = tmp_path / "work"
     work.mkdir()
     arguments = ["replay", CXF, "--out", tmp_path / "out", "--conf", "spark.sql.shuffle.partitions=1"]
     done = soapjms(*arguments, cwd=work, PYSPARK_PYTHON="no-such-python")
-    progress = ("starting Spark", "reading ", "judging", "writing ")  # of a slow machine
+    progress = (
+        "engine spark: settings of Spark are given",
+        "starting Spark",
+        "reading ",
+        "judging",
+        "writing ",
+    )  # of a slow machine
     assert (done.returncode, [each for each in done.stderr.splitlines() if not each.startswith(progress)]) == (1, [])
     assert done.stdout.startswith("FAILED by profile rec-2012")
     assert list(work.iterdir()) == []
@@ -250,8 +264,8 @@ def test_a_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
     ("options", "moment"),
     [
         (["--local"], "reading"),
-        pytest.param([], "starting Spark", marks=pytest.mark.spark),
-        pytest.param([], "judging", marks=pytest.mark.spark),
+        pytest.param(["--engine", "spark"], "starting Spark", marks=pytest.mark.spark),
+        pytest.param(["--engine", "spark"], "judging", marks=pytest.mark.spark),
     ],
 )
 def test_ctrl_c_ends_with_130(tmp_path: Path, options: list[str], moment: str) -> None:

@@ -61,7 +61,7 @@ def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each phase is told, and while it lasts how many tasks of Spark are done, and of how many."""
     monkeypatch.setattr("soapjms.replay.spark_session.POLL_SECONDS", 0.01)
     told: list[str] = []
-    replay(CXF, tmp_path / "out", progress=told.append)
+    replay(CXF, tmp_path / "out", engine="spark", progress=told.append)
     phases = list(dict.fromkeys(map(str, told)))
     assert phases == ["starting Spark", "reading 1 files", "counting", "judging", "writing the report"]
     parts = [(each.done, each.total) for each in told if isinstance(each, Phase)]
@@ -161,7 +161,7 @@ def test_a_log_that_is_cut_while_it_is_replayed(tmp_path: Path, phase: str) -> N
             log.write_bytes(log.read_bytes()[:5000])
 
     with pytest.raises(NoInputError, match=r"^\S+: line \d+ is no record now: the log was changed meanwhile$"):
-        replay(log, tmp_path / "out", progress=cut)
+        replay(log, tmp_path / "out", engine="spark", progress=cut)
     assert [each.name for each in tmp_path.iterdir()] == ["made"]
 
 

@@ -20,7 +20,7 @@ from brokers.smqp.protocol.messages import SmqpLimits as SmqpLimits
 from brokers.smqp.server import Options as SmqpOptions
 from brokers.smqp.server import driver as smqp
 from brokers.stomp import codec
-from soapjms.bridge import http, listener, pace
+from soapjms.bridge import limits, pace
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.security import UsernameTokens
 from soapjms.service.store.sqlite import DAY_SECONDS, SqliteStore
@@ -42,8 +42,8 @@ ROWS: Final[dict[str, list[float]]] = {
     "over SMQP: what an account": [smqp.HANDSHAKE_TIMEOUT],
     "clients of all": [AMQP_FILES, smqp.FILES_PER_CLIENT, 1],
     "over SMQP: a message": [SmqpLimits().message, SMQP.max_octets],
-    "over HTTP": [pace.PIECE_OCTETS, http.MAX_BODY, http.MAX_CALLS, pace.PIECE_TIMEOUT],
-    "connections to the bridge": [listener.MAX_CONNECTIONS, pace.MAX_HELD],
+    "over HTTP": [pace.PIECE_OCTETS, limits.MAX_BODY, limits.MAX_CALLS, pace.PIECE_TIMEOUT],
+    "connections to the bridge": [limits.MAX_CONNECTIONS, limits.MAX_HELD],
     "a message over AMQP or STOMP": [MAX_MESSAGE_OCTETS, AMQP.max_unfinished],
     "over STOMP": [codec.MAX_HEAD_OCTETS, codec.MAX_HEADERS],
     "open transactions": [AMQP.max_transactions, AMQP.transaction_idle],

@@ -55,6 +55,9 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
     assert "rename that one, or start Python from another folder" in ran.stderr
 
 
+BRIDGE = "soapjms bridge http --listen localhost:0 --to jms:queue:a --connection embedded:".split()
+
+
 @pytest.mark.parametrize(
     ("package", "program", "extra"),
     [
@@ -65,9 +68,10 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
         ("xsdata", "from soapjms.codegen import ContractClient", "codegen"),
         ("starlette", "import soapjms.bridge.http", "bridge"),
         ("uvicorn", "import soapjms.bridge.listener", "bridge"),
-        ("uvicorn", "from soapjms.cli import main; sys.argv = ['soapjms', 'bridge', 'http']; main()", "bridge"),
-        ("pyarrow", "import soapjms.replay", "replay"),
-        ("jinja2", "import soapjms.replay", "replay"),
+        ("uvicorn", f"from soapjms.cli import main; sys.argv = {BRIDGE}; main()", "bridge"),
+        ("pyarrow", "from soapjms.replay import replay", "replay"),
+        ("jinja2", "from soapjms.replay import replay", "replay"),
+        ("duckdb", "from soapjms.replay import replay", "replay"),
         ("xmlsec", "import soapjms.signatures", "wsse"),
         ("prometheus_client", "import soapjms.prometheus", "prometheus"),
         ("opentelemetry", "import soapjms.opentelemetry", "opentelemetry"),

@@ -57,8 +57,13 @@ def room_of(module: str) -> str:
 
 def arrows() -> set[tuple[str, str]]:
     """Return the imports between rooms."""
-    found = {(room_of(one), room_of(other)) for one, others in graph().items() for other in others}
+    found = {(room_of(one), room_of(other)) for one, others in graph().items() for other in others if is_imported(one)}
     return {(one, other) for one, other in found if one and other and one != other}
+
+
+def is_imported(module: str) -> bool:
+    """Say whether a module is for others to import; `__main__` is only run."""
+    return not module.endswith(".__main__")
 
 
 def reached(arrows: set[tuple[str, str]], start: str) -> set[str]:

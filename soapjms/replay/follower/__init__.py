@@ -31,13 +31,14 @@ from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
 from soapjms.protocol.values import Value
-from soapjms.replay import SenderArgument, make_terms, report
+from soapjms.replay import report
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint, FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
 from soapjms.replay.inputs import is_elsewhere, shown
 from soapjms.replay.output import check_replaceable, staging
+from soapjms.replay.run import SenderArgument, make_terms
 from soapjms.replay.spark import failing_as_ours
 from soapjms.replay.spark_session import session
 from soapjms.replay.summary import Summary, note_others, summarise

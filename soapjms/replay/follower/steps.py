@@ -23,7 +23,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import format_time, from_json, parse_time, to_octets
-from soapjms.replay import MARKED
 from soapjms.replay.flat_records import EPOCH, FlatRecord, flattened
 from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, earlier, first_late, first_rejects
 from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
@@ -32,7 +31,7 @@ from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, TIMESTAMP
 from soapjms.replay.spark import first_rejected
 from soapjms.replay.spark_plan import Batches, judge_packed, kept, to_batches, write
-from soapjms.replay.summary import LATE_SHOWN, RunTally
+from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
 KEPT: Final = pa.schema(

@@ -1,0 +1,90 @@
+"""The result of a replay on the terminal: verdict, counts, a table of what was broken, and where the report is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from soapjms.replay import Summary
+from soapjms.replay.report import visible
+from soapjms.replay.summary import NOTHING
+
+VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
+"""Printed texts of verdicts that differ from their names."""
+COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
+
+
+def show(summary: Summary, out: str, console: Console) -> None:
+    """Print the result: verdict, counts, failures and warnings, rejected records, notes, and the report's path."""
+
+    def place(name: str) -> str:
+        return visible(os.path.join(out, name))
+
+    members = summary.members
+    said = VERDICTS.get(members["verdict"], members["verdict"])
+    verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
+    chosen = "" if members["profileChosen"] is None else f" ({members['profileChosen']['text']})"
+    console.print(verdict, Text(f"by profile {members['profile']}{chosen}: {_counts(members)}"))
+    broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
+    if broken:
+        console.print(_findings(summary, broken))
+    for reject in summary.rejects:
+        where = reject.file if reject.line is None else f"{reject.file}:{reject.line}"
+        console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
+    if members["rejected"] > len(summary.rejects):
+        console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {place('rejected')}"))
+    for late in summary.late:
+        console.print(Text(f"late {visible(late.file)}:{late.line}: captured {late.time}"), soft_wrap=True)
+    if members.get("late", 0) > len(summary.late):
+        console.print(Text(f"and {members['late'] - len(summary.late)} more under {place('late')}"))
+    for each in members["senders"]:
+        console.print(Text(_sender(each)), soft_wrap=True)
+    for note in _notes(members):
+        console.print(Text(f"note: {note}"), soft_wrap=True)
+    console.print(Text(f"report: {place('report.html')}"), soft_wrap=True)
+
+
+def _notes(members: Mapping[str, Any]) -> Iterator[str]:
+    backwards = members["latency"]["backwards"]
+    if backwards:
+        yield f"clocks disagree: a response was captured before its request ({_times(backwards)})"
+    for note in members["notes"].values():
+        yield f"{visible(note['text'])} ({_times(note['count'])})"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _sender(each: Mapping[str, Any]) -> str:
+    service = "" if each["targetService"] is None else f", service {each['targetService']}"
+    return visible(f"sent to {each['address']}{service} ({each['source']}): {each['messages']} messages")
+
+
+def _counts(members: Mapping[str, Any]) -> str:
+    unpaired = sum(members["unpaired"].values())
+    late = f", {members['late']} late" if "late" in members else ""
+    return (
+        f"{members['records']} records, {members['messages']} messages, {members['exchanges']} exchanges, "
+        f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected{late}"
+    )
+
+
+def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = Table()
+    table.add_column("assertion", no_wrap=True)
+    for name in ("level", "failed", "warned"):
+        table.add_column(name)
+    table.add_column("meaning, and the first reason", overflow="fold")
+    for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
+        each = broken[name]
+        kind = "failed" if each["failed"] else "warning"
+        first = summary.findings.of(name, kind)[0][0]
+        cells = [each["level"], str(each["failed"]), str(each["warning"]), f"{each['title']}:\n{visible(first)}"]
+        table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
+    return table

@@ -1,0 +1,211 @@
+"""One replay: arguments become a job, an engine runs it, and its results become a folder or a URI.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import TypeAlias
+
+try:
+    import duckdb as _duckdb  # noqa: F401  # so that a missing package is explained here
+    import jinja2 as _jinja2  # noqa: F401
+    import pyarrow as _pyarrow  # noqa: F401
+except ImportError as _error:
+    _why = f"soapjms.replay needs {_error.name} ({_error}): pip install 'soapjms[replay]'"
+    raise ImportError(_why, name=_error.name) from _error
+
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import profile as profile_of
+from soapjms.protocol.senders import editions_of, senders_of
+from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl import Description, Port
+from soapjms.replay import report
+from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, choose_engine
+from soapjms.replay.errors import importing_spark
+from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere, shown, whole
+from soapjms.replay.output import staging
+from soapjms.replay.summary import MARKED, RunTally, Summary, note_others, summarise
+from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
+
+LogArgument: TypeAlias = str | os.PathLike[str]
+SenderArgument: TypeAlias = str | JmsUri | Port | Description
+
+
+def replay(
+    logs: LogArgument | Iterable[LogArgument],
+    out: str | os.PathLike[str],
+    profile: str = DEFAULT_PROFILE.name,
+    engine: str | None = None,
+    *,
+    senders: SenderArgument | Iterable[SenderArgument] = (),
+    properties: Mapping[str, Value] = MappingProxyType({}),
+    variants: str | Iterable[str] = (),
+    window: timedelta = DEFAULT_WINDOW,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Summary:
+    """Judge the exchanges of capture logs and write the results as a folder.
+
+    The folder is written as a whole or not at all; one from an earlier run is replaced. Records that cannot be read are
+    counted and kept under rejected/, and the rest is judged.
+
+    Args:
+        logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
+        out: the folder for the results; on Spark also a Hadoop URI, where they are renamed in the end, which is at once
+            in HDFS and file by file in object stores.
+        profile: the edition to judge by; "auto" for that of the WSDLs among `senders`, else of most faults in the logs.
+        engine: one of `ENGINES`; None for the one that suits the logs and arguments, see `engines.choose_engine`.
+        senders: the addresses that senders used: jms: URIs, ports of WSDLs, WSDLs for all their SOAP/JMS ports. Each is
+            compared with the messages that went to its address, see `Senders.find`; which source of a property counts
+            is judged for those messages only.
+        properties: binding properties that the programs of all these senders set; they override all others.
+        variants: lookup variants that the responding nodes support besides jndi, queue and topic.
+        window: how far apart in time the copies of a message, or a request and its response, may be.
+        master, conf: where Spark runs (by default local[2]) and its further settings; no other engine heeds them.
+        progress: called with a short text whenever there is progress: a `Phase`, or the `EngineChoice` that was made.
+
+    Raises:
+        UsageError: an argument is invalid, or the output folder holds other files; see `senders_of` too.
+        NoInputError: none of the logs can be read.
+        SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
+    """
+    terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
+    target = os.fspath(out)
+    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
+    there = target if is_elsewhere(target) else None
+    run = _engine(engine or _chosen(job, there, bool(master or conf), progress), master, conf, there)
+    with _built(target) as result, run(job, result, progress) as (tally, rejects):
+        _note_files(job, tally)
+        summary = summarise(tally, rejects, terms.decided(tally.counts))
+        progress("writing the report")
+        report.write(summary, result)
+    return summary
+
+
+Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple[RunTally, list[RejectedRow]]]]
+
+
+@contextmanager
+def _built(out: str) -> Iterator[Path]:
+    """Yield the folder that results are built in: one that takes the place of `out`, or that is moved to its URI."""
+    if not is_elsewhere(out):
+        with staging(Path(out).resolve()) as result:
+            yield result
+        return
+    with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
+        result = Path(scratch, "result")
+        result.mkdir()
+        yield result
+
+
+def make_terms(
+    profile: str,
+    senders: SenderArgument | Iterable[SenderArgument],
+    properties: Mapping[str, Value],
+    variants: str | Iterable[str],
+    window: timedelta,
+) -> ReplayTerms:
+    """Make the terms of a run from the arguments of `replay`.
+
+    Raises:
+        UsageError: an argument is invalid.
+    """
+    given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else list(senders)
+    if window <= timedelta(0):
+        raise UsageError(f"window must be longer than 0 seconds, got {window.total_seconds():g}")
+    edition, choice = _profile(profile, given)
+    setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
+    return ReplayTerms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
+
+
+def _variants(given: str | Iterable[str]) -> frozenset[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if not isinstance(name, str) or parse(f"jms:{name}:x").variant != name:
+            raise UsageError(
+                f"a lookup variant must be a name that can follow jms:, as in jms:vnd.example:orders, got {name!r}"
+            )
+    return frozenset(names)
+
+
+def _job(logs: Iterable[LogArgument], target: Path, terms: ReplayTerms) -> Job:
+    arguments = [os.fspath(each) for each in logs]
+    elsewhere = [each for each in arguments if is_elsewhere(each)]
+    found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
+    if not found and not elsewhere:
+        raise nothing_to_read(refused)
+    return Job(
+        logs=tuple(found),
+        elsewhere=tuple(elsewhere),
+        rejected=tuple(refused),
+        others=tuple(others),
+        terms=terms,
+    )
+
+
+def _note_files(job: Job, tally: RunTally) -> None:
+    note_others(tally, job.others)
+    for log in job.logs:
+        if log.marked:
+            tally.note(*MARKED)
+
+
+def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, ProfileChoice | None]:
+    """Return the profile and what chose it; the default profile for now if the logs are to show it."""
+    if name != AUTO:
+        try:
+            return profile_of(name), None
+        except ValueError as error:
+            raise UsageError(f"{error}; or {AUTO}") from None
+    editions = editions_of(senders)
+    if len(editions) > 1:
+        raise UsageError(
+            f"the WSDLs follow {' and '.join(each.name for each in editions)}; name the profile to judge by, or leave "
+            "one out"
+        )
+    return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
+
+
+def _chosen(job: Job, out: str | None, has_settings: bool, progress: Progress) -> str:
+    """Choose the engine for a job, and tell which it is; return its name."""
+    elsewhere = next(iter(job.elsewhere), out)
+    octets = sum(whole(log).octets for log in job.logs)
+    choice = choose_engine(octets, None if elsewhere is None else shown(elsewhere), has_settings=has_settings)
+    progress(choice)
+    return choice.engine
+
+
+def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str | None) -> Engine:
+    """Import an engine by name, so that the packages of the other need not be installed.
+
+    Args:
+        name: its name.
+        master, conf: see `replay`.
+        out: the URI for the results; None if they are for this machine.
+    """
+    if name in (LOCAL, EXACT):
+        if out is not None:
+            raise UsageError(f"{shown(out)} needs Spark to be written; without it, name a folder on this machine")
+        from soapjms.replay import local
+
+        return local.run
+    if name == SPARK:
+        with importing_spark():
+            from soapjms.replay import spark
+        return partial(spark.run, out=out, master=master, conf=conf)
+    raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")

@@ -1,0 +1,98 @@
+"""The engine that a replay runs on if the user names none: by what is given, by size, by what is installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from replay_logs import CXF
+
+from soapjms.replay import EngineChoice, SparkMissingError, engines, replay
+from soapjms.replay.engines import EXACT, LOCAL, MAX_LOCAL_OCTETS, SPARK, choose_engine, install_line, java_problem
+
+LARGE = MAX_LOCAL_OCTETS + 1
+
+
+@pytest.fixture(autouse=True)
+def without_spark_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no Spark of another test run in this process, as far as the choice can see."""
+    monkeypatch.delenv(engines.SUBMITTED, raising=False)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a Java."""
+    (tmp_path / "java" / "bin").mkdir(parents=True)
+    (tmp_path / "java" / "bin" / "java").touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+
+
+def test_small_logs_need_no_spark() -> None:
+    """The line has the size, and what Spark is for."""
+    assert choose_engine(3 << 20, None, has_settings=False).engine == LOCAL
+    choice = choose_engine(MAX_LOCAL_OCTETS, None, has_settings=False)
+    assert (choice, choice.engine) == (
+        "engine local: 32 GiB to read; Spark is for clusters, and for more than 32 GiB", LOCAL,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("java")
+def test_large_logs_run_on_spark() -> None:
+    """From a size that one process should not take."""
+    choice = choose_engine(LARGE, None, has_settings=False)
+    assert (choice, choice.engine) == ("engine spark: 32 GiB to read; one process is for up to 32 GiB", SPARK)
+
+
+def test_large_logs_run_without_spark_where_it_lacks(
+    tmp_path: Path, java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java or PySpark; the line says what to install."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    choice = choose_engine(LARGE, None, has_settings=False)
+    assert choice.engine == LOCAL
+    assert f"but JAVA_HOME is {tmp_path}, which has no bin/java. On Debian or Ubuntu: apt-get" in choice
+    assert java_problem() is not None
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    choice = choose_engine(LARGE, None, has_settings=False)
+    assert choice.engine == LOCAL
+    assert choice.endswith("but pyspark is not installed: pip install 'soapjms[spark]'")
+
+
+def test_what_only_spark_can_do_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is installed or not: a URI, settings, and a program that runs in Spark."""
+    assert (
+        choose_engine(0, "hdfs:///logs", has_settings=False) == "engine spark: only Spark reads and writes hdfs:///logs"
+    )
+    assert choose_engine(0, None, has_settings=True) == "engine spark: settings of Spark are given"
+    monkeypatch.setenv(engines.SUBMITTED, "1234")
+    assert choose_engine(0, None, has_settings=False) == "engine spark: this program runs in Spark"
+
+
+def test_the_choice_is_told(tmp_path: Path) -> None:
+    """Once, and only if the user left it open."""
+    told: list[str] = []
+    replay(CXF, tmp_path / "out", progress=told.append)
+    (choice,) = [each for each in told if isinstance(each, EngineChoice)]
+    assert choice.engine == LOCAL
+    assert " KiB to read; Spark is for" in choice
+    told.clear()
+    replay(CXF, tmp_path / "out", engine=EXACT, progress=told.append)
+    assert not [each for each in told if isinstance(each, EngineChoice)]
+
+
+def test_a_uri_needs_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without it the error says what to install; no other engine reads it."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "soapjms.replay.spark", raising=False)
+    monkeypatch.delattr("soapjms.replay.spark", raising=False)
+    with pytest.raises(SparkMissingError, match=r"pip install 'soapjms\[spark\]'"):
+        replay("hdfs:///captures", tmp_path / "out")
+
+
+def test_what_to_install_for_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, if anything is missing."""
+    assert install_line() is None
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert install_line() == "pip install 'soapjms[replay]'"
