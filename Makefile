@@ -153,7 +153,7 @@ docs: setup
 	$(BIN)/python tools/docs/reference.py
 
 demo: setup java
-	$(BIN)/python examples/demo.py --out build/demo
+	$(BIN)/python examples/demo.py --out build/demo --engine spark
 
 # With less work than by default: together some minutes. What is in benchmarks/results comes from whole runs.
 bench: setup java brokers browser

@@ -1,6 +1,8 @@
 """asyncio on both sides: a service with an `async` function, and a program that makes many calls at once.
 
-python examples/asyncio_greeter.py stomp://admin:admin@localhost:61613
+python examples/asyncio_greeter.py [stomp://admin:admin@localhost:61613]
+
+Without a URL it runs on the embedded broker.
 
 With a WSDL, use `soapjms.zeep.AsyncClient`: see examples/zeep_client.py.
 """
@@ -51,12 +53,12 @@ async def greet_all(client: soapjms.Client) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve and call at the broker whose URL is given."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Serve and call at the broker whose URL is given, else at the embedded one."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
     with (
-        soapjms.connect(arguments[0]) as connection,
+        soapjms.connect(*arguments or ["embedded:"]) as connection,
         soapjms.Dispatcher(connection, URI, service, workers=4),
         soapjms.Client(connection, URI, timeout=10) as client,
     ):

@@ -1,6 +1,8 @@
 """Both bridges in a row: an HTTP client, HTTP to JMS, a queue, JMS to WSGI, and a SOAP application written for HTTP.
 
-python examples/bridge.py stomp://admin:admin@localhost:61613
+python examples/bridge.py [stomp://admin:admin@localhost:61613]
+
+Without a URL it runs on the embedded broker.
 
 The same from the command line, in this folder, each in a separate terminal:
 
@@ -52,12 +54,12 @@ def ask(url: str, name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Greet through both bridges at the broker whose URL is given."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Greet through both bridges at the broker whose URL is given, else at the embedded one."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
     with (
-        soapjms.connect(arguments[0]) as connection,
+        soapjms.connect(*arguments or ["embedded:"]) as connection,
         soapjms.Dispatcher(connection, URI, WsgiService(application)),
         HttpBridge(connection, URI, timeout=10) as bridge,  # an ASGI application: FastAPI and others can mount it
         Listener(bridge, "127.0.0.1:0") as listener,

@@ -1,8 +1,8 @@
 """Capture messages, and replay them to see which rules are broken: a client that forgets a property is found.
 
-python examples/capture_and_replay.py stomp://admin:admin@localhost:61613 FOLDER
+python examples/capture_and_replay.py [stomp://admin:admin@localhost:61613 FOLDER]
 
-FOLDER gets the capture log and the report. The replay runs without Spark here; `soapjms replay` runs on Spark.
+FOLDER gets the capture log and the report. Without arguments it is a new one, and the broker is the embedded one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from tempfile import mkdtemp
 
 from greeter_client import envelope
 from greeter_service import service
@@ -36,7 +37,10 @@ def forget_the_content_type(connection: brokers.Connection, good: brokers.Messag
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Capture and replay at the broker whose URL is given."""
+    """Capture and replay at the broker whose URL is given, else at the embedded one."""
+    if not arguments:
+        arguments = ["embedded:", mkdtemp(prefix="soapjms-")]
+        print(f"all files are in {arguments[1]}")
     if len(arguments) != 2 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             forget_the_content_type(connection, response.request)
         print(f"captured {recorder.written} messages")
 
-    summary = replay(log, folder / "report", engine="local")
+    summary = replay(log, folder / "report")
     print(f"replayed {summary.members['exchanges']} exchanges: {summary.members['verdict']}")
     for assertion, counts in summary.members["assertions"].items():
         if counts.get("failed"):

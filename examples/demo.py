@@ -1,9 +1,9 @@
-"""The whole path in under a minute: serve, call, provoke every fault, capture, replay on Spark, report.
+"""The whole path in under a minute: serve, call, provoke every fault, capture, replay, report.
 
-    python examples/demo.py --out build/demo [--url stomp://admin:admin@localhost:61613] [--local]
+    python examples/demo.py [--out build/demo] [--url stomp://admin:admin@localhost:61613] [--engine spark]
 
-Without `--url` it runs on the embedded broker; with `--local` the replay runs without Spark. The exit status is 0 if
-all results are as expected.
+Without `--url` it runs on the embedded broker, without `--engine` the replay runs without Spark. The exit status is 0
+if all results are as expected.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from soapjms.protocol import names, xml
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.names import SoapVersion, Subcode
 from soapjms.protocol.requesting import RequestingNode
+from soapjms.replay import ENGINES
 
 GREETER = "urn:soapjms:greeter"
 URI = "jms:queue:demo.greeter?timeToLive=60000"
@@ -159,7 +160,7 @@ def exchange(url: str, log: Path) -> list[Step]:
     return steps
 
 
-def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
+def replay(log: Path, out: Path, engine: str | None) -> tuple[list[Step], Path]:
     """Replay the captured log: each provoked fault must show as a broken rule with the right answer."""
     from soapjms.replay import replay as run
 
@@ -179,7 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for all output")
     parser.add_argument("--url", default="embedded:demo", help="URL of the broker")
-    parser.add_argument("--local", action="store_true", help="replay without Spark")
+    parser.add_argument("--engine", choices=ENGINES, help="what runs the replay")
     options = parser.parse_args()
     console = Console()
     shutil.rmtree(options.out, ignore_errors=True)
@@ -188,8 +189,8 @@ def main() -> int:
     log = options.out / "capture.jsonl"
     with console.status("serving and calling"):
         steps = exchange(options.url, log)
-    with console.status("replaying on Spark" if not options.local else "replaying"):
-        replayed, report = replay(log, options.out / "replay", "local" if options.local else "spark")
+    with console.status("replaying"):
+        replayed, report = replay(log, options.out / "replay", options.engine)
     table = Table("action", "result", title="soapjms demo")
     for step in steps + replayed:
         table.add_row(step.what, step.seen if step.fine else f"[bold red]{step.seen}, not {step.wanted}")

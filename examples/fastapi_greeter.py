@@ -3,18 +3,24 @@
 SOAPJMS_CONNECTION=stomp://admin:admin@localhost:61613 uvicorn --app-dir examples fastapi_greeter:app
 
 Then: curl 'http://localhost:8000/greeting?name=World'
+
+python examples/fastapi_greeter.py does both, with the service at the embedded broker, in one process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Request
+from greeter_service import service
 from lxml import etree
 
 import soapjms
+from soapjms.bridge.listener import Listener
 
 NAMESPACE = "urn:greeter"
 URI = "jms:queue:greeter"
@@ -24,7 +30,7 @@ URI = "jms:queue:greeter"
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Keep one connection and one client for all requests; both are thread-safe."""
     with ExitStack() as stack:
-        connection = stack.enter_context(soapjms.connect(os.environ["SOAPJMS_CONNECTION"]))
+        connection = stack.enter_context(soapjms.connect(os.environ.get("SOAPJMS_CONNECTION", "embedded:")))
         app.state.greeter = stack.enter_context(soapjms.Client(connection, URI, timeout=5))
         yield
 
@@ -56,3 +62,21 @@ def greeting(name: str, request: Request) -> dict[str, str]:
     except soapjms.CallFailedError as error:
         raise HTTPException(502, "the greeter cannot be reached") from error
     return {"greeting": response.envelope.body.findtext(".//{*}greeting") or ""}
+
+
+async def main() -> None:
+    """Serve the greeter and the endpoint, and ask for one greeting."""
+    with soapjms.connect("embedded:") as connection, soapjms.Dispatcher(connection, URI, service):
+        async with lifespan(app):  # which uvicorn's own command runs
+            with Listener(app, "127.0.0.1:0") as listener:
+                print(await asyncio.to_thread(ask, f"{listener.url}/greeting?name=World"))
+
+
+def ask(url: str) -> str:
+    """Get a URL, as any HTTP client."""
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read().decode()  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

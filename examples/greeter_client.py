@@ -1,12 +1,17 @@
 """A client of the greeter: calls in both SOAP versions, several calls at once, a fault, a one-way message.
 
-python examples/greeter_client.py stomp://admin:admin@localhost:61613
+python examples/greeter_client.py [stomp://admin:admin@localhost:61613]
+
+It calls examples/greeter_service.py: at the broker whose URL is given, else at the embedded one, in this process.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+
+import greeter_service
 
 import soapjms
 
@@ -23,11 +28,15 @@ def envelope(operation: str, name: str, version: soapjms.SoapVersion = soapjms.S
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call the greeter at the broker whose URL is given."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Call the greeter at the broker whose URL is given, else at the embedded one."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
-    with soapjms.connect(arguments[0]) as connection, soapjms.Client(connection, URI, timeout=10) as client:
+    with (
+        soapjms.connect(*arguments or ["embedded:"]) as connection,
+        nullcontext() if arguments else soapjms.Dispatcher(connection, greeter_service.URI, greeter_service.service),
+        soapjms.Client(connection, URI, timeout=10) as client,
+    ):
         for version in soapjms.SoapVersion:
             response = client.call(envelope("greetMe", "World", version), soap_action="urn:greeter:greetMe")
             print(f"SOAP {version}: {response.raise_for_fault().envelope.body.findtext('.//{*}greeting')}")

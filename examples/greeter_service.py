@@ -1,8 +1,9 @@
 """A service: answers greetMe, and accepts pingMe, which is one-way.
 
-python examples/greeter_service.py stomp://admin:admin@localhost:61613
+python examples/greeter_service.py [stomp://admin:admin@localhost:61613]
 
-Ctrl-C ends it, once the requests under way are answered.
+Ctrl-C ends it, once the requests under way are answered. Without a URL nobody could call it from another process: it is
+served at the embedded broker, and called by examples/greeter_client.py, in this one.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ def ping(request: soapjms.Request) -> None:
 
 
 def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
-    """Serve at the broker whose URL is given until `wait` returns."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Serve at the broker whose URL is given until `wait` returns; without one, run examples/greeter_client.py."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
+    if not arguments:
+        from greeter_client import main as call  # which serves, too
+
+        return call([])
     with (
         soapjms.connect(arguments[0]) as connection,
         soapjms.Dispatcher(connection, URI, service, workers=4) as serving,

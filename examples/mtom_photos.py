@@ -1,8 +1,9 @@
 """Attachments with MTOM: a service gets a photo and sends it back framed; the octets travel unencoded.
 
-python examples/mtom_photos.py stomp://admin:admin@localhost:61613 PHOTO FRAMED
+python examples/mtom_photos.py [stomp://admin:admin@localhost:61613 PHOTO FRAMED]
 
-PHOTO is the file to send, FRAMED the file to write the answer to.
+PHOTO is the file to send, FRAMED the file to write the answer to. Without them it sends a small photo of its own,
+over the embedded broker.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lxml import etree
 
@@ -18,6 +20,7 @@ import soapjms
 NAMESPACE = "urn:photos"
 URI = "jms:queue:photos"
 FRAME = b"==="
+PHOTO = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 service = soapjms.Service()
 
@@ -42,7 +45,12 @@ def request_for(photo: soapjms.Attachment) -> etree._Element:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Have a photo framed at the broker whose URL is given."""
+    """Have a photo framed at the broker whose URL is given, else at the embedded one."""
+    if not arguments:
+        with TemporaryDirectory() as folder:
+            photo_file = Path(folder, "photo.png")
+            photo_file.write_bytes(PHOTO)
+            return main(["embedded:", str(photo_file), str(Path(folder, "framed.png"))])
     if len(arguments) != 3 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2

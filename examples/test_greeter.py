@@ -1,12 +1,14 @@
 """How to test a service, and a client of one, with pytest and without a broker.
 
-pytest examples/test_greeter.py
+pytest examples/test_greeter.py (or python examples/test_greeter.py)
 
 The fixtures come with `pip install soapjms[testing]`; docs/testing.md describes them.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -87,3 +89,8 @@ def test_faults(soapjms_stub: StubService, soapjms_client: ClientMaker) -> None:
     assert fault.value.subcode == "missingContentType"
     with pytest.raises(soapjms.SoapFaultError, match="closed today"):
         reception.welcome("Ann")
+
+
+if __name__ == "__main__":
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "soapjms.testing.plugin", "-p", "no:cacheprovider", __file__]
+    sys.exit(subprocess.call(command))

@@ -1,6 +1,8 @@
 """One-way messages on a topic: a newsroom sends news, and every desk that listens gets them.
 
-python examples/topic_news.py stomp://admin:admin@localhost:61613
+python examples/topic_news.py [stomp://admin:admin@localhost:61613]
+
+Without a URL it runs on the embedded broker.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ def news(headline: str) -> etree._Element:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Send the news through the broker whose URL is given."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Send the news through the broker whose URL is given, else through the embedded one."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
     heard: SimpleQueue[str] = SimpleQueue()
     with ExitStack() as stack:
-        connection = stack.enter_context(soapjms.connect(arguments[0]))
+        connection = stack.enter_context(soapjms.connect(*arguments or ["embedded:"]))
         for name in ("paper", "radio"):  # a topic keeps nothing: desks that subscribe later miss the news
             stack.enter_context(soapjms.Dispatcher(connection, URI, desk(name, heard)))
         newsroom = stack.enter_context(soapjms.Client(connection, URI))

@@ -1,9 +1,10 @@
 """A service made from its WSDL: functions take and return Python values; both SOAP versions, a fault, one-way.
 
-python examples/typed_service.py stomp://admin:admin@localhost:61613
+python examples/typed_service.py [stomp://admin:admin@localhost:61613]
 
-examples/zeep_client.py calls it. Ctrl-C ends it, once the requests under way are answered. The same from the command
-line, in this folder: soapjms serve typed_service:service --connection stomp://admin:admin@localhost:61613
+examples/zeep_client.py calls it; without a URL, in this process, at the embedded broker. Ctrl-C ends it, once the
+requests under way are answered. The same from the command line, in this folder:
+soapjms serve typed_service:service --connection stomp://admin:admin@localhost:61613
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ def ping(name: str) -> None:
 
 
 def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
-    """Serve at the broker whose URL is given until `wait` returns."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Serve at the broker whose URL is given until `wait` returns; without one, run examples/zeep_client.py."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
+    if not arguments:
+        from zeep_client import main as call  # which serves, too
+
+        return call([])
     with (
         soapjms.connect(arguments[0]) as connection,
         soapjms.Dispatcher(connection, service.port, service, workers=4) as serving,

@@ -1,8 +1,9 @@
 """A client of the greeter made from its WSDL, with zeep: both SOAP versions, a fault, a one-way message, asyncio.
 
-python examples/zeep_client.py stomp://admin:admin@localhost:61613
+python examples/zeep_client.py [stomp://admin:admin@localhost:61613]
 
-It calls examples/greeter_service.py.
+It calls examples/typed_service.py, or examples/greeter_service.py: at the broker whose URL is given, else at the
+embedded one, in this process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+
+from typed_service import service
 
 import soapjms
 import soapjms.zeep
@@ -27,12 +31,13 @@ async def greet_all(connection: Connection, names: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call the greeter at the broker whose URL is given."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    """Call the greeter at the broker whose URL is given, else at the embedded one."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
     with (
-        soapjms.connect(arguments[0]) as connection,
+        soapjms.connect(*arguments or ["embedded:"]) as connection,
+        nullcontext() if arguments else soapjms.Dispatcher(connection, service.port, service),
         soapjms.zeep.Client(WSDL, connection=connection, operation_timeout=10) as client,
     ):
         print(f"SOAP 1.1: {client.service.greetMe('World')}")

@@ -27,7 +27,7 @@ except ImportError as _error:
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
-from soapjms.protocol.text import named
+from soapjms.protocol.text import named, reason_of
 from soapjms.security import WSSE, WSU, Nonces, check_positive, check_timestamp, only_child, refused
 from soapjms.service.request import Request
 
@@ -254,4 +254,4 @@ def _key(name: str, certificate: str | PathLike[str] | bytes) -> Any:
         octets = certificate if isinstance(certificate, bytes) else Path(certificate).read_bytes()
         return xmlsec.Key.from_memory(octets, xmlsec.constants.KeyDataFormatCertPem, None)
     except (OSError, TypeError, xmlsec.Error) as error:
-        raise UsageError(f"the certificate of {name!r} cannot be read as PEM: {error}") from None
+        raise UsageError(f"the certificate of {name!r} cannot be read as PEM: {reason_of(error)}") from None

@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from brokers.redaction import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.text import reason_of
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
 
@@ -204,7 +205,7 @@ def real_path(path: Path) -> Path:
     except RecursionError:  # the caller's
         raise
     except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a name with a null character
-        raise InvalidWsdlError(f"{shown(str(path))} cannot be read: {error}") from None
+        raise InvalidWsdlError(f"{shown(str(path))} cannot be read: {reason_of(error)}") from None
 
 
 def read_file(path: Path) -> bytes:

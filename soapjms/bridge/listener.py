@@ -37,6 +37,7 @@ from soapjms.bridge.limits import MAX_CONNECTIONS
 from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.text import reason_of
 from soapjms.validation import at_least_one, finite, host_and_port
 
 log = logging.getLogger("soapjms.bridge")
@@ -354,7 +355,7 @@ def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
     except OSError as error:  # ssl.SSLError is one too
-        raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error
+        raise UsageError(f"TLS cannot be set up with {certificate}: {reason_of(error)}") from error
     return context
 
 
@@ -364,10 +365,10 @@ def _bound(address: str, *, is_open: bool) -> socket.socket:
     try:
         made = socket.create_server((host, port), family=family, backlog=ACCEPT_BACKLOG)
     except OSError as error:
-        raise UsageError(f"cannot listen at {address}: {error}") from error
+        raise UsageError(f"cannot listen at {address}: {reason_of(error)}") from error
     try:
         if not is_open:
             check_reach(made, OPEN)
     except ValueError as error:
-        raise UsageError(f"cannot listen at {address}: {error}") from error
+        raise UsageError(f"cannot listen at {address}: {reason_of(error)}") from error
     return made

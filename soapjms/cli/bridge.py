@@ -20,6 +20,7 @@ from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
 from soapjms.cli.options import names_option, set_option
+from soapjms.cli.paths import CERTIFICATE, KEY, WSDL_FILE
 from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
 from soapjms.cli.status import FAILED_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
@@ -63,7 +64,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return found
 
 
-@command.command("http")
+@command.command("http", short_help="Pass requests of HTTP clients on to services over JMS.")
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Address for HTTP clients; port 0 for any free one.")
 @click.option(
     "--to", multiple=True, callback=_by_path, metavar="[PATH=]URI",
@@ -102,8 +103,8 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Maximum size of unfinished requests and unread answers together; half of it for one address.",
 )  # fmt: skip
 @click.option("--public-url", metavar="URL", help="URL that clients use, for the WSDL.  [default: by their Host]")
-@click.option("--cert", metavar="FILE", help="Certificate with its chain, in PEM, for HTTPS.")
-@click.option("--key", metavar="FILE", help="The certificate's key, in PEM, if it is in another file.")
+@click.option("--cert", metavar="FILE", type=CERTIFICATE, help="Certificate with its chain, in PEM, for HTTPS.")
+@click.option("--key", metavar="FILE", type=KEY, help="The certificate's key, in PEM, if it is in another file.")
 @click.option("--health", metavar="HOST:PORT", help="Listen there for GET /live and /ready.")
 @click.option(
     "--grace", type=Range(min=1, max=86400), default=30.0, show_default=True,
@@ -189,7 +190,8 @@ def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]
     found = {}
     for path in dict.fromkeys((*to, *wsdl)):
         file, sharp, port = wsdl.get(path, "").rpartition("#")
-        found[path] = Behind(to.get(path), (file if sharp else port) or None, port if sharp else None)
+        name = (file if sharp else port) or None
+        found[path] = Behind(to.get(path), name and WSDL_FILE.checked(name, "--wsdl"), port if sharp else None)
     return found
 
 
@@ -227,7 +229,7 @@ def _health(connection: Connection, bridge: HttpBridge, listener: Listener) -> H
 # WSGI at the back
 
 
-@command.command("wsgi")
+@command.command("wsgi", short_help="Serve a WSGI application over JMS.")
 @click.argument("target", metavar="MODULE:APP")
 @click.option("--path", "wsgi_path", default="/", show_default=True, help="PATH_INFO that the application gets.")
 @serving_options

@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 import click
 
 from brokers.errors import BrokerError
-from brokers.files import check_files
 from brokers.listeners.descriptors import raise_limit
 from brokers.message import Destination, DestinationKind
 from brokers.redaction import shown
@@ -29,6 +28,7 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.url import bracketed
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, F, grouped
+from soapjms.cli.paths import CERTIFICATE, KEY, InputFile, OutputFile, error_text
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.serving.runner import ending
@@ -127,7 +127,6 @@ def _one(text: str, example: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-FILE: Final = click.Path(dir_okay=False, path_type=Path)
 ADDRESS: Final[Mapping[str, Any]] = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"}
 
 
@@ -148,13 +147,13 @@ amqp_options: Final = grouped(
     _amqp(
         "--users",
         "a line USER:PASSWORD for each user.  [default: everybody is let in, at addresses of this machine only]",
-        type=FILE, metavar="FILE",
+        type=InputFile("a file with users", Path), metavar="FILE",
     ),
     _amqp(
         "--rights",
         "a line `USER send|receive|* queue:NAME` for each right, `*` as in file names; all else is forbidden."
         "  [default: everybody may do everything]",
-        type=FILE, metavar="FILE",
+        type=InputFile("a file with rights", Path), metavar="FILE",
     ),
     _amqp("--anonymous", "with --users, let in clients without a user, too.", is_flag=True),
     _amqp("--open", "let everybody in without --users, also at addresses that other machines reach.", is_flag=True),
@@ -274,7 +273,6 @@ def read_rights(file: Path) -> Callable[..., bool]:
     """
     from brokers.amqp.listener import Rights
 
-    check_files(file)
     try:
         return Rights.read(file.read_text("utf-8"))
     except ValueError as error:
@@ -287,7 +285,6 @@ def read_users(file: Path) -> dict[str, str]:
     Raises:
         click.UsageError: a line has no colon or no user; the error does not show the line.
     """
-    check_files(file)
     found: dict[str, str] = {}
     for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
@@ -302,12 +299,20 @@ def read_users(file: Path) -> dict[str, str]:
 @click.command("broker")
 @click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)
 @click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)
-@click.option("--cert", type=FILE, metavar="FILE", help="The server's certificate, in PEM, for TLS.")
-@click.option("--key", type=FILE, metavar="FILE", help="The certificate's key, in PEM, if it is in another file.")
+@click.option("--cert", type=CERTIFICATE, metavar="FILE", help="The server's certificate, in PEM, for TLS.")
+@click.option("--key", type=KEY, metavar="FILE", help="The certificate's key, in PEM, if it is in another file.")
 @click.option(
-    "--store", type=FILE, metavar="FILE", help="For SMQP: keep everything in this file.  [default: in memory only]"
+    "--store",
+    type=OutputFile("a file for the store", Path),
+    metavar="FILE",
+    help="For SMQP: keep everything in this file.  [default: in memory only]",
 )
-@click.option("--setup", type=FILE, metavar="FILE", help="For SMQP: TOML with accounts, rights, topics and links.")
+@click.option(
+    "--setup",
+    type=InputFile("a TOML file with the set-up", Path),
+    metavar="FILE",
+    help="For SMQP: TOML with accounts, rights, topics and links.",
+)
 @click.option("--context", metavar="NAME", help="The server's own name.  [default: that of --setup, else localhost]")
 @click.option("--jms/--no-jms", default=True, show_default=True, help="Create the topics that smqp:// URLs need.")
 @click.option("--lenient", is_flag=True, help="Also accept what clients written after the draft's examples would send.")
@@ -330,8 +335,8 @@ def read_users(file: Path) -> dict[str, str]:
 def command(
     smqp: list[tuple[str, int]],
     smqps: list[tuple[str, int]],
-    cert: Path | None,
-    key: Path | None,
+    cert: str | None,
+    key: str | None,
     store: Path | None,
     setup: Path | None,
     context: str | None,
@@ -356,7 +361,7 @@ def command(
         setting = Setup() if setup is None else Setup.read(setup)
         tls = _tls([each for each in ("smqps", "amqps", "wss") if places[each]], cert, key)
     except (SetupError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(error_text(error)) from error
     name = context or setting.context or "localhost"
     options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     options = options if max_octets is None else replace(options, max_octets=max_octets)
@@ -375,17 +380,16 @@ def command(
                 _tell(name, as_json, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS)
 
 
-def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def _tls(needing: list[str], cert: str | None, key: str | None) -> ssl.SSLContext | None:
     """Read the certificate that the options in `needing` need; return None if there are no such options."""
     if not needing:
         return None
     if cert is None:
         raise click.UsageError(f"--{needing[0]} needs a certificate: --cert FILE")
-    check_files(cert, key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(cert, key)
     return tls

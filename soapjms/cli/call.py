@@ -18,17 +18,18 @@ import click
 from lxml import etree
 from rich.syntax import Syntax
 
-from brokers.files import check_files
 from brokers.message import Message, MessageType
 from soapjms.cli.connection import (
     CONNECTION_OPTION,
     TIMEOUT_OPTION,
+    check_reachable,
     opened,
     place_of,
     place_options,
     read_names,
 )
 from soapjms.cli.options import set_option
+from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder
 from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
 from soapjms.client.call import UNPARSED_HINT, Response
@@ -46,28 +47,12 @@ UNKNOWN_TYPE: Final = "application/octet-stream"
 MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "types", "untyped")
 
 
-class InputFile(click.File):
-    """A file or `-` that is read once; files that `check_files` rejects are refused."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Open the file."""
-        try:
-            if isinstance(value, str) and value != "-":
-                check_files(value)
-        except (OSError, ValueError) as error:
-            strerror = getattr(error, "strerror", None)
-            self.fail(f"{value!r} cannot be read: {strerror}" if strerror else str(error), param, ctx)
-        return super().convert(value, param, ctx)
-
-
-INPUT_FILE: Final = InputFile("rb")
+ARGUMENTS: Final = InputStream("a file with a JSON object of arguments, or -")
+ENVELOPE: Final = InputStream("a file with a SOAP envelope, or -")
 
 
 def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> list[Attachment]:
     """Make attachments whose Content-ID is the name of the file, and whose type follows from its suffix."""
-    for path in paths:
-        if not path.is_file():  # its size is sent ahead, which a pipe does not have
-            raise click.BadParameter(f"an attachment must be a file, got {str(path)!r}")
     return [Attachment(path, mimetypes.guess_type(path)[0] or UNKNOWN_TYPE, path.name) for path in paths]
 
 
@@ -80,14 +65,14 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 @click.option("--one-way", is_flag=True, help="Send the envelope without waiting for an answer.")
 @click.option(
     "--attachment", "attachments", multiple=True, callback=_attachments, metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile("a file to attach", Path, is_regular=True),  # its size is sent ahead, which a pipe does not have
     help="File to attach; the envelope refers to it by cid: and its name; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    "--save", metavar="DIR", type=OutputFolder("a folder for attachments", Path),
     help="Folder for the attachments of the answer.",
 )  # fmt: skip
-@click.option("--input", "read_from", type=INPUT_FILE, metavar="FILE|-", help="JSON object of arguments by name.")
+@click.option("--input", "read_from", type=ARGUMENTS, metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
 @set_option()
 @click.option(
@@ -96,8 +81,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 )  # fmt: skip
 @click.option("--text", is_flag=True, help="Send a TextMessage instead of a BytesMessage.")
 @click.option("--json", "as_json", is_flag=True, help="Print headers, properties, body, fault and findings as JSON.")
-@click.pass_context
-def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> None:
+def command(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> None:
     """Call an operation of a WSDL, or send the SOAP envelope in a file or on standard input.
 
     With a WSDL, the arguments are NAME=VALUE, NAME:=JSON, or NAME=@FILE for an attachment; a NAME may be a path such as
@@ -115,7 +99,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
     elif read_from is not None:
         raise click.UsageError("--input is for the operation of a WSDL: soapjms call WSDL OPERATION --input FILE")
     else:
-        envelope = INPUT_FILE.convert(words[0] if words else "-", None, ctx)
+        envelope = ENVELOPE.checked(words[0] if words else "-", "ENVELOPE-FILE")
         response = _raw(envelope, save, **options)
     if response is not None:
         is_broken = any(each.outcome is Outcome.FAILED for each in response.findings())
@@ -135,6 +119,7 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
     action, as_json = options.pop("action"), options.pop("as_json")
     if action is not None:
         options["properties"] = {**options["properties"], "soapAction": action}
+    words = (WSDL_FILE.checked(words[0], "WSDL"), *words[1:])
     place = {"port": options.pop("port"), "uri": options["uri"], "allow": options.pop("allow")}
     if len(words) == 1:
         listed = list(typed_call.list_operations(words[0], **place))
@@ -202,6 +187,7 @@ def _client(
     where, known = place_of(**place), read_names(names)
     if operation is not None and not isinstance(where, Port):
         raise click.UsageError("--operation is for a WSDL; for a URI give --action")
+    check_reachable(connection)
     edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
     with (
         opened(connection, where, known, properties, timeout) as open_connection,

@@ -24,6 +24,7 @@ from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
 from soapjms.cli.commands import SECONDS, Range
 from soapjms.cli.connection import CONNECTION_OPTION
+from soapjms.cli.paths import OutputFolder
 from soapjms.cli.progress import progress
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce
@@ -59,7 +60,7 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
 @CONNECTION_OPTION
 @click.option(
     "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path), help="Folder for the logs.",
+    type=OutputFolder("a folder for the logs", Path), help="Folder for the logs.",
 )  # fmt: skip
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME",

@@ -22,6 +22,7 @@ from brokers.errors import BrokerError
 from brokers.redaction import visible, without_logins
 from soapjms import __version__
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
+from soapjms.cli.paths import InputFile, error_text
 from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
@@ -37,21 +38,19 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
-    "bridge": CommandEntry(
-        "soapjms.cli.bridge", "Let HTTP clients reach services over JMS; serve a WSGI application over JMS."
-    ),
+    "bridge": CommandEntry("soapjms.cli.bridge", "Let HTTP clients reach services over JMS, or serve WSGI over JMS."),
     "broker": CommandEntry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
     "call": CommandEntry("soapjms.cli.call", "Call a service and print its answer."),
     "capture": CommandEntry("soapjms.cli.capture", "Record the messages that pass a broker, from outside."),
     "doctor": CommandEntry("soapjms.cli.doctor", "Look for problems that would make a call fail."),
-    "explain": CommandEntry("soapjms.cli.explain", "Show the effective binding properties, and where each comes from."),
+    "explain": CommandEntry("soapjms.cli.explain", "Show the effective binding properties and their origins."),
     "generate": CommandEntry("soapjms.cli.generate", "Write capture logs of any size, with violations at known rates."),
     "replay": CommandEntry("soapjms.cli.replay", "Judge captured traffic for conformance."),
     "report": CommandEntry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
-    "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to stop."),
+    "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service."),
     "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "Delete a durable subscription."),
     "uri": CommandEntry("soapjms.cli.uri", "Show the meaning of a jms: URI and its errors."),
-    "wsdl": CommandEntry("soapjms.cli.wsdl", "Show the meaning of a WSDL for SOAP/JMS, check it, add a port to it."),
+    "wsdl": CommandEntry("soapjms.cli.wsdl", "Show a WSDL for SOAP/JMS, check it, or add a port to it."),
 }
 
 
@@ -123,7 +122,7 @@ def _without_logins(error: click.ClickException) -> click.ClickException:
 
 def _message(error: Exception) -> str:
     """Describe an error in one line; for an unexpected one, add its class and how to see its place."""
-    text = visible(without_logins(str(error)))
+    text = error_text(without_logins(str(error)))
     if isinstance(error, ImportError) and (hint := _how_to_install(error)) is not None:
         return hint
     if isinstance(error, CallTimeoutError):
@@ -166,7 +165,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Show the version and exit.",
 )
 @click.option(
-    "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
+    "--config", metavar="FILE", envvar=CONFIG_VARIABLE, type=InputFile("a TOML file with values for options"),
     help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",
 )  # fmt: skip
 @click.pass_context

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import click
 
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.connection import Connection
+from brokers.errors import BrokerError
 from brokers.naming import Names
+from brokers.redaction import shown
 from soapjms.cli.commands import SECONDS, F, grouped
-from soapjms.cli.options import ALLOW_OPTION, check_place, names_option, port_option, uri_option, wsdl_option
+from soapjms.cli.options import ALLOW_OPTION, check_place, names_option, port_in, port_option, uri_option, wsdl_option
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_uri, connect_url
 from soapjms.protocol.wsdl import Port
@@ -39,7 +42,7 @@ def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[s
     """
     check_place(uri, wsdl, port)
     if wsdl is not None:
-        return read_wsdl(wsdl, allow=allow).port(port)
+        return port_in(read_wsdl(wsdl, allow=allow), port)
     assert uri is not None
     return uri
 
@@ -51,6 +54,32 @@ def read_names(path: str | None) -> Names | None:
         OSError, NamingError: the file cannot be read.
     """
     return None if path is None else Names.from_file(path)
+
+
+def check_reachable(url: str | None) -> None:
+    """Refuse a call over an embedded broker that nobody else in this process uses: no service can be there.
+
+    Raises:
+        click.UsageError: the URL names such a broker.
+    """
+    if url is None or url.partition(":")[0].lower() != "embedded" or _is_running(url):
+        return
+    raise click.UsageError(
+        f"--connection {shown(url)} is a broker inside of this process, where no service is. Run a broker, such as "
+        "soapjms broker --amqp localhost:5672, and give --connection amqp://localhost:5672 here and to soapjms serve; "
+        "or call from the program that serves, with soapjms.Client"
+    )
+
+
+def _is_running(url: str) -> bool:
+    """Say whether the embedded broker that a URL names is running: only the call that starts it may have options."""
+    from brokers import embedded
+
+    try:
+        embedded.connect(url, max_deliveries=MAX_DELIVERIES).close()
+    except (ValueError, BrokerError):  # with the latter the URL is wrong, which connecting to it will report
+        return True
+    return False
 
 
 def opened(

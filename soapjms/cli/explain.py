@@ -8,7 +8,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, check_place, port_option, set_option
+from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, check_place, port_in, port_option, set_option
+from soapjms.cli.paths import WSDL_FILE
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import property_table, refusing
 from soapjms.protocol.properties import Effective
@@ -37,8 +38,9 @@ def command(target: str, port: str | None, properties: dict[str, str], as_json: 
         with refusing():
             uri, effective = read_uri(target, properties)
     else:
+        target = WSDL_FILE.checked(target, "WSDL|URI")
         with refusing():
-            found = read_wsdl(target, allow=allow).port(port)
+            found = port_in(read_wsdl(target, allow=allow), port)
             uri, effective = found.uri(), found.effective(properties)
     said = members(effective)
     if as_json:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS
 from soapjms.cli.commands import Range
+from soapjms.cli.paths import OutputFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
 from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate
@@ -47,7 +48,7 @@ def _list(as_json: bool) -> None:
 
 
 @click.command("generate")
-@click.argument("out", metavar="DIR", required=False)
+@click.argument("out", metavar="DIR", required=False, type=OutputFolder("a new folder"))
 @click.option("--messages", "-n", type=click.IntRange(0), metavar="N", help="Number of messages.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes another log.")
 @click.option("--form", type=click.Choice(FORMS), default="jsonl", show_default=True, help="Format of the logs.")
@@ -101,7 +102,7 @@ def command(out: str | None, messages: int | None, rotate: float, is_list: bool,
 
             made = generate(out, messages, rotation=max(1, int(rotate * MIB)), progress=tell_messages, **terms)
     except UsageError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(error_text(error)) from None
     if as_json:
         click.echo(json.dumps(made.members, indent=2))
     else:

@@ -8,13 +8,21 @@ from typing import Any, Final
 import click
 
 from soapjms.cli.commands import F
+from soapjms.cli.paths import WSDL_FILE, InputFile, InputFolder
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.wsdl import Description, Port
 
+NAMES_FILE: Final = InputFile("a file of JNDI names: jndi.properties, or a .toml file")
 JSON_OPTION: Final = click.option(
     "--json", "as_json", is_flag=True,
     help="Print one JSON object instead of tables; values that look like secrets are *** there, too.",
 )  # fmt: skip
 ALLOW_OPTION: Final = click.option(
-    "--allow", multiple=True, metavar="DIR", help="Another folder that imports may be read from; repeatable."
+    "--allow",
+    multiple=True,
+    metavar="DIR",
+    type=InputFolder("a folder with imports of a WSDL"),
+    help="Another folder that imports may be read from; repeatable.",
 )
 
 
@@ -26,7 +34,7 @@ def uri_option(default: str = "", **rest: Any) -> Callable[[F], F]:
 
 def wsdl_option(**rest: Any) -> Callable[[F], F]:
     """Make the option for a WSDL that has the address of a service."""
-    return click.option("--wsdl", metavar="FILE", help="Or a WSDL with the address.", **rest)
+    return click.option("--wsdl", metavar="FILE", type=WSDL_FILE, help="Or a WSDL with the address.", **rest)
 
 
 def port_option(default: str = "the only SOAP/JMS port", **rest: Any) -> Callable[[F], F]:
@@ -37,7 +45,9 @@ def port_option(default: str = "the only SOAP/JMS port", **rest: Any) -> Callabl
 
 def names_option(**rest: Any) -> Callable[[F], F]:
     """Make the option for a file of JNDI names."""
-    return click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.", **rest)
+    return click.option(
+        "--names", metavar="FILE", type=NAMES_FILE, help="JNDI names: jndi.properties, or a .toml file.", **rest
+    )
 
 
 def set_option(
@@ -61,6 +71,25 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
             raise click.BadParameter(f"a property must be NAME=VALUE, such as priority=7, got {each!r}")
         found[name] = value
     return found
+
+
+def port_in(description: Description, name: str | None) -> Port:
+    """Return a port of a WSDL, or the only one.
+
+    Raises:
+        UsageError: there is no such port, or more than one; the error lists the ports and names the option.
+    """
+    try:
+        return description.port(name)
+    except UsageError as error:
+        if name is None and len(ports_of(description)) > 1:
+            raise UsageError(f"{error} (--port SERVICE/PORT)") from None
+        raise
+
+
+def ports_of(description: Description) -> list[str]:
+    """Return the names of the SOAP/JMS ports of a WSDL, as --port takes them."""
+    return [f"{each.service.name}/{each.name}" for each in description.ports if each.profile is not None]
 
 
 def check_place(uri: str | None, wsdl: str | None, port: str | None, *, is_required: bool = True) -> None:

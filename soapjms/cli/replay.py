@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from soapjms.cli.options import ALLOW_OPTION, set_option
+from soapjms.cli.options import ALLOW_OPTION, ports_of, set_option
+from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, ResultFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import InvalidPropertyError, UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice
@@ -57,7 +59,12 @@ def _seconds_option(name: str, text: str) -> Callable[[F], F]:
 
 
 OPTIONS: Final = (
-    click.option("--follow", metavar="DIR", help="Folder whose logs are judged as they are written, on Spark."),
+    click.option(
+        "--follow",
+        metavar="DIR",
+        type=InputFolder("a folder of capture logs"),
+        help="Folder whose logs are judged as they are written, on Spark.",
+    ),
     _seconds_option("--until-idle", "Follow until nothing new came for this time.  [default: until told to stop]"),
     _seconds_option(
         "--disorder",
@@ -68,7 +75,10 @@ OPTIONS: Final = (
     ),
     _seconds_option("--every", "Follow: how often to look for new records.  [default: 5]"),
     click.option(
-        "--checkpoint", metavar="DIR", help="Follow: folder with the state needed to resume.  [default: OUT.checkpoint]"
+        "--checkpoint",
+        metavar="DIR",
+        type=OutputFolder("a folder for the state"),
+        help="Follow: folder with the state needed to resume.  [default: OUT.checkpoint]",
     ),
 )
 
@@ -136,6 +146,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "-o",
     required=True,
     metavar="DIR",
+    type=ResultFolder("a folder for the results, or a Hadoop URI"),
     help="Folder, or on Spark Hadoop URI, for the results; replaces an earlier run's.",
 )
 @click.option(
@@ -166,6 +177,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "wsdls",
     multiple=True,
     metavar="FILE",
+    type=WSDL_FILE,
     help="WSDL whose SOAP/JMS ports the senders used; each is compared with the messages to its address; repeatable.",
 )
 @click.option(
@@ -180,7 +192,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "uris",
     multiple=True,
     metavar="URI",
-    help="jms: URI that senders used; compared with the messages to its destination; repeatable.",
+    help="URI (jms:) that senders used; compared with the messages to its destination; repeatable.",
 )
 @set_option("A property that the senders' programs set; overrides WSDL and URI; repeatable.")
 @ALLOW_OPTION
@@ -229,7 +241,7 @@ def command(
         raise click.UsageError("give LOG..., or --follow DIR")
     _check_engine(engine, follow, terms)
     try:
-        terms["senders"] = _senders(wsdls, ports, uris, allow)
+        terms["senders"] = _senders(wsdls, ports, uris, allow, terms["properties"])
         summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, engine, terms)
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
@@ -274,15 +286,38 @@ def _replay(logs: tuple[str, ...], out: str, profile: str, engine: str | None, t
 
 
 def _senders(
-    wsdls: tuple[str, ...], ports: tuple[str, ...], uris: tuple[str, ...], allow: tuple[str, ...]
+    wsdls: tuple[str, ...],
+    ports: tuple[str, ...],
+    uris: tuple[str, ...],
+    allow: tuple[str, ...],
+    properties: Mapping[str, str],
 ) -> list[Description | Port | str]:
     """Read the WSDLs; return the requested ports, or the WSDLs as a whole, followed by the URIs."""
     if ports and len(wsdls) != 1:
         raise UsageError(f"--port needs exactly one --wsdl, got {'several' if wsdls else 'none'}")
     found = [read_wsdl(each, allow=allow) for each in wsdls]
+    if not ports:
+        for each in found:
+            _check_together(each, properties)
     return [*([found[0].port(each) for each in ports] if ports else found), *uris]
+
+
+def _check_together(described: Description, properties: Mapping[str, str]) -> None:
+    """Refuse a WSDL whose ports do not tell what senders used, and list the ports to choose from.
+
+    Raises:
+        UsageError: two ports have one address and different properties, or one of several cannot be used.
+    """
+    try:
+        senders_of([described], properties)
+    except InvalidPropertyError:
+        raise
+    except UsageError as error:
+        if len(ports := ports_of(described)) < 2:
+            raise
+        raise UsageError(f"{error}; --port chooses: {', '.join(ports)}") from None
 
 
 def visible_lines(text: str) -> str:
     """Return a text of several lines with control characters of terminals escaped."""
-    return "\n".join(visible(line) for line in text.splitlines())
+    return "\n".join(map(error_text, text.splitlines()))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
+from soapjms.cli.paths import InputFolder, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import visible
+
+RESULTS: Final = InputFolder("the --out folder of a replay")
 
 
 def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
@@ -21,8 +25,8 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
 
 
 @click.command("report")
-@click.argument("old", metavar="DIR")
-@click.argument("new", metavar="[NEW]", required=False)
+@click.argument("old", metavar="DIR", type=RESULTS)
+@click.argument("new", metavar="[NEW]", required=False, type=RESULTS)
 @click.option(
     "--tolerance",
     type=float,
@@ -51,9 +55,9 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
             with as_written(Path(old), Path(new)):
                 comparison = compare(load(Path(old)), load(Path(new)), tolerance)
     except UsageError as error:
-        raise click.UsageError(visible(str(error))) from None
+        raise click.UsageError(error_text(error)) from None
     except OSError as error:
-        click.echo(f"Error: {visible(str(error))}", err=True)
+        click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS)
     if new is None:
         page = os.path.join(old, "report.html")

@@ -16,11 +16,11 @@ from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
 from soapjms.cli.options import check_place, names_option, port_option, set_option, uri_option, wsdl_option
+from soapjms.cli.paths import OutputFile, error_text
 from soapjms.cli.status import FAILED_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import PROFILES
-from soapjms.protocol.uri import visible
 from soapjms.serving.runner import ServeOptions, in_one_line
 from soapjms.serving.status_page import START_TIMEOUT
 from soapjms.serving.supervisor import serve
@@ -57,7 +57,12 @@ serving_options: Final = grouped(
         default=True,
         show_default=True,
     ),
-    _option("--store", "File that remembers finished requests, for all processes of this machine.", metavar="FILE"),
+    _option(
+        "--store",
+        "File that remembers finished requests, for all processes of this machine.",
+        metavar="FILE",
+        type=OutputFile("a file for the store"),
+    ),
     _option(
         "--lease",
         "Seconds after which a killed process counts as dead.",
@@ -160,7 +165,7 @@ def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: A
             initializer=partial(_begin_process, log_level, debug=is_debug()),
         )
     except (UsageError, BrokerError, StoreError) as error:
-        click.echo(f"Error: {visible(str(error))}", err=True)
+        click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS if isinstance(error, UsageError) else FAILED_STATUS)
     sys.exit(0 if is_well else FAILED_STATUS)
 

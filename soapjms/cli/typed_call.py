@@ -17,7 +17,7 @@ from zeep.wsdl.attachments import MessagePack
 
 from brokers.message import MessageType
 from soapjms.bridge.wsdl import port_of
-from soapjms.cli.connection import opened, read_names
+from soapjms.cli.connection import check_reachable, opened, read_names
 from soapjms.client.call import Response
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
@@ -174,6 +174,7 @@ def perform(
         CallFailedError: no usable answer came.
     """
     known, values = read_names(names), dict(planned.values)
+    check_reachable(connection)
     if attachments:
         values["_attachments"] = list(attachments)
     with opened(connection, uri or planned.port, known, properties, timeout) as open_connection:

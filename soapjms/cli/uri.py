@@ -29,7 +29,7 @@ def command() -> None:
     """Read jms: URIs."""
 
 
-@command.command("parse")
+@command.command("parse", short_help="Show the meaning of a jms: URI and its errors.")
 @click.argument("uri", metavar="URI")
 @click.option(
     "--mode",

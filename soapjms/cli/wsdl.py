@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, set_option
+from soapjms.cli.paths import WSDL_FILE, OutputFile, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
@@ -39,7 +40,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except (UsageError, OSError) as error:
-        click.echo(f"Error: {visible(str(error))}", err=True)
+        click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS)
 
 
@@ -51,8 +52,8 @@ def command() -> None:
 # inspect
 
 
-@command.command("inspect")
-@click.argument("file", metavar="FILE")
+@command.command("inspect", short_help="List services, ports, effective properties and operations.")
+@click.argument("file", metavar="FILE", type=WSDL_FILE)
 @JSON_OPTION
 @ALLOW_OPTION
 def inspect_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
@@ -110,8 +111,8 @@ def _text(value: Value | None) -> Text:
 # lint
 
 
-@command.command("lint")
-@click.argument("file", metavar="FILE")
+@command.command("lint", short_help="Report broken rules and contradictions.")
+@click.argument("file", metavar="FILE", type=WSDL_FILE)
 @JSON_OPTION
 @ALLOW_OPTION
 def lint_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
@@ -151,10 +152,17 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
     return sorted_
 
 
-@command.command("add-port")
-@click.argument("file", metavar="FILE")
+@command.command("add-port", short_help="Add a SOAP/JMS port to a WSDL, with a binding if needed.")
+@click.argument("file", metavar="FILE", type=WSDL_FILE)
 @click.option("--to", required=True, metavar="URI", help="Address of the port: a jms: URI.")
-@click.option("--out", "-o", required=True, metavar="OUT", help="File to write; may be FILE.")
+@click.option(
+    "--out",
+    "-o",
+    required=True,
+    metavar="OUT",
+    type=OutputFile("a file for the WSDL"),
+    help="File to write; may be FILE.",
+)
 @click.option("--service", metavar="NAME", help="Service that gets the port.  [default: the only one]")
 @click.option("--port", metavar="NAME", help="Name of the port.  [default: SERVICEJms]")
 @click.option("--binding", metavar="NAME", help="A SOAP/JMS binding to use, or the name of the new one.")

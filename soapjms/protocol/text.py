@@ -19,5 +19,10 @@ def named(value: object) -> str:
     return visible(_cut(str(value)))
 
 
+def reason_of(error: Exception) -> str:
+    """Return the words of an error: of one of the system without its number and path, which the caller names."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "…"

@@ -6,6 +6,7 @@ Nothing here imports an engine, or a package that an extra installs.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -74,6 +75,14 @@ def choose_engine(octets: int, elsewhere: str | None, *, has_settings: bool) -> 
     if problem is not None:
         return EngineChoice(LOCAL, f"{_size(octets)} to read; Spark is for more than {LIMIT}, but {problem}")
     return EngineChoice(SPARK, f"{_size(octets)} to read; one process is for up to {LIMIT}")
+
+
+URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_elsewhere(argument: str) -> bool:
+    """Say whether an argument is a URI for Hadoop, and not a file name."""
+    return URI.match(argument) is not None
 
 
 def is_spark_here() -> bool:

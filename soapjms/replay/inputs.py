@@ -11,7 +11,6 @@ import codecs
 import errno
 import glob
 import os
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +33,18 @@ GZIP_RATIO: Final = 8
 """The least factor by which capture logs grow when they are decompressed."""
 HEAD_OCTETS: Final = 1 << 12
 """Number of octets at the beginning of a file that show its form."""
+TORN_LINES: Final = 2
+"""Number of lines, the first and the last that were read, which may be the end and the beginning of a record."""
+BINARY: Final = frozenset({*range(1, 9), *range(14, 32)})
+"""Octets that no text has. Zeros are left out: after a failure of power a log may have them in place of its end."""
+SEEN_OCTETS: Final = 16
+"""Number of octets of a file of something else that its error shows."""
+NO_LOG: Final = "no capture log"
+A_LOG: Final = (
+    "a capture log has a JSON object in each line, plain or compressed with gzip, or is Parquet: soapjms capture and "
+    "soapjms.Recorder write them"
+)
+EMPTY: Final = f"{NO_LOG}: it is empty; {A_LOG}"
 HIDING: Final = (".", "_")
 """Prefixes of the names of hidden files, which programs keep for themselves."""
 
@@ -57,6 +68,7 @@ class LogFile(NamedTuple):
         form: its form.
         marked: whether it begins with a byte order mark, which is skipped.
         groups: for Parquet, the number of rows and octets of each row group.
+        problem: why it seems to be no capture log, by its first octets; None if it does not.
     """
 
     number: int
@@ -66,6 +78,7 @@ class LogFile(NamedTuple):
     form: LogForm
     marked: bool = False
     groups: tuple[tuple[int, int], ...] = ()
+    problem: str | None = None
 
     @property
     def gzipped(self) -> bool:
@@ -130,19 +143,12 @@ class ExpandedInputs(NamedTuple):
 # Which files
 
 
-URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-
-def is_elsewhere(argument: str) -> bool:
-    """Say whether an argument is a URI for Hadoop, and not a file name."""
-    return URI.match(argument) is not None
-
-
 def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> ExpandedInputs:
     """Find the files that arguments refer to: files, folders (their .jsonl, .jsonl.gz and .parquet files) and globs.
 
-    Folders are searched recursively. A file that is named twice is read once. Files that cannot be opened, and
-    arguments without any file, are among the rejected.
+    Folders are searched recursively. A file that is named twice is read once. Files that cannot be opened, arguments
+    without any file, and files of something else that an argument names, are among the rejected. The lines of such a
+    file that was found in a folder, or by a glob, are rejected one by one when it is read.
 
     Args:
         logs: the arguments.
@@ -164,6 +170,8 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None
             log = _open(len(found), name, path)
             if isinstance(log, RejectedRow):
                 rejected.append(log)
+            elif log.problem is not None and log.size and name == argument:
+                rejected.append(RejectedRow(log.name, None, log.problem))
             else:
                 found[path] = log
     return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
@@ -216,16 +224,41 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
         groups = (found.metadata.row_group(number) for number in range(found.metadata.num_row_groups))
         rows = tuple((each.num_rows, each.total_byte_size) for each in groups)
         return LogFile(number, name, path, size, form, groups=rows)
-    marked = (_first_inflated(start) if form is LogForm.GZIP else start).startswith(MARK)
-    return LogFile(number, name, path, size, form, marked)
+    head, is_all = _first_inflated(start, size) if form is LogForm.GZIP else (start, len(start) == size)
+    problem = None if size else EMPTY
+    if _is_foreign(head.removeprefix(MARK), is_all=is_all):
+        inside = "its compressed content" if form is LogForm.GZIP else "it"
+        problem = f"{NO_LOG}: {inside} begins with {head[:SEEN_OCTETS]!r}; {A_LOG}"
+    return LogFile(number, name, path, size, form, head.startswith(MARK), problem=problem)
 
 
-def _first_inflated(start: bytes) -> bytes:
-    """Decompress the first octets of a gzip file; return b"" if it is damaged, which reading it will report."""
+def _first_inflated(start: bytes, size: int) -> tuple[bytes, bool]:
+    """Decompress the first octets of a gzip file, and say whether they are all of it.
+
+    Return b"" if it is damaged, which reading it will report.
+    """
+    stream = zlib.decompressobj(wbits=31)
     try:
-        return zlib.decompressobj(wbits=31).decompress(start, len(MARK))
+        head = stream.decompress(start, HEAD_OCTETS)
     except zlib.error:
-        return b""
+        return b"", False
+    return head, stream.eof and not stream.unused_data and len(start) == size
+
+
+def _is_foreign(head: bytes, *, is_all: bool) -> bool:
+    """Say whether the beginning of a file shows that it is something else than JSON Lines.
+
+    A torn log may begin in the middle of a record, so one line that is no record shows nothing, but by its first
+    characters.
+
+    Args:
+        head: the first octets of the file, decompressed.
+        is_all: whether that is the whole file.
+    """
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if not lines or any(line.lstrip().startswith(b"{") for line in lines):
+        return False
+    return is_all or len(lines) > TORN_LINES or lines[0].lstrip().startswith(b"<") or not BINARY.isdisjoint(head)
 
 
 def shown(name: str) -> str:
@@ -315,7 +348,7 @@ def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[P
 
 def _why_nothing(argument: str) -> str:
     if os.path.isdir(argument):
-        return "the folder holds no .jsonl, .jsonl.gz or .parquet file"
+        return f"the folder holds no .jsonl, .jsonl.gz or .parquet file; {A_LOG}"
     return "no file matches"
 
 

@@ -34,9 +34,9 @@ from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
-from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, choose_engine
+from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, choose_engine, is_elsewhere
 from soapjms.replay.errors import importing_spark
-from soapjms.replay.inputs import RejectedRow, expand, is_elsewhere, shown, whole
+from soapjms.replay.inputs import RejectedRow, expand, shown, whole
 from soapjms.replay.output import staging
 from soapjms.replay.summary import MARKED, RunTally, Summary, note_others, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
@@ -147,8 +147,9 @@ def _job(logs: Iterable[LogArgument], target: Path, terms: ReplayTerms) -> Job:
     arguments = [os.fspath(each) for each in logs]
     elsewhere = [each for each in arguments if is_elsewhere(each)]
     found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
-    if not found and not elsewhere:
-        raise nothing_to_read(refused)
+    no_logs = [RejectedRow(log.name, None, log.problem) for log in found if log.problem is not None]
+    if len(no_logs) == len(found) and not elsewhere:
+        raise nothing_to_read([*refused, *no_logs])
     return Job(
         logs=tuple(found),
         elsewhere=tuple(elsewhere),

@@ -35,6 +35,7 @@ from soapjms.destinations import connect_url
 from soapjms.observing import Health, Observer
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.text import reason_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 from soapjms.security import Verify
@@ -361,7 +362,7 @@ def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Prof
     try:
         port = service.port if options.wsdl is None else read_wsdl(options.wsdl).port(options.port)
     except OSError as error:
-        raise UsageError(f"the WSDL cannot be read: {error}") from error
+        raise UsageError(f"the WSDL {options.wsdl} cannot be read: {reason_of(error)}") from error
     if port is None:
         raise UsageError(
             "give either --uri or --wsdl; only a service that was made from a WSDL has an address of its own"
@@ -373,7 +374,7 @@ def _names(path: str | None) -> Names | None:
     try:
         return None if path is None else Names.from_file(path)
     except OSError as error:
-        raise UsageError(f"the JNDI names cannot be read: {error}") from error
+        raise UsageError(f"the JNDI names in {path} cannot be read: {reason_of(error)}") from error
 
 
 def in_one_line(error: BaseException) -> str:

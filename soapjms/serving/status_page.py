@@ -30,6 +30,7 @@ from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
 from soapjms.observing import Health
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.text import reason_of
 from soapjms.validation import host_and_port
 
 log = logging.getLogger("soapjms.serve")
@@ -80,7 +81,7 @@ class StatusPage:
         try:
             self._server = _Server(host, port, answers)
         except OSError as error:
-            raise UsageError(f"cannot listen at {address}: {error}") from error
+            raise UsageError(f"cannot listen at {address}: {reason_of(error)}") from error
         self._thread = Thread(
             target=self._server.serve_forever, args=[STOP_POLL_SECONDS], name="soapjms-page", daemon=True
         )

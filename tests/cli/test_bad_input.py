@@ -160,7 +160,7 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
             ["call", "--connection", "embedded:", "@jms", "greetMe", "name=Bob"],
             "there is no 'name'; there are: requestType",
         ),
-        (["call", "--connection", "embedded:", "@none", "greetMe"], "none.wsdl' cannot be read"),
+        (["call", "--connection", "embedded:", "@none", "greetMe"], "none.wsdl', which does not exist"),
         (["serve", "bad_greeter:service", "--connection", "embedded:", "--wsdl", "@http"], "no port with a SOAP/JMS"),
         (["serve", "bad_greeter:service", "--connection", "embedded:"], "give either --uri or --wsdl"),
         (

@@ -187,7 +187,7 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
         (["http", *AT, "--wsdl", PROPERTIES], f"; choose one with --wsdl {PROPERTIES}#PORT"),
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
-        (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "key must come with its certificate"),
+        (["http", *AT, "--to", "jms:queue:a", "--key", __file__], "key must come with its certificate"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
         (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "must be HOST:PORT"),
         (["http", *LISTEN, "--connection", "stomp://me:secret@127.0.0.1:1", "--to", "jms:queue:a"], "no connection"),

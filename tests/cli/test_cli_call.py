@@ -231,7 +231,7 @@ def test_bad_input_is_one_clear_message(url: str, file: Path, tmp_path: Path) ->
     for arguments, text in [
         (["--uri", URI, file], "give --connection, such as stomp://USER:PASSWORD@HOST:61613"),
         ([*at, file], "give either --uri or --wsdl"),
-        ([*at, "--uri", URI, "--wsdl", "x.wsdl", file], "give either --uri or --wsdl"),
+        ([*at, "--uri", URI, "--wsdl", DATA / "echo-soap11.wsdl", file], "give either --uri or --wsdl"),
         ([*at, "--uri", URI, "--port", "p", file], "--port is for a WSDL"),
         ([*at, "--uri", URI, "--operation", "o", file], "for a URI give --action"),
         ([*at, "--uri", "jms:nowhere", file], "jms:nowhere"),
@@ -245,7 +245,8 @@ def test_bad_input_is_one_clear_message(url: str, file: Path, tmp_path: Path) ->
         (["--connection", "carrier-pigeon://x", "--uri", URI, file], "no broker adapter for the URL scheme"),
         (["--connection", "stomp://me:secret@localhost/x", "--uri", URI, file], "write stomp://"),
     ]:
-        done = run("call", *arguments)
+        with soapjms.connect(url):  # so that a service might be there
+            done = run("call", *arguments)
         assert (done.exit_code, done.stdout) == (2, ""), arguments
         assert text in done.stderr, arguments
         assert "Traceback" not in done.stderr
@@ -323,3 +324,24 @@ class TestOnActiveMQ:
         assert done.stderr.startswith(b"Error: stomp://")
         assert b"hunter2" not in done.stderr
         assert json.dumps(done.stderr.decode()).count("\\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--uri", URI],
+        ["--uri", URI, "--one-way"],
+        ["--uri", URI, DATA / "echo-soap11.wsdl", "greetMe", "requestType=Bob"],
+    ],
+)
+@pytest.mark.parametrize("url", ["embedded:", "EMBEDDED:nobody"])
+def test_nobody_is_in_an_embedded_broker(words: list[object], url: str) -> None:
+    """It is refused at once, with what to do; in the process of a service it is fine, as the other tests show."""
+    done = run("call", "--connection", url, *words, stdin=envelope())
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("Error: ")]
+    assert line.startswith(
+        f"Error: --connection '{url}' is a broker inside of this process, where no service is. Run a broker"
+    )
+    assert "soapjms broker --amqp localhost:5672" in line
+    assert "soapjms.Client" in line

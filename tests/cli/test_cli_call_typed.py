@@ -271,6 +271,7 @@ def test_on_activemq(activemq: RealBroker, path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["work=3", "work:=3", "work:=2.5"])
 def test_one_value_for_what_consists_of_several(word: str, tmp_path: Path) -> None:
     """It says what that consists of, before anything is sent."""
-    done = run("call", "--connection", "embedded:", written(tmp_path, gallery_wsdl()), "hang", word)
+    with soapjms.connect("embedded:gallery"):
+        done = run("call", "--connection", "embedded:gallery", written(tmp_path, gallery_wsdl()), "hang", word)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "work must have the members work.year, work.sold, work.scan, work.by, got " in done.stderr

@@ -443,7 +443,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         (["--connection", "embedded:"], "to be tapped, got 'embedded'"),
         (["--connection", "embedded:", "--mask-element", "a:b"], "must be a local name"),
         (["--connection", "embedded:", "--mask-pattern", "("], "must be a regular expression"),
-        (["--connection", "embedded:", "--out", tmp_path / "file"], "is a file"),
+        (["--connection", "embedded:", "--out", tmp_path / "file"], "which is not a folder"),
         (["--connection", "embedded:", "--rotate", "0"], "--rotate"),
         (["--setting", "ibm-mq"], "activemq"),
     ]:

@@ -32,7 +32,7 @@ def profile_of(*arguments: str, **environment: str) -> str:
 
 def test_a_flag_wins_over_the_environment_wins_over_the_file(folder: Path) -> None:
     """What is said for the command wins over what is said for all."""
-    (folder / "empty.jsonl").touch()
+    (folder / "empty.jsonl").write_bytes(b"\n")
     assert profile_of() == "rec-2012"
     (folder / "soapjms.toml").write_text('profile = "cxf"\n')
     assert profile_of() == "cxf"
@@ -47,7 +47,7 @@ def test_a_flag_wins_over_the_environment_wins_over_the_file(folder: Path) -> No
 
 def test_another_file(folder: Path) -> None:
     """By --config or SOAPJMS_CONFIG; then that of the working directory is not read."""
-    (folder / "empty.jsonl").touch()
+    (folder / "empty.jsonl").write_bytes(b"\n")
     (folder / "soapjms.toml").write_text("not TOML")
     (folder / "other.toml").write_text('profile = "cxf"\n')
     assert profile_of("--config", "other.toml") == "cxf"
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read(folder: Path) -> None:
     """One that is asked for has to be there; none is read without end."""
     done = run("--config", "none.toml", "uri", "parse", "jms:queue:a")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "none.toml cannot be read: No such file" in done.stderr
+    assert "none.toml', which does not exist" in done.stderr
     (folder / "soapjms.toml").write_bytes(b"#" * (1 << 20) + b"#")
     assert "more than 1048576 octets" in run("uri", "parse", "jms:queue:a").stderr
 

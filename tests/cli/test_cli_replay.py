@@ -51,9 +51,9 @@ def test_a_good_log_ends_with_0_without_java(good: Path) -> None:
     assert results == {"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"}
 
 
-def test_an_empty_log_has_nothing_to_judge(tmp_path: Path) -> None:
+def test_a_log_without_records_has_nothing_to_judge(tmp_path: Path) -> None:
     """It does not say that anything passed; nothing failed, so it ends with 0."""
-    (tmp_path / "log.jsonl").touch()
+    (tmp_path / "log.jsonl").write_bytes(b"\n")
     done = soapjms("replay", "log.jsonl", "--out", "out", "--local", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("NOTHING TO JUDGE by profile rec-2012: 0 records")
@@ -115,7 +115,10 @@ def test_what_senders_were_given(good: Path) -> None:
     ("arguments", "said"),
     [
         (["replay", "good.jsonl", "--out", "o", "--port", "P"], "--port needs exactly one --wsdl, got none"),
-        (["replay", "good.jsonl", "--out", "o", "--wsdl", "no.wsdl"], "'no.wsdl' cannot be read"),
+        (
+            ["replay", "good.jsonl", "--out", "o", "--wsdl", "no.wsdl"],
+            "a WSDL file, got 'no.wsdl', which does not exist",
+        ),
         (["replay", "good.jsonl", "--out", "o", "--uri", "http://x"], "http://x"),
         (["replay", "good.jsonl", "--out", "o", "--set", "priority=7"], "a URI or WSDL of the senders must be given"),
         (["replay", "good.jsonl", "--out", "o", "--set", "priority"], "must be NAME=VALUE"),

@@ -171,7 +171,7 @@ def test_rejected_records_count(tmp_path: Path) -> None:
 def test_what_only_one_run_judged_is_said(tmp_path: Path) -> None:
     """Something that is judged no longer is no better; what is broken at the first time of judging is worse."""
     old = replayed(tmp_path, "old", 3)
-    (tmp_path / "none.jsonl").touch()
+    (tmp_path / "none.jsonl").write_bytes(b"\n")
     replay(tmp_path / "none.jsonl", tmp_path / "none", engine="local")
     assert set(turns(old, tmp_path / "none").values()) == {"no longer judged"}
     assert set(turns(tmp_path / "none", old).values()) <= {"newly judged", "worse"}

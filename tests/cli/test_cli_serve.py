@@ -35,6 +35,7 @@ from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS, STALE_SECONDS, STA
 from soapjms.serving.supervisor import ProcessSlot
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
+WSDL = SERVICES.parent / "wsdl" / "echo-soap11.wsdl"
 EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
 
 
@@ -51,7 +52,7 @@ class TestUsage:
         [
             ([], "Missing argument 'MODULE:SERVICE'"),
             (["a:b"], "Missing option '--connection'"),
-            (["a:b", *EMBEDDED, "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
+            (["a:b", *EMBEDDED, "--wsdl", str(WSDL)], "give either --uri or --wsdl"),
             (["a:b", *EMBEDDED, "--port", "x"], "--port is for a WSDL"),
             (["a:b", *EMBEDDED, "--workers", "0"], "0 is not in the range x>=1"),
             (["a:b", *EMBEDDED, "--processes", "0"], "0 is not in the range x>=1"),
@@ -60,6 +61,8 @@ class TestUsage:
             (["a:b", *EMBEDDED, "--health", "x"], "an address must be HOST:PORT, such as 127.0.0.1:8080, got 'x'"),
             (["a:b", *EMBEDDED, "--health", "127.0.0.1:99999"], "must be HOST:PORT"),
             (["a:b", *EMBEDDED, "--health", "192.0.2.1:1"], "cannot listen at 192.0.2.1:1"),
+            (["a:b", "--connection", "embedded:", "--wsdl", "nothing.wsdl"], "'nothing.wsdl', which does not exist"),
+            (["a:b", *EMBEDDED, "--names", "nothing.toml"], "'nothing.toml', which does not exist"),
         ],
     )
     def test_options(self, arguments: list[str], said: str) -> None:
@@ -87,8 +90,6 @@ class TestUsage:
                 ["bank:service", "--connection", "stomp://u:secret@h/x", "--uri", "jms:queue:a"],
                 "a stomp URL must end with",
             ),
-            (["bank:service", "--connection", "embedded:", "--wsdl", "nothing.wsdl"], "nothing.wsdl"),
-            (["bank:service", *EMBEDDED, "--names", "nothing.toml"], "the JNDI names cannot be read"),
             (["bank:service", "--connection", "embedded:", "--uri", "jms:jndi:nothing"], "nothing"),
             (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "a queue other than the served one"),
             (["bank:service", *EMBEDDED, "--reply-topic", "a", "--reply-topic", "b.>"], "reply_topics allows 'b.>'"),
@@ -202,8 +203,7 @@ class TestOneProcess:
         """Where requests come to may be in a WSDL, and JNDI names in a file."""
         names = tmp_path / "names.toml"
         names.write_text('[queues]\n"jms/Bank" = "bank"\n')
-        wsdl = SERVICES.parent / "wsdl" / "echo-soap11.wsdl"
-        for options in (["--wsdl", str(wsdl)], ["--uri", "jms:jndi:jms%2FBank", "--names", str(names)]):
+        for options in (["--wsdl", str(WSDL)], ["--uri", "jms:jndi:jms%2FBank", "--names", str(names)]):
             with serving("bank:service", "--connection", "embedded:", *options, marks=tmp_path) as served:
                 served.until_serving()
                 served.process.terminate()

@@ -104,9 +104,9 @@ def test_only_soap_jms_ports_are_offered(tmp_path: Path) -> None:
     other = '<wsdl:binding name="Old" type="t:LedgerPT"><s:binding transport="http://schemas.xmlsoap.org/soap/jms"/>'
     more = port.format("Second") + port.format("Third").replace("LedgerJms", "Old")
     path = written(tmp_path, wsdl11(more=more, head=other + "</wsdl:binding>"))
-    for arguments in ([], ["--port", "x"]):
+    for arguments, option in (([], " (--port SERVICE/PORT)"), (["--port", "x"], "")):
         refused = run("explain", path, *arguments).stderr
-        assert refused.endswith("; choose one of: LedgerService/Ledger, LedgerService/Second\n")
+        assert refused.endswith(f"; choose one of: LedgerService/Ledger, LedgerService/Second{option}\n")
     path = written(tmp_path, wsdl11(transport="urn:other", address="http://example/"))
     assert run("explain", path).stderr.endswith(
         "no port with a SOAP/JMS transport; choose one of: none; `soapjms wsdl add-port` adds one\n"
@@ -242,11 +242,12 @@ def test_add_port_refuses(tmp_path: Path, arguments: list[str], message: str) ->
 
 
 def test_add_port_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """The system's words, no traceback."""
+    """The folder is named, and the option."""
     path = written(tmp_path, wsdl11())
     done = run("wsdl", "add-port", path, "--to", "jms:queue:q", "-o", tmp_path / "missing" / "out.wsdl")
     assert done.exit_code == 2
-    assert "No such file or directory" in done.stderr
+    assert "'--out' / '-o': it must be a file for the WSDL, got" in done.stderr
+    assert f"there is no folder '{tmp_path / 'missing'}'" in done.stderr
 
 
 # explain
@@ -323,7 +324,7 @@ def test_explain_both_versions(tmp_path: Path, version: str) -> None:
         (["jms:queue"], "noVariant"),
         ([PROPERTIES], "more than one port with a SOAP/JMS transport; choose one of: EchoService/BindingOnly"),
         ([PROPERTIES, "--port", "x"], "no port 'x'"),
-        (["missing.wsdl"], "No such file"),
+        (["missing.wsdl"], "it must be a WSDL file, got 'missing.wsdl', which does not exist"),
     ],
 )
 def test_explain_refuses(arguments: list[object], message: str) -> None:

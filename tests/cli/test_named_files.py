@@ -14,13 +14,18 @@ from cli_kit import command, environment, run
 from places import ROOT
 
 import brokers
+from brokers.amqp.listener import Listener
+from brokers.embedded import Broker
 from brokers.errors import BrokerError
 from brokers.files import check_files
 from soapjms import UsageError
-from soapjms.bridge.listener import Listener
+from soapjms.bridge.listener import Listener as HttpListener
 
 ECHO = ROOT / "tests" / "data" / "wsdl" / "echo-soap11.wsdl"
-FIFO = "'pipe' is a FIFO; accepted are files, and <(command) of a shell"
+ACCEPTED = "accepted are files, and <(command) of a shell"
+OPTIONS = "with values for options"
+NAMES = "jndi.properties, or a .toml file"
+FIFO = f"got 'pipe', which is a FIFO; {ACCEPTED}"
 AT = ["--uri", "jms:queue:a", "--connection", "embedded:"]
 
 
@@ -36,17 +41,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--config", "pipe", "uri", "parse", "jms:queue:a"], f"pipe cannot be read: {FIFO}"),
+        (["--config", "pipe", "uri", "parse", "jms:queue:a"], f"'--config': it must be a TOML file {OPTIONS}, {FIFO}"),
         (["call", "pipe", *AT], FIFO),
-        (["call", "--attachment", "pipe", *AT, "-"], "an attachment must be a file, got 'pipe'"),
+        (["call", "--attachment", "pipe", *AT, "-"], f"'--attachment': it must be a file to attach, {FIFO}"),
         (["call", ECHO, "greetMe", "--input", "pipe"], FIFO),
         (["call", ECHO, "greetMe", "requestType=@pipe"], "there is no file 'pipe'"),
-        (["call", ECHO, "greetMe", "--names", "pipe"], "'pipe' is not a regular file"),
-        (["wsdl", "lint", "pipe"], "'pipe' cannot be read: it is not a file"),
-        (["wsdl", "lint", "/dev/zero"], "'/dev/zero' cannot be read: it is not a file"),
-        (["explain", "."], "'.' cannot be read: it is not a file"),
-        (["--config", ".", "explain", ECHO], ". cannot be read: Is a directory"),
-        (["--config", "/dev/zero", "explain", ECHO], "'/dev/zero' is a device"),
+        (["call", ECHO, "greetMe", "--names", "pipe"], f"'--names': it must be a file of JNDI names: {NAMES}, {FIFO}"),
+        (["wsdl", "lint", "pipe"], f"'FILE': it must be a WSDL file, {FIFO}"),
+        (["wsdl", "lint", "/dev/zero"], "got '/dev/zero', which is a device"),
+        (["explain", "."], "it must be a WSDL file, got '.', which is a folder"),
+        (["--config", ".", "explain", ECHO], "got '.', which is a folder"),
+        (["--config", "/dev/zero", "explain", ECHO], "got '/dev/zero', which is a device"),
         (["replay", "pipe", "--local", "--out", "out"], "pipe: cannot be opened: it is no regular file"),
         (["broker", "--smqp", "localhost:0", "--setup", "pipe"], FIFO),
         (["broker", "--smqp", "localhost:0", "--store", "pipe"], "pipe cannot be used as the store of a server"),
@@ -86,7 +91,7 @@ def test_files_for_tls(folder: Path, name: str) -> None:
 def test_a_listener_for_https(folder: Path) -> None:
     """In a program too."""
     with pytest.raises(UsageError, match="is a FIFO"):
-        Listener(None, "127.0.0.1:0", certificate="pipe")
+        HttpListener(None, "127.0.0.1:0", certificate="pipe")
 
 
 def test_other_things_that_are_no_files(folder: Path) -> None:
@@ -114,9 +119,10 @@ def test_what_a_shell_makes_of_a_command_is_read(tmp_path: Path) -> None:
     done = shell("soapjms --config <(echo '[uri.parse]'; echo 'json = true') uri parse jms:queue:a", tmp_path)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"{")
-    for place in ("<(cat hello.xml)", "/dev/stdin", "-"):
-        line = f"soapjms call {place} --one-way --uri jms:queue:a --connection embedded: < hello.xml"
-        done = shell(line, tmp_path)
-        assert (done.returncode, done.stderr) == (0, b""), place
+    with Listener(Broker(), "127.0.0.1", 0) as listener:
+        for place in ("<(cat hello.xml)", "/dev/stdin", "-"):
+            at = f"--uri jms:queue:a --connection amqp://127.0.0.1:{listener.port}"
+            done = shell(f"soapjms call {place} --one-way {at} < hello.xml", tmp_path)
+            assert (done.returncode, done.stderr) == (0, b""), place
     line = "soapjms --config /dev/null uri parse jms:queue:a"
     assert shell(line, tmp_path).returncode == 0

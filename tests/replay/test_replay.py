@@ -353,9 +353,9 @@ def test_gzip_members_and_padding_are_one_log(tmp_path: Path) -> None:
     assert "the 7 octets that follow are not read" in row["reason"]
 
 
-def test_an_empty_file_is_a_log_and_an_empty_gzip_file_is_broken(tmp_path: Path) -> None:
-    """An empty log holds nothing that fails, and nothing that passes; of nothing no gzip stream is made."""
-    (tmp_path / "log.jsonl").touch()
+def test_a_log_may_have_no_record_but_an_empty_gzip_file_is_broken(tmp_path: Path) -> None:
+    """Such a log holds nothing that fails, and nothing that passes; of nothing no gzip stream is made."""
+    (tmp_path / "log.jsonl").write_bytes(b"\n")
     assert run(tmp_path, tmp_path / "out").exit_status == 0
     assert summary(tmp_path / "out")["verdict"] == "nothingToJudge"
     assert "<h1>Nothing to judge</h1>" in (tmp_path / "out" / "report.html").read_text("utf-8")
@@ -446,7 +446,7 @@ def test_a_file_that_can_only_be_waited_for_is_rejected(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_utf8_is_shown_with_escapes(tmp_path: Path) -> None:
     """Such a log is read, and its rejected lines name it."""
-    (tmp_path / os.fsdecode(b"log\xff.jsonl")).write_bytes(b"nonsense\n")
+    (tmp_path / os.fsdecode(b"log\xff.jsonl")).write_bytes(b"{nonsense\n")
     run(tmp_path, tmp_path / "out")
     assert rows(tmp_path / "out", "rejected")[0]["file"].endswith("log\\xff.jsonl")
 
@@ -464,7 +464,7 @@ def test_results_in_the_folder_of_the_logs_are_no_input(tmp_path: Path) -> None:
 def test_parts_of_a_log_give_each_line_once_with_its_number(tmp_path: Path, size: int) -> None:
     """However a file is cut, the parts together give its lines, and count them from the file's first."""
     log = tmp_path / "log.jsonl"
-    log.write_bytes(b"one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast")
+    log.write_bytes(b"{one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast")
     logs, *_ = expand([log])
     at_once = list(read(whole(logs[0])))
     found, number = [], 1
@@ -569,7 +569,7 @@ def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str)
 
 def test_the_rows_have_their_columns_also_when_there_are_none(tmp_path: Path) -> None:
     """Empty verdicts/ and rejected/ are Parquet with the columns of the format."""
-    (tmp_path / "log.jsonl").touch()
+    (tmp_path / "log.jsonl").write_bytes(b"\n")
     run(tmp_path, tmp_path / "out")
     assert pq.read_table(tmp_path / "out" / "verdicts").schema.equals(VERDICTS)
     assert pq.read_table(tmp_path / "out" / "rejected").schema.equals(REJECTED)

@@ -234,11 +234,12 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
 def test_a_java_that_ends_is_said(tmp_path: Path) -> None:
     """As it does where it has not the memory for very large messages: what may help is named, and no stack shown."""
     script = (
-        "import sys; from pyspark import SparkContext; from soapjms.cli import replay as cli\n"
-        "run = cli.replay\n"
+        "import sys; from pyspark import SparkContext; import soapjms.replay.run as batch\n"
+        "from soapjms.cli.replay import command\n"
+        "run = batch.replay\n"
         "end = lambda text: text == 'judging' and SparkContext._gateway.proc.kill()\n"
-        "cli.replay = lambda *words, **options: run(*words, **{**options, 'progress': end})\n"
-        f"cli.command([{str(CXF)!r}, '--out', {str(tmp_path / 'out')!r}])"
+        "batch.replay = lambda *words, **options: run(*words, **{**options, 'progress': end})\n"
+        f"command([{str(CXF)!r}, '--engine', 'spark', '--out', {str(tmp_path / 'out')!r}])"
     )
     with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
         said, _ = process.communicate(timeout=170)

@@ -167,7 +167,7 @@ def test_a_log_that_is_cut_while_it_is_replayed(tmp_path: Path, phase: str) -> N
 
 def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> None:
     """Parquet without rows is still Parquet."""
-    (tmp_path / "log.jsonl").touch()
+    (tmp_path / "log.jsonl").write_bytes(b"\n")
     both(tmp_path / "log.jsonl", tmp_path)
     assert summary(tmp_path / "spark")["verdict"] == "nothingToJudge"
     assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -89,11 +90,33 @@ def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["greeter_service", "greeter_client", "typed_service", "zeep_client"])
 def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without the URL of a broker, and when it is asked for help, an example says how it is run."""
+    """When it is asked for help, an example says how it is run."""
     main = example(name).main
-    for words in ([], ["--help"]):
-        assert (main(words, Event().wait) if name.endswith("service") else main(words)) == 2
-        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+    assert (main(["--help"], Event().wait) if name.endswith("service") else main(["--help"])) == 2
+    assert f"python examples/{name}.py [stomp://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(each, id=each.stem, marks=[pytest.mark.spark] * (each.stem == "replay_on_spark"))
+        for each in sorted(EXAMPLES.glob("*.py"))
+    ],
+)
+def test_without_arguments(path: Path, tmp_path: Path) -> None:
+    """Each example runs without a broker or anything else of the reader's, in any folder, and ends."""
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert done.stdout
 
 
 @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
@@ -145,14 +168,13 @@ def test_capture_and_replay(url: str, tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "bridge", "capture_and_replay"])
 def test_usage_of_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """So do these."""
-    for words in ([], ["--help"]):
-        assert example(name).main(words) == 2
-        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+    assert example(name).main(["--help"]) == 2
+    assert f"python examples/{name}.py [stomp://" in capsys.readouterr().err
 
 
 def test_demo(tmp_path: Path) -> None:
     """What `make demo` runs, but for Spark: it ends with 0 if everything came out as it should."""
-    words = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path / "demo"), "--local"]
+    words = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path / "demo"), "--engine", "local"]
     where = {"PYTHONPATH": str(EXAMPLES.parent)}
     done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=170, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -32,11 +32,12 @@ from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
 from soapjms.protocol.values import Value
 from soapjms.replay import report
+from soapjms.replay.engines import is_elsewhere
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint, FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
-from soapjms.replay.inputs import is_elsewhere, shown
+from soapjms.replay.inputs import shown
 from soapjms.replay.output import check_replaceable, staging
 from soapjms.replay.run import SenderArgument, make_terms
 from soapjms.replay.spark import failing_as_ours

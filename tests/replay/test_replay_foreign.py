@@ -1,0 +1,104 @@
+"""Files that are no capture logs: each is told in one line, with its name and what a log is."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_kit import run
+from places import ROOT
+from replay_logs import CXF, rows, summary
+
+from soapjms.replay import NoInputError, replay
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
+WSDL = (ROOT / "examples" / "greeter.wsdl").read_bytes()
+CSV = b"time,queue,id\n" + b"12:00,orders,7\n" * 1000
+LOG = CXF.read_bytes()
+A_LOG = "a capture log has a JSON object in each line, plain or compressed with gzip, or is Parquet"
+
+FOREIGN = {
+    "photo.png": (PNG, r"it begins with b'\x89PNG\r\n"),
+    "empty.jsonl": (b"", "it is empty"),
+    "bank.wsdl": (WSDL, "it begins with b'<"),
+    "one-line.xml": (b"<log>" + b"x" * 10_000 + b"</log>", "it begins with b'<log>"),
+    "table.csv": (CSV, "it begins with b'time,queue,id"),
+    "word.txt": (b"hello", "it begins with b'hello'"),
+    "table.csv.gz": (gzip.compress(CSV), "its compressed content begins with b'time,queue,id"),
+    "word.gz": (gzip.compress(b"hello"), "its compressed content begins with b'hello'"),
+    "photo.gz": (gzip.compress(PNG), r"its compressed content begins with b'\x89PNG"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_of_something_else(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a mistake in the usage; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    octets, seen = FOREIGN[name]
+    Path(name).write_bytes(octets)
+    done = run("replay", name, "--out", "out")
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("Error: ")]
+    assert line.startswith(f"Error: no input can be read: {name}: no capture log: {seen}")
+    assert f"; {A_LOG}" in line
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_without_logs(tmp_path: Path) -> None:
+    """It says which files would be read."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "photo.png").write_bytes(PNG)
+    done = run("replay", tmp_path / "logs", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "logs: the folder holds no .jsonl, .jsonl.gz or .parquet file; a capture log has" in done.stderr
+
+
+def test_parquet_of_something_else(tmp_path: Path) -> None:
+    """It says which columns are missing."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "table.parquet")
+    done = run("replay", tmp_path / "table.parquet", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "table.parquet: a Parquet file of something else: it has no column" in done.stderr
+
+
+def test_beside_logs(tmp_path: Path) -> None:
+    """If it was named, it is one rejected row, and the rest is judged; an empty log among others is fine."""
+    for name, (octets, _) in FOREIGN.items():
+        (tmp_path / name).write_bytes(octets)
+    replay([CXF, *(tmp_path / name for name in FOREIGN)], tmp_path / "out", engine="local")
+    refused = rows(tmp_path / "out", "rejected")
+    assert {Path(each["file"]).name for each in refused} == FOREIGN.keys() - {"empty.jsonl"}
+    assert len(refused) == len(FOREIGN) - 1
+    assert summary(tmp_path / "out")["messages"] == 26
+
+
+def test_in_a_folder_of_logs(tmp_path: Path) -> None:
+    """Its lines are rejected one by one, as by --follow, which cannot know how a file goes on; alone it is no log."""
+    (tmp_path / "table.jsonl").write_bytes(CSV)
+    with pytest.raises(NoInputError, match=r"table\.jsonl: no capture log: it begins with b'time,queue,id"):
+        replay(tmp_path, tmp_path / "out")
+    (tmp_path / "log.jsonl").write_bytes(LOG)
+    replay(tmp_path, tmp_path / "out", engine="local")
+    assert summary(tmp_path / "out")["rejected"] == CSV.count(b"\n")
+
+
+def test_a_torn_log_is_a_log(tmp_path: Path) -> None:
+    """Its first line is the end of a record; it may be longer than what is looked at first. So may be a blank log."""
+    whole, _, rest = LOG.partition(b"\n")
+    for number, torn in enumerate((whole[50:] + b"\n" + rest, b"x" * 9000 + b"\n" + LOG, b"\n" * 9000 + LOG)):
+        (tmp_path / "torn.jsonl").write_bytes(torn)
+        replay(tmp_path / "torn.jsonl", tmp_path / f"{number}", engine="local")
+        assert summary(tmp_path / f"{number}")["messages"] >= 25
+    (tmp_path / "blank.jsonl").write_bytes(b"\n")
+    assert replay(tmp_path / "blank.jsonl", tmp_path / "blank", engine="local").members["verdict"] == "nothingToJudge"
+
+
+def test_only_empty_logs(tmp_path: Path) -> None:
+    """In a program it is the error for logs that cannot be read."""
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "b.jsonl").touch()
+    with pytest.raises(NoInputError, match=r"a\.jsonl: no capture log: it is empty.*b\.jsonl: no capture log"):
+        replay(tmp_path, tmp_path / "out")
