@@ -6,21 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from calling_kit import (
-    PATIENCE,
-    OnRealBrokers,
-    arrivals,
-    assert_one_answer_each,
-    envelope,
-    eventually,
-    request_message,
-    text_of,
-)
+import pytest
+from calling_kit import PATIENCE, OnRealBrokers, assert_one_answer_each, envelope, eventually, text_of
 from places import ROOT
+from real_brokers import RealBroker
 
-from brokers import Connection, queue
+from brokers import Connection
 from soapjms import Client
 
 SERVICE = ROOT / "tests" / "data" / "services" / "slow_greeter.py"
@@ -48,8 +41,19 @@ def serving(url: str, uri: str) -> Iterator[subprocess.Popen[str]]:
 class TestKilled(OnRealBrokers):
     """On both real brokers, over STOMP; the embedded one would die with its service."""
 
-    def test_nothing_is_lost(self, url: str, connection: Connection, name: str, uri: str) -> None:
-        """Three services one after the other, two of them killed at work: every call gets its own answer, once."""
+    @pytest.fixture
+    def real(self, request: pytest.FixtureRequest, url: str) -> RealBroker:
+        """The broker that `url` leads to."""
+        name: str = request.node.callspec.params["url"]
+        found: RealBroker = request.getfixturevalue(name)
+        return found
+
+    def test_nothing_is_lost(self, url: str, real: RealBroker, connection: Connection, name: str, uri: str) -> None:
+        """Three services one after the other, two killed at work and one at the last answer: each call gets its own.
+
+        The last answer may come before its request is accepted, where the broker does not do both at once (Artemis over
+        STOMP). That request comes again, and the next service answers it again. Elsewhere nothing is left for it.
+        """
         with Client(connection, uri, timeout=120) as client:
             futures = [client.submit(envelope(str(number))) for number in range(CALLS)]
             for answered in (CALLS // 4, CALLS // 2, CALLS):
@@ -58,9 +62,7 @@ class TestKilled(OnRealBrokers):
                     process.kill()
                 assert answered == CALLS or not all(each.done() for each in futures), "it was not killed at work"
             assert [text_of(each.result(0)) for each in futures] == [f"Hello {number}" for number in range(CALLS)]
+            with nullcontext() if connection.capabilities.accepts_in_transactions else serving(url, uri):
+                eventually(lambda: name not in real.counters().messages, "no request is left")
             assert_one_answer_each(client)
-        with arrivals(connection, queue(name)) as left, arrivals(connection, queue(f"DLQ.{name}")) as dead:
-            for found, destination in ((left, name), (dead, f"DLQ.{name}")):
-                marker = request_message(destination, None)
-                connection.send(marker).result(PATIENCE)
-                assert found.next().correlation_id == marker.correlation_id, "nothing else is there"
+        assert f"DLQ.{name}" not in real.counters().messages
