@@ -18,7 +18,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs demo bench clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs demo bench journey clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make kills    run the first step of make soak; KILLS='--only amqp/artemis --seed 3 --calls 500' runs a part"
 	@echo 'make demo     run a call from end to end; its output is in build/demo'
 	@echo 'make bench    measure calls per second over a real ActiveMQ, safe and unsafe, and the cost of the parts'
+	@echo 'make journey  install each extra alone, do what it is for, and write its weight into docs/install.md: some minutes'
 	@echo 'make docs     write the API reference from the docstrings: docs/api'
 	@echo 'make setup    make the virtual environment in $(VENV), as pinned in requirements.lock'
 	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
@@ -148,6 +149,10 @@ sanitize: setup
 
 fuzz: setup
 	PYTHONPATH=.:tests:tests/support $(BIN)/python -m fuzz $(FUZZ)
+
+# Makes a new environment for each extra. The gate has those that install quickly.
+journey: setup java brokers
+	$(BIN)/python tests/support/journey.py --write
 
 docs: setup
 	$(BIN)/python tools/docs/reference.py
