@@ -16,7 +16,7 @@ OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version
 ZEEP := build/zeep-oldest
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf)
 HDFS := build/hdfs/.fetched
-PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
+PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
 .PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs demo bench journey clean
 .DELETE_ON_ERROR:
@@ -39,7 +39,7 @@ help:
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, and CXF'
 	@echo 'make hdfs     fetch the HDFS servers that make soak replays logs from'
-	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), and axe-core'
+	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), axe-core, and pyright'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all generated files'
 
