@@ -66,6 +66,7 @@ LEGS: Final[Mapping[str, Leg]] = {
     "replay": Leg("replay in this process: `--local`", "report", engine="local"),
     "spark": Leg("replay on Spark; needs Java 17", "report", engine="spark"),
     "zeep": Leg("clients and services from a WSDL", "from_a_wsdl"),
+    "codegen": Leg("typed clients and services, generated from a WSDL", "generated"),
     "bridge": Leg("HTTP clients, WSGI applications", "over_http", along=frozenset({"click"})),
     "wsse": Leg("signatures of WS-Security", "signed"),
     "prometheus": Leg("metrics", "metrics"),

@@ -9,7 +9,7 @@ import soapjms
 import soapjms.zeep
 
 wsdl = Path(sys.argv[1]) / "greeter.wsdl"
-service = soapjms.Service.from_wsdl(wsdl, "GreeterPort")
+service = soapjms.Service.from_wsdl(wsdl, port="GreeterPort")
 
 
 @service.operation("greetMe")
