@@ -308,6 +308,9 @@ class Connection(ABC):
 
     is_local: bool = True
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} to {self.capabilities.broker}, {self.state}>"
+
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from soapjms.client.client import Client
     from soapjms.destinations import connect_uri
     from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
+    from soapjms.protocol.envelope import envelope
     from soapjms.protocol.errors import (
         CallFailedError,
         CallTimeoutError,
+        CallTrace,
         InvalidAttachmentError,
         InvalidEnvelopeError,
         InvalidPropertyError,
@@ -62,8 +64,9 @@ else:
             "soapjms.client.client": "Client",
             "soapjms.destinations": "connect_uri",
             "soapjms.protocol.attachments": "Attachment Attachments Part optimize",
+            "soapjms.protocol.envelope": "envelope",
             "soapjms.protocol.errors": (
-                "CallFailedError CallTimeoutError InvalidAttachmentError InvalidEnvelopeError "
+                "CallFailedError CallTimeoutError CallTrace InvalidAttachmentError InvalidEnvelopeError "
                 "InvalidPropertyError InvalidRecordError InvalidUriError InvalidWsdlError PingFailedError "
                 "SendOutcome SoapFaultError SoapJmsError StoreError UsageError"
             ),
@@ -88,6 +91,7 @@ __all__ = [
     "Attachments",
     "CallFailedError",
     "CallTimeoutError",
+    "CallTrace",
     "Client",
     "Dispatcher",
     "InvalidAttachmentError",
@@ -121,6 +125,7 @@ __all__ = [
     "UsageError",
     "connect",
     "connect_uri",
+    "envelope",
     "optimize",
     "read_wsdl",
 ]

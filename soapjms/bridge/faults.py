@@ -72,9 +72,9 @@ def failed(error: CallFailedError) -> HttpRefusalError:
     """
     if error.is_known:
         is_unsent = error.outcome is SendOutcome.NOT_SENT
-        return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY if is_unsent else None)
+        return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, error.text, RETRY if is_unsent else None)
     is_late = isinstance(error, CallTimeoutError)
-    return HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, f"{error}")
+    return HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, error.text)
 
 
 def status_of(fault: Fault | None) -> HTTPStatus:

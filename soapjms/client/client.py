@@ -49,9 +49,10 @@ from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import CLOCK_PATIENCE, BrokerClock, Pinger
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.envelope import envelope as wrapped
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Mep, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Mep, Profile, SoapVersion
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, ExchangeFailed, RequestingNode, ResponseIgnored
 from soapjms.protocol.uri import JmsUri
@@ -188,7 +189,8 @@ class Sender:
         except (BrokerError, FutureTimeoutError) as error:
             outcome = SendOutcome.NOT_SENT if sent is None or sent.withdraw() else outcome_of(error)
             failed = node.send_failed(f"{FAILED[outcome]}: {str(error) or 'no answer from the broker'}")
-            raise CallFailedError(failed.text, failed.reason, outcome, identity.retry(node)) from error
+            trace = CallTrace(str(self._destination), key, time.monotonic() - due + content.seconds)
+            raise CallFailedError(failed.text, failed.reason, outcome, identity.retry(node), trace) from error
         finally:
             if outgoing is not None:
                 outgoing.sent(message_id)
@@ -306,7 +308,8 @@ class Client:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
         Args:
-            envelope: the SOAP envelope, of either version.
+            envelope: the SOAP envelope, of either version; or the element of its body, which gets an envelope of the
+                port's version, or else of SOAP 1.1.
             soap_action: SOAPJMS_soapAction; takes precedence over the one of the properties.
             operation: the name of an operation of the WSDL, whose action is used if there is no other.
             timeout: seconds to wait, including the time to restore a lost connection; None for the client's timeout.
@@ -454,6 +457,10 @@ class Client:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.under_way} under way"
+        return f"<soapjms.Client of {self._destination}, {state}>"
+
     def _leave(self) -> None:
         self._replies.close()
         self._pinger.close()
@@ -476,6 +483,8 @@ class Client:
         seconds = self.timeout if timeout is None else finite(timeout)
         if expires != "timeout":
             self._check_expiry(expires)
+        if isinstance(envelope, etree._Element) and not str(envelope.tag).endswith("}Envelope"):
+            envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
         return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))
 
     def _check_expiry(self, expires: Expiry) -> None:
@@ -556,12 +565,12 @@ class Client:
             others = others.merged(observed.properties())
         node = RequestingNode(self.endpoint, others=others)
         call = PendingCall(self._calls, self._callbacks.executor, key, node, due, identity, message_id)
-        call.observed = observed
+        call.observed, call.seconds = observed, content.seconds
         attempt = partial(self._attempt, call, content, gather)
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
-            call.conclude(call.failure(call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
+            call.conclude(self._failure(call, call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
         except BaseException as error:
             call.tell(error)
             raise
@@ -636,13 +645,28 @@ class Client:
         if outgoing is not None:
             outgoing.sent(message_id)
         if error is None:
-            call.is_confirmed = self.endpoint.delivery_mode != DeliveryMode.NON_PERSISTENT
+            call.is_confirmed = True
             return
         outcome = outcome_of(error)
         if outcome is SendOutcome.UNKNOWN:
             self._give_up(call, f"{error}")
         else:
-            self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
+            self._calls.end(call, lambda: self._failure(call, call.node.send_failed(f"{UNSENT}: {error}"), outcome))
+
+    def _failure(
+        self,
+        call: PendingCall,
+        event: ExchangeFailed | None,
+        outcome: SendOutcome,
+        kind: type[CallFailedError] = CallFailedError,
+    ) -> CallFailedError:
+        """Make the error of a call whose exchange failed, with how far it came."""
+        request, waited = call.node.request, time.monotonic() - (call.due - call.seconds)
+        connection = self._connection
+        is_lost = connection.state is not ConnectionState.CONNECTED or 0 < call.generation != connection.generation
+        correlation_id = call.key if request is None else request.correlation_id
+        trace = CallTrace(str(self._destination), correlation_id, waited, call.is_confirmed, is_lost)
+        return call.failure(event, outcome, trace, kind)
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""
@@ -651,10 +675,12 @@ class Client:
     def _expired(self, call: PendingCall) -> CallFailedError:
         event = call.node.handle_timeout(call.node.deadline or 0)
         is_unsent = call.give_up_sending is not None and call.give_up_sending()
-        return call.failure(event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
+        return self._failure(call, event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
 
     def _give_up(self, call: PendingCall, why: str) -> None:
-        self._calls.end(call, lambda: call.failure(call.node.receive_failed(UNKNOWN.format(why)), SendOutcome.UNKNOWN))
+        self._calls.end(
+            call, lambda: self._failure(call, call.node.receive_failed(UNKNOWN.format(why)), SendOutcome.UNKNOWN)
+        )
 
     # Replies
 
@@ -680,7 +706,7 @@ class Client:
         if call is not None:
             text = UNREAD.format(reason)
             self._calls.end(
-                call, lambda: call.failure(call.node.receive_failed(text), SendOutcome.UNKNOWN), answered=True
+                call, lambda: self._failure(call, call.node.receive_failed(text), SendOutcome.UNKNOWN), answered=True
             )
 
     def _on_gone(self, destination: Destination, problem: str) -> None:
@@ -693,10 +719,10 @@ class Client:
         event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
         assert not isinstance(event, ResponseIgnored), event.text
         if isinstance(event, ExchangeFailed):
-            return call.failure(event, SendOutcome.UNKNOWN)
+            return self._failure(call, event, SendOutcome.UNKNOWN)
         problem = unrelated(event.envelope, call.message_id) if call.message_id else None
         if problem is not None:
-            return call.failure(ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
+            return self._failure(call, ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
         assert call.node.request is not None
         response = Response.of(event, call.node.request, self.endpoint)
         if event.fault is not None and response.unparsed:
@@ -714,8 +740,9 @@ class Client:
         if self._connection.state is ConnectionState.CONNECTED:
             ended -= 1
         why = why_lost(self._connection)
+        is_lasting = self._replies.is_lasting and self.endpoint.delivery_mode != DeliveryMode.NON_PERSISTENT
         for call in self._calls.all():
-            if call.generation <= ended and not (self._replies.is_lasting and call.is_confirmed):
+            if call.generation <= ended and not (is_lasting and call.is_confirmed):
                 self._give_up(call, why)
 
     def _give_up_all(self, why: str) -> None:

@@ -26,7 +26,7 @@ from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as End
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome
 from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 
 log = logging.getLogger("soapjms.calls")
@@ -52,7 +52,8 @@ class PendingCall(Completion[Response]):
         key: names its lease of a reply destination.
         generation: the generation of the connection in which its request was sent.
         reply_to: the destination of its reply, once it is known.
-        is_confirmed: True once the broker has confirmed a persistent request.
+        is_confirmed: True once the broker has confirmed the request.
+        seconds: seconds that its caller waits at most.
         node: the node of its exchange; only the code that makes or ends the call touches it.
         due: its deadline, by the monotonic clock.
         message_id: the WS-Addressing MessageID of the request; empty without WS-Addressing.
@@ -66,6 +67,7 @@ class PendingCall(Completion[Response]):
     generation: int = 0
     reply_to: Destination | None = None
     is_confirmed: bool = False
+    seconds: float = 0.0
     outgoing: OutgoingRecord | None = None
     observed: Observed | None = None
     give_up_sending: Callable[[], bool] | None = None
@@ -89,11 +91,15 @@ class PendingCall(Completion[Response]):
         self.message_id = message_id
 
     def failure(
-        self, event: ExchangeFailed | None, outcome: SendOutcome, kind: type[CallFailedError] = CallFailedError
+        self,
+        event: ExchangeFailed | None,
+        outcome: SendOutcome,
+        trace: CallTrace,
+        kind: type[CallFailedError] = CallFailedError,
     ) -> CallFailedError:
         """Make the error of a call whose exchange failed."""
         assert event is not None, "the exchange was over before"
-        return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id))
+        return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id), trace)
 
     def cancel(self) -> bool:
         """Cancel the call, unless it has ended; return whether it is cancelled."""

@@ -8,8 +8,8 @@ Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.2.2, 4.2.3, 4.4, 4.4.1; SOAP 1.2 Part 1 2.2 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -19,7 +19,7 @@ from lxml import etree
 
 from soapjms.protocol import names, xml
 from soapjms.protocol.content import UNDECLARED, detect_encoding
-from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError, is_name
+from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError, UsageError, is_name
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 from soapjms.protocol.text import named, shown
@@ -140,6 +140,31 @@ def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element
     root = copy(_EMPTY[version])
     if content is not None:
         root[0].append(content)
+    return root
+
+
+def envelope(
+    body: etree._Element | None, *, headers: Iterable[etree._Element] = (), version: SoapVersion | str = "1.1"
+) -> etree._Element:
+    """Make a SOAP envelope; the elements are copied.
+
+    Args:
+        body: the element in the SOAP body; None for an empty body.
+        headers: the header blocks.
+        version: the SOAP version, "1.1" or "1.2".
+
+    Raises:
+        UsageError: there is no such version, or an argument is not an element.
+    """
+    if version not in tuple(SoapVersion):
+        raise UsageError(f"version must be {' or '.join(repr(str(each)) for each in SoapVersion)}, got {version!r}")
+    blocks = list(headers)
+    for each in blocks if body is None else [body, *blocks]:
+        if not isinstance(each, etree._Element):
+            raise UsageError(f"body and headers must be lxml elements, got {type(each).__name__}")
+    root = wrap(deepcopy(body), SoapVersion(version))
+    if blocks:
+        header_of(root).extend(deepcopy(blocks))
     return root
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -71,22 +72,60 @@ class SendOutcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class CallTrace:
+    """How far a call came that failed, for people who look for the cause.
+
+    Attributes:
+        destination: where the message went, such as `queue:bank`.
+        correlation_id: its JMSCorrelationID, or None.
+        waited: seconds from the call to its end.
+        is_confirmed: whether the broker said that it has the message; None if that does not show.
+        connection_lost: whether the connection was lost meanwhile.
+    """
+
+    destination: str
+    correlation_id: str | None
+    waited: float
+    is_confirmed: bool | None = None
+    connection_lost: bool = False
+
+    def __str__(self) -> str:
+        said = [f"{self.destination}, JMSCorrelationID {self.correlation_id!r}, after {self.waited:.1f} s"]
+        if self.is_confirmed is not None:
+            said.append(
+                "the broker " + ("confirmed the message" if self.is_confirmed else "did not confirm the message")
+            )
+        if self.connection_lost:
+            said.append("the connection was lost meanwhile")
+        return "; ".join(said)
+
+
 class CallFailedError(SoapJmsError):
     """A call or one-way message ended in the state Fail.
 
     Attributes:
+        text: what happened, without the trace.
         reason: the failure reason of the specification.
         outcome: what became of the message.
         retry: what `retry_of=` needs to send the message again, or None.
+        trace: how far it came; None if the message was never made. Its text is part of the error's.
     """
 
     def __init__(
-        self, text: str, reason: str, outcome: SendOutcome = SendOutcome.UNKNOWN, retry: object = None
+        self,
+        text: str,
+        reason: str,
+        outcome: SendOutcome = SendOutcome.UNKNOWN,
+        retry: object = None,
+        trace: CallTrace | None = None,
     ) -> None:
-        super().__init__(text)
+        super().__init__(text if trace is None else f"{text} ({trace})")
+        self.text = text
         self.reason = reason
         self.outcome = outcome
         self.retry = retry
+        self.trace = trace
 
     @property
     def is_known(self) -> bool:
@@ -94,7 +133,7 @@ class CallFailedError(SoapJmsError):
         return self.outcome is not SendOutcome.UNKNOWN
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return type(self), (str(self), self.reason, self.outcome, self.retry)
+        return type(self), (self.text, self.reason, self.outcome, self.retry, self.trace)
 
 
 class CallTimeoutError(CallFailedError, TimeoutError):

@@ -133,7 +133,7 @@ class Soap11FaultShape(StrEnum):
     FAULTCODE = "faultcode"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile:
     """One edition of the specification, or the dialect of a stack based on an edition, as data.
 
@@ -188,6 +188,9 @@ class Profile:
     def assertion_id(self, cr_id: str) -> str | None:
         """Return the id of an assertion of the CR in this edition; None if the edition does not have it."""
         return self.assertion_ids.get(cr_id, cr_id)
+
+    def __repr__(self) -> str:
+        return f"<soapjms profile {self.name}>"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return profile, (self.name,)

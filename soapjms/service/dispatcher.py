@@ -387,6 +387,11 @@ class Dispatcher:
         if response is not None:
             self._connection.send(response, timeout=DEFAULT_TIMEOUT).add_done_callback(_note_unsent)
 
+    def __repr__(self) -> str:
+        live, wanted = self.subscriptions
+        at_work = f"{live} of {wanted} subscriptions, {self.under_way} under way"
+        return f"<soapjms.Dispatcher of {self.destination}, {at_work}>"
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -90,13 +90,16 @@ class Service(Operations):
             addressing=addressing,
         )
 
+    def __repr__(self) -> str:
+        return f"<soapjms.Service with {len(self.operations)} operations>"
+
     def operation(
         self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
     ) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
 
         Args:
-            name: the element's name in Clark notation, `{namespace}local`.
+            name: the element's name in Clark notation, `{namespace}local`; `{}local` for one without a namespace.
             action: the SOAP action of such requests. A request with this element and the action of another operation
                 is refused then, and several operations may have the same element.
             policy: what becomes of a request for which the function fails; None for the policy of the service.
@@ -107,10 +110,16 @@ class Service(Operations):
         """
         if not isinstance(name, str):
             raise UsageError(f"operation must be given the name of an element, got {name!r}: @service.operation(NAME)")
+        given = name
         try:
-            name = etree.QName(name).text
+            name = etree.QName(given.removeprefix("{}")).text
         except ValueError:
-            raise UsageError(f"name of an element must be written {{namespace}}local, got {name!r}") from None
+            raise UsageError(f"name of an element must be written {{namespace}}local, got {given!r}") from None
+        if not given.startswith("{"):
+            raise UsageError(
+                f"operation must be given {{namespace}}local, got {given!r}, which has no namespace: write {{}}{given} "
+                "if the element has none"
+            )
         chosen = self._chosen(policy)
         return self._registering(
             lambda function: OperationRoute(name, name, action, function, function, chosen, reply_action=reply_action)

@@ -29,7 +29,7 @@ class ArgumentsError(UsageError, TypeError):
 def failure(error: CallFailedError) -> JmsTransportError:
     """Return the error of a call as one that is also an error of zeep."""
     kind = JmsTimeoutError if isinstance(error, CallTimeoutError) else JmsTransportError
-    return kind(str(error), error.reason, error.outcome, error.retry)
+    return kind(error.text, error.reason, error.outcome, error.retry, error.trace)
 
 
 class JmsFaultError(zeep.exceptions.Fault):

@@ -77,7 +77,7 @@ class TestTimeouts(Peers):
         """A wall clock that is set while a call waits ends no call early, and its answer is taken."""
         now = time.time_ns
         with arrivals(other, GREETER) as found:
-            future = client.submit(envelope(), timeout=PATIENCE)
+            future = client.submit(envelope(), timeout=PATIENCE, expires=None)
             request = found.next()
             monkeypatch.setattr("time.time_ns", lambda: now() + hours * 3_600_000_000_000)
             monkeypatch.setattr("time.time", lambda: now() / 1e9 + hours * 3600)

@@ -20,6 +20,7 @@ from calling_kit import (
     PATIENCE,
     URI,
     Peers,
+    TellsNoTime,
     answer_to,
     arrivals,
     element,
@@ -269,7 +270,7 @@ class TestRequests(Observing):
     def test_expired(self, client: Client, serving: Diary) -> None:
         """A request that nobody waits for any more is told as expired; here the broker's clock is behind."""
         broker = Broker(clock=lambda: 1)
-        with broker.connect() as connection, Dispatcher(connection, URI, greeter(), observer=serving):
+        with TellsNoTime(broker.connect()) as connection, Dispatcher(connection, URI, greeter(), observer=serving):
             connection.send(request_message("greeter", None, expiration=2))
             assert serving.until_ended() == [(Outcome.EXPIRED, "")]
 

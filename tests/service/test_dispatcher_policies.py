@@ -18,6 +18,7 @@ from calling_kit import (
     PATIENCE,
     URI,
     Peers,
+    TellsNoTime,
     Wrapped,
     arrivals,
     element,
@@ -325,14 +326,6 @@ def test_arguments(arguments: dict[str, Any], said: str) -> None:
     """What a dispatcher cannot use is refused."""
     with Broker("arguments").connect() as connection, pytest.raises(UsageError, match=said):
         Dispatcher(connection, URI, Service(), **arguments)
-
-
-class TellsNoTime(Wrapped):
-    """A connection to a broker that does not tell its time."""
-
-    @property
-    def capabilities(self) -> Any:
-        return replace(self.inner.capabilities, tells_time=False)
 
 
 class TestExpired(Kit):

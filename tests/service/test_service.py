@@ -54,7 +54,7 @@ class TestRegistering:
         def greet(request: Request) -> None:
             return None
 
-        @service.operation("plain")
+        @service.operation("{}plain")
         def plain(request: Request) -> None:
             return None
 

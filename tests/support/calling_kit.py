@@ -352,3 +352,11 @@ class OnActiveMQ(OnEachBroker):
     def url(self, request: pytest.FixtureRequest) -> str:
         """Where ActiveMQ is."""
         return url_of(request)
+
+
+class TellsNoTime(Wrapped):
+    """A connection to a broker that does not tell its time."""
+
+    @property
+    def capabilities(self) -> Any:
+        return replace(self.inner.capabilities, tells_time=False)

@@ -1,0 +1,109 @@
+"""The edges of the API: envelopes from elements, what objects show of themselves, what errors know."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from calling_kit import GREETER, NS, PATIENCE, Peers, arrivals, element, envelope, greeter, text_of
+from lxml import etree
+
+import soapjms
+from brokers import Connection
+from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Service, UsageError
+
+
+class TestEnvelopes(Peers):
+    """Envelopes that are made of elements."""
+
+    @pytest.mark.parametrize(("version", "namespace"), [("1.1", "xmlsoap"), (soapjms.SoapVersion.SOAP_12, "2003/05")])
+    def test_made(self, client: Client, served: Dispatcher, version: str, namespace: str) -> None:
+        """An envelope has copies of body and headers, in the SOAP version asked for, and can be sent."""
+        body, block = element("greetMe", "Ann"), etree.Element("{urn:other}session")
+        made = soapjms.envelope(body, headers=[block], version=version)
+        assert namespace in etree.QName(made).namespace
+        assert [etree.QName(each).localname for each in made] == ["Header", "Body"]
+        assert (made[0][0].tag, made[1][0].tag) == (block.tag, body.tag)
+        assert body.getparent() is None
+        assert text_of(client.call(made)) == "Hello Ann"
+
+    def test_empty(self) -> None:
+        """Without a body element and without headers there is an empty Body and no Header."""
+        assert [etree.QName(each).localname for each in soapjms.envelope(None)] == ["Body"]
+
+    def test_mistakes(self) -> None:
+        """Another version, and what is no element, are refused."""
+        with pytest.raises(UsageError, match=r"version must be '1\.1' or '1\.2', got '1\.3'"):
+            soapjms.envelope(None, version="1.3")
+        wrong: Any = "<a/>"
+        for arguments in ({"body": wrong}, {"body": None, "headers": [wrong]}):
+            with pytest.raises(UsageError, match="must be lxml elements, got str"):
+                soapjms.envelope(**arguments)
+
+    def test_called_with_a_body(self, client: Client, served: Dispatcher) -> None:
+        """A call takes the element of its body, and leaves it where it is."""
+        body = element("greetMe", "Bob")
+        parent = etree.Element("parent")
+        parent.append(body)
+        assert text_of(client.call(body)) == "Hello Bob"
+        assert text_of(client.submit(body).result(PATIENCE)) == "Hello Bob"
+        assert body.getparent() is parent
+
+
+class TestShown(Peers):
+    """What objects show of themselves."""
+
+    def test_reprs(self, connection: Connection, client: Client, served: Dispatcher) -> None:
+        """They name what they are for, and how they are."""
+        assert repr(connection) == "<EmbeddedConnection to embedded, connected>"
+        assert repr(client) == "<soapjms.Client of queue:greeter, 0 under way>"
+        assert repr(served) == "<soapjms.Dispatcher of queue:greeter, 4 of 4 subscriptions, 0 under way>"
+        assert repr(greeter()) == "<soapjms.Service with 3 operations>"
+        assert repr(soapjms.REC_2012) == "<soapjms profile rec-2012>"
+        client.close()
+        assert repr(client) == "<soapjms.Client of queue:greeter, closed>"
+
+    def test_names(self) -> None:
+        """`dir` lists the public names."""
+        assert dir(soapjms) == sorted(soapjms.__all__)
+
+
+class TestTraces(Peers):
+    """What the error of a call knows."""
+
+    def test_timeout(self, client: Client, other: Connection) -> None:
+        """Where it went, its id, how long it waited, and that the broker has it; also after pickling."""
+        with arrivals(other, GREETER) as found:
+            with pytest.raises(CallTimeoutError) as caught:
+                client.call(envelope(), timeout=0.1, expires=None)
+            request = found.next()
+        for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert error.text == "no correlated response came in time"
+            assert error.trace.destination == "queue:greeter"
+            assert error.trace.correlation_id == request.correlation_id
+            assert 0.1 <= error.trace.waited < PATIENCE
+            assert (error.trace.is_confirmed, error.trace.connection_lost) == (True, False)
+            assert str(error).startswith(
+                f"{error.text} (queue:greeter, JMSCorrelationID '{request.correlation_id}', after "
+            )
+            assert str(error).endswith(" s; the broker confirmed the message)")
+
+    def test_lost(self, client: Client, connection: Connection) -> None:
+        """A connection that was closed meanwhile is named."""
+        future = client.submit(envelope())
+        connection.close()
+        error = future.exception(PATIENCE)
+        assert isinstance(error, CallFailedError)
+        assert error.trace is not None
+        assert error.trace.connection_lost
+        assert "the connection was lost meanwhile" in str(error)
+
+
+def test_an_operation_without_a_namespace() -> None:
+    """A name without a namespace is refused when it is registered, unless that is said."""
+    service = Service()
+    with pytest.raises(UsageError, match=r"'greetMe', which has no namespace: write \{\}greetMe"):
+        service.operation("greetMe")
+    service.operation("{}greetMe")(lambda request: None)
+    service.operation(f"{{{NS}}}greetMe")(lambda request: None)
