@@ -155,6 +155,9 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
+CONFIG_FILE: Final = InputFile("a TOML file with values for options")
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -165,7 +168,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Show the version and exit.",
 )
 @click.option(
-    "--config", metavar="FILE", envvar=CONFIG_VARIABLE, type=InputFile("a TOML file with values for options"),
+    "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
     help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",
 )  # fmt: skip
 @click.pass_context
@@ -174,6 +177,8 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
 
     An option's value comes from its flag, else from a variable SOAPJMS_COMMAND_OPTION, else from a TOML file.
     """
+    if config is not None:  # not by the type of the option: an error there would leave --debug on for the process
+        CONFIG_FILE.checked(config, "--config")
     group = ctx.command
     assert isinstance(group, LazyGroup)
     assert ctx.invoked_subcommand is not None

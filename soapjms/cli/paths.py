@@ -10,11 +10,12 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
 from brokers.files import check_files
+from brokers.redaction import shown as shown_url
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import visible
 from soapjms.replay.engines import is_elsewhere
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType  # not generic in older releases
+
+
+class BadPathError(click.BadParameter):
+    """A path cannot be used. Its error is one line: how a command is called has nothing to do with it."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error."""
+        click.echo(f"Error: {self.format_message()}", file, err=True)
 
 
 class PathType(ParamType):
@@ -49,7 +58,8 @@ class PathType(ParamType):
         except ValueError as error:  # a null character
             problem = f"cannot be used: {error}"
         if problem is not None:
-            self.fail(f"it must be {self.what}, got {shown(path)}, which {problem}", param, ctx)
+            named = shown_url(path) if "://" in path else shown(path)  # a URL in the wrong place may have a password
+            raise BadPathError(f"it must be {self.what}, got {named}, which {problem}", ctx, param)
         return self._path_type(path)
 
     def checked(self, path: str, option: str) -> Any:
@@ -61,7 +71,7 @@ class PathType(ParamType):
         try:
             return self.convert(path, None, click.get_current_context())
         except click.BadParameter as error:
-            raise click.BadParameter(error.message, error.ctx, param_hint=f"'{option}'") from None
+            raise BadPathError(error.message, error.ctx, param_hint=f"'{option}'") from None
 
     def problems(self, path: str) -> Iterator[str]:
         """Yield what is wrong with a path, as the end of a sentence.

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, set_option
-from soapjms.cli.paths import WSDL_FILE, OutputFile, error_text
+from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, port_in, port_option, set_option
+from soapjms.cli.paths import WSDL_FILE, OutputFile, OutputFolder, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
@@ -204,11 +204,14 @@ def add_port_command(
 # generate
 
 
-@command.command("generate")
-@click.argument("file", metavar="FILE")
+@command.command("generate", short_help="Write a Python package for a port of a WSDL.")
+@click.argument("file", metavar="FILE", type=WSDL_FILE)
 @click.option("--package", required=True, metavar="NAME", help="Name of the package, such as bank_client.")
-@click.option("--out", "-o", default=".", show_default="the current one", metavar="DIR", help="Folder for the package.")
-@click.option("--port", metavar="PORT", help="Port, or SERVICE/PORT.  [default: the only SOAP/JMS port]")
+@click.option(
+    "--out", "-o", default=".", show_default="the current one", metavar="DIR",
+    type=OutputFolder("a folder for the package"), help="Folder for the package.",
+)  # fmt: skip
+@port_option()
 @click.option("--no-validate", is_flag=True, help="Accept schemas that are not valid XML Schema.")
 @JSON_OPTION
 @ALLOW_OPTION
@@ -225,6 +228,7 @@ def generate_command(
     from soapjms.codegen import generate_package
 
     with refusing():
+        port_in(read_wsdl(file, allow=allow), port)  # whose error names the option
         made = generate_package(file, package, out=out, port=port, allow=allow, validate=not no_validate)
     files = [str(made.path / each) for each in made.files]
     if as_json:

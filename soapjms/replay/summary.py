@@ -391,9 +391,9 @@ PRODUCER: Final = "soapjms replay"
 UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
 SUBCODE_COUNTS: Final = ("expected", "observed")
 NOTHING: Final = "nothingToJudge"
+"""The verdict of a run over logs without messages: nothing failed, and nothing passed."""
 MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was skipped")
 """A note: its code and text."""
-"""The verdict of a run over logs without messages: nothing failed, and nothing passed."""
 REACTIONS: Final = ("agree", "disagree", "unanswered")
 
 

@@ -56,7 +56,7 @@ def test_usage(tmp_path: Path) -> None:
     (tmp_path / "mine" / "a.py").write_text("x = 1\n")
     greeter = ROOT / "examples/greeter.wsdl"
     for arguments, said in (
-        ((tmp_path / "none.wsdl", "--package", "a"), "cannot be read"),
+        ((tmp_path / "none.wsdl", "--package", "a"), "which does not exist"),
         ((BANK, "--package", "a-b"), "package must be a Python identifier"),
         ((BANK, "--package", "mine"), "was not generated"),
         ((greeter, "--package", "a"), "choose one of: Greeter/GreeterPort, Greeter/GreeterPort12"),
