@@ -56,6 +56,7 @@ ENDING: Final[Mapping[str, Callable[[Path], tuple[Sequence[object], int]]]] = {
     "unsubscribe": lambda folder: (["archive", *EMBEDDED, "--uri", "jms:topic:news"], 0),
     "uri parse": lambda folder: (["jms:queue:a"], 0),
     "wsdl add-port": lambda folder: ([WSDL, "--to", "jms:queue:b", "-o", folder / "more.wsdl"], 0),
+    "wsdl generate": lambda folder: ([WSDL, "--package", "echo_client", "--out", folder], 0),
     "wsdl inspect": lambda folder: ([WSDL], 0),
     "wsdl lint": lambda folder: ([WSDL], 0),
 }
