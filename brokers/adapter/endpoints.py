@@ -23,7 +23,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError
 from brokers.threads.thread import Thread
-from brokers.tls import ENDED
 
 
 class Openable(Protocol):
@@ -41,6 +40,9 @@ MIN_TIMEOUT_SECONDS: Final = 0.001
 
 FIRST_OCTETS_SECONDS: Final = 1.0
 """Time that a peer which does not speak TLS has to say what it speaks, in seconds."""
+
+UNASKED_SECONDS: Final = 0.2
+"""Time that such a peer has to speak first, in seconds."""
 
 ALERT: Final = "ALERT"
 """Part of OpenSSL's names of errors that a peer with TLS has told."""
@@ -71,6 +73,7 @@ def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
         ConnectionFailedError: the peer speaks another protocol.
         OSError: the handshake failed.
     """
+    address = safe.getpeername()[:2]  # it has none once it was reset
     safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
     try:
         safe.do_handshake()
@@ -78,16 +81,17 @@ def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
         raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}") from error
     except ssl.SSLCertVerificationError:
         raise
-    except ssl.SSLError as error:
-        if not isinstance(error, ENDED) and ALERT not in (error.reason or ""):
-            check_tls(url, _first_octets(safe.getpeername()[:2], until))
+    except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
+        if ALERT not in (getattr(error, "reason", None) or ""):
+            check_tls(url, _first_octets(address, until))
         raise
 
 
 def _first_octets(address: tuple[str, int], until: float) -> bytes:
     """Return the first octets that a peer writes on another connection; empty if there are none soon.
 
-    OpenSSL does not give away what it has read. The peer gets a greeting of TLS again, as some answer only then.
+    OpenSSL does not give away what it has read. Some peers speak first, and reset the connection at a greeting of TLS;
+    others answer only to one, so they get it after a moment.
     """
     seconds = max(MIN_TIMEOUT_SECONDS, min(FIRST_OCTETS_SECONDS, until - monotonic()))
     greeting = ssl.MemoryBIO()
@@ -95,6 +99,10 @@ def _first_octets(address: tuple[str, int], until: float) -> bytes:
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
     with suppress(OSError), socket.create_connection(address, seconds) as again:
+        again.settimeout(min(seconds, UNASKED_SECONDS))
+        with suppress(TimeoutError):
+            return again.recv(HEAD_OCTETS)
+        again.settimeout(seconds)
         again.sendall(greeting.read())
         return again.recv(HEAD_OCTETS)
     return b""

@@ -163,6 +163,28 @@ def test_a_port_without_tls(scheme: str, who: str) -> None:
     assert f", not {NETWORK_SCHEMES[scheme].title}" in said
 
 
+@pytest.mark.parametrize("scheme", SECURE)
+def test_who_resets_at_a_greeting(scheme: str) -> None:
+    """A peer that speaks first, and resets the connection at our greeting, is asked once more, and named."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                for number in range(2):
+                    client, _ = listener.accept()
+                    with client:
+                        if number:
+                            client.sendall(OPENWIRE)
+                        client.settimeout(PATIENCE)
+                        client.recv(1)  # the rest stays unread, so that the end is a reset
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        said = refusal(url_of(scheme, listener.getsockname()[1]))
+        thread.join(PATIENCE)
+    assert " speaks OpenWire" in said
+
+
 def test_our_own_protocol_without_tls() -> None:
     """The URL without TLS is the one to write."""
     with speaking(b"SMQP/1.0 Ready.\r\n", first=True) as port:
