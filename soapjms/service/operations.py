@@ -329,7 +329,7 @@ class Operations:
             return _new_outcome((made, None, True))
         except BaseException as error:
             if not isinstance(error, StoreError):  # the dispatcher logs this one and runs the function again
-                log.exception("the function for %s failed", named(element_name(request.envelope.content)))
+                _log_failure(request)
             return FunctionOutcome(Prepared(service_failed(version)), failure=error)
 
     def process(self, request: Request, match: Match | None = None) -> Prepared:
@@ -383,6 +383,14 @@ class Operations:
 
                 self._loop = Loop()
         return self._loop.run(result, left)
+
+
+def _log_failure(request: Request) -> None:
+    """Log the error that a function failed with, and which request it was."""
+    message, operation = request.message, named(element_name(request.envelope.content))
+    where = {"operation": operation, "destination": str(message.destination), "correlation_id": message.correlation_id}
+    text = "the function for %s failed; its request came from %s, JMSCorrelationID %r"
+    log.exception(text, *where.values(), extra=where)
 
 
 def _told(request: Request, root: etree._Element) -> etree._Element:

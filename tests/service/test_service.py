@@ -192,7 +192,10 @@ class TestAnswers:
         assert fault.reason == "the service failed"
         assert fault.code.endswith("Server" if version is SOAP_11 else "Receiver")
         assert fault.detail is None
-        assert f"the function for {GREET} failed" in caplog.text
+        assert f"the function for {GREET} failed; its request came from " in caplog.text
+        (record,) = [each for each in caplog.records if each.exc_info]
+        assert (record.levelname, record.operation) == ("ERROR", GREET)
+        assert f"JMSCorrelationID {record.correlation_id!r}" in caplog.text
         assert "password is 123" in caplog.text
 
     @pytest.mark.parametrize(
