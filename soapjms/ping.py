@@ -223,25 +223,26 @@ class BrokerClock:
         self._thread: Thread | None = None  # while it measures
         self.lead = 0
 
-    def now(self, patience: float = 0.0) -> int:
+    def now(self, until: float | None = None) -> int:
         """Return the broker's time, in milliseconds since 1970.
 
         Args:
-            patience: seconds to wait if the difference is being measured; none by default, as on the thread that reads
-                the connection.
+            until: time of the monotonic clock. If the difference is being measured, half of the time until then may
+                pass, and at most `CLOCK_PATIENCE`; nothing by default, as on the thread that reads the connection.
         """
-        now = epoch_milliseconds()
-        if self._generation != self._connection.generation or abs(now - _steady() - self._set) > MAX_STEP:
+        now = time.time_ns() // 1_000_000  # written out, and so is the next: each call does this twice
+        step = abs(now - time.monotonic() * 1000 - self._set)
+        if self._generation != self._connection.generation or step > MAX_STEP:
             self._measure_soon(now)
-        if patience and (thread := self._thread) is not None:
-            thread.join(patience)
+        if until is not None and (thread := self._thread) is not None:
+            thread.join(min(CLOCK_PATIENCE, left(until) / 2))
             now = epoch_milliseconds()
         return now + self.lead
 
     def _measure_soon(self, now: int) -> None:
         """Start to measure the difference on a separate thread, which ends soon."""
         with self._lock:
-            between, generation = now - _steady(), self._connection.generation
+            between, generation = now - time.monotonic() * 1000, self._connection.generation
             if self._generation == generation and abs(between - self._set) <= MAX_STEP:
                 return  # another thread was first
             self._generation, self._set = generation, between
@@ -265,7 +266,3 @@ class BrokerClock:
         self.lead = round(skew.seconds * 1000) if skew is not None and is_far else 0
         if is_far:
             log.warning("%s: times of expiry are written and read by the broker's clock; synchronise the clocks", skew)
-
-
-def _steady() -> float:
-    return time.monotonic() * 1000

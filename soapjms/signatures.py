@@ -254,4 +254,5 @@ def _key(name: str, certificate: str | PathLike[str] | bytes) -> Any:
         octets = certificate if isinstance(certificate, bytes) else Path(certificate).read_bytes()
         return xmlsec.Key.from_memory(octets, xmlsec.constants.KeyDataFormatCertPem, None)
     except (OSError, TypeError, xmlsec.Error) as error:
-        raise UsageError(f"the certificate of {name!r} cannot be read as PEM: {reason_of(error)}") from None
+        where = "" if isinstance(certificate, bytes) else f": {certificate}"
+        raise UsageError(f"the certificate of {name!r} cannot be read as PEM: {reason_of(error)}{where}") from None

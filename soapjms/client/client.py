@@ -46,8 +46,8 @@ from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
 from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
-from soapjms.ping import CLOCK_PATIENCE, BrokerClock, Pinger
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
+from soapjms.ping import BrokerClock, Pinger
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.envelope import envelope as wrapped
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome, UsageError
@@ -586,7 +586,7 @@ class Client:
             message = call.node.start(
                 content.envelope,
                 destination=self._destination,
-                now=self._clock.now(min(CLOCK_PATIENCE, left(call.due) / 2)),
+                now=self._clock.now(call.due),
                 soap_action=content.action,
                 correlation_id=call.key,
                 reply_to=reply_to,

@@ -27,7 +27,7 @@ from brokers.threads.thread import Thread
 from soapjms.capture.recorder import Recorder
 from soapjms.destinations import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
-from soapjms.ping import CLOCK_PATIENCE, DEFAULT_TIMEOUT, BrokerClock, Pinger
+from soapjms.ping import DEFAULT_TIMEOUT, BrokerClock, Pinger
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -252,7 +252,7 @@ class Dispatcher:
         except BaseException:
             self.close()
             raise
-        self._clock.now(CLOCK_PATIENCE)  # compares the clocks before the first request that expires
+        self._clock.now(until)  # compares the clocks before the first request that expires
         self._is_started = True
         if self._observers is not None:
             self._observers.started()

@@ -120,7 +120,7 @@ def test_destinations_and_peers(tmp_path: Path) -> None:
 
 def test_an_empty_log_has_a_report(tmp_path: Path) -> None:
     """It says that there was nothing to judge, and has no charts."""
-    (tmp_path / "log.jsonl").touch()
+    (tmp_path / "log.jsonl").write_bytes(b"\n")
     found = run(tmp_path / "log.jsonl", tmp_path / "out")
     assert "Nothing to judge" in said(found)
     assert "Nothing was found." in said(found)
