@@ -90,12 +90,17 @@ class Pinger:
     The queue is made at the first ping and kept, as brokers delete it only with its connection. Requests to the broker
     run on a separate thread, so that a broker that stops reading or answering delays no caller beyond the timeout.
 
+    Args:
+        connection: the connection to the broker.
+        fresh: use a queue that the broker can delete when this object is closed, as long as the connection lasts.
+
     Attributes:
         skew: the skew of the broker's clock, measured by the latest ping; None if the broker does not tell its time.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, fresh: bool = False) -> None:
         self._connection = connection
+        self._fresh = fresh
         self._sending = Lock()  # one at a time, so that only one thread waits for a broker that hangs
         self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
@@ -162,7 +167,9 @@ class Pinger:
         """Return the queue of the connection's current generation. Not thread-safe."""
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
-            destination = self._connection.temporary(fresh=False)  # the correlation id shows whether a message is ours
+            destination = self._connection.temporary(
+                fresh=self._fresh
+            )  # the correlation id shows which messages are ours
             consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
             place = generation, destination, consumer
             with self._lock:
@@ -208,20 +215,23 @@ class BrokerClock:
 
     Args:
         connection: the connection to the broker.
-        pinger: sends the messages that measure it.
 
     Attributes:
         lead: milliseconds that the broker's clock is ahead; 0 unless they are known and too many.
     """
 
-    def __init__(self, connection: Connection, pinger: Pinger) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._pinger = pinger
         self._lock = Lock()
         self._generation = -1
         self._set = 0.0  # this machine's time of day less its steady clock, in milliseconds
         self._thread: Thread | None = None  # while it measures
         self.lead = 0
+
+    @property
+    def is_measured_now(self) -> bool:
+        """Whether the difference is being measured, so that nothing should be thrown away by this clock yet."""
+        return self._thread is not None
 
     def now(self, until: float | None = None) -> int:
         """Return the broker's time, in milliseconds since 1970.
@@ -254,14 +264,16 @@ class BrokerClock:
                 self._thread = thread
 
     def _measure(self) -> None:
+        pinger = Pinger(self._connection, fresh=True)
         try:
-            self._pinger.ping()
+            pinger.ping()
         except PingFailedError as error:
             log.info("the broker's clock could not be compared with this machine's: %s", error)
             return
         finally:
+            pinger.close()
             self._thread = None
-        skew = self._pinger.skew
+        skew = pinger.skew
         is_far = skew is not None and skew.certain > MAX_SKEW_SECONDS
         self.lead = round(skew.seconds * 1000) if skew is not None and is_far else 0
         if is_far:

@@ -275,7 +275,7 @@ class Client:
         self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
-        self._clock = BrokerClock(connection, self._pinger)
+        self._clock = BrokerClock(connection)
         self._callbacks = Callbacks("soapjms-client")
         connection.watch(self._on_state)
         if observers is not None:
@@ -303,7 +303,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
-        expires: Expiry = "timeout",
+        expires: Expiry = None,
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
@@ -317,8 +317,8 @@ class Client:
             retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
                 store does not run the request twice, and sends the answer of the first run.
             expires: when the request expires, so that no service works on it any more: "timeout" for when this call
-                stops waiting, a number of seconds from now on, or None for never. If the URI, the WSDL or the
-                properties set timeToLive, that holds.
+                stops waiting, or a number of seconds from now on. None for the timeToLive of the URI, the WSDL or the
+                properties, or else never.
 
         Raises:
             InvalidEnvelopeError: `envelope` is not a SOAP envelope.
@@ -342,7 +342,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
-        expires: Expiry = "timeout",
+        expires: Expiry = None,
     ) -> Completion[Response]:
         """Send a request and return the future of its response; see `call`, whose errors the future raises.
 
@@ -475,13 +475,13 @@ class Client:
         timeout: float | None,
         attachments: Sequence[Attachment],
         retry_of: CallFailedError | None,
-        expires: Expiry = "timeout",
+        expires: Expiry = None,
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
         if soap_action is not None or operation is not None:
             soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        if expires != "timeout":
+        if expires is not None:
             self._check_expiry(expires)
         if isinstance(envelope, etree._Element) and not str(envelope.tag).endswith("}Envelope"):
             envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
@@ -492,6 +492,8 @@ class Client:
             raise UsageError(
                 f"expires must be left out, got {expires!r}: timeToLive={self.endpoint.time_to_live} is set"
             )
+        if expires == "timeout":
+            return
         if isinstance(expires, str):
             raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
         if expires is not None:
@@ -582,11 +584,12 @@ class Client:
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
         if call.node.request is not None:  # of an earlier attempt
             call.node = call.node.another()
+        expiring = content.expires is not None or self.endpoint.time_to_live
         try:
             message = call.node.start(
                 content.envelope,
                 destination=self._destination,
-                now=self._clock.now(call.due),
+                now=self._clock.now(call.due) if expiring else epoch_milliseconds(),
                 soap_action=content.action,
                 correlation_id=call.key,
                 reply_to=reply_to,

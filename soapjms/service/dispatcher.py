@@ -206,7 +206,7 @@ class Dispatcher:
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it must be closed
         self._store = self._own_store or store_to_use(store)
         self._pinger = Pinger(connection)
-        self._clock = BrokerClock(connection, self._pinger)
+        self._clock = BrokerClock(connection)
         self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, self._clock, deliveries)
         self._consumers: list[Consumer] = []
         self._telling, self._told, self._is_started = Lock(), 0, False  # `_told`: subscriptions the observers know
@@ -252,7 +252,6 @@ class Dispatcher:
         except BaseException:
             self.close()
             raise
-        self._clock.now(until)  # compares the clocks before the first request that expires
         self._is_started = True
         if self._observers is not None:
             self._observers.started()

@@ -144,7 +144,7 @@ class Worker:
         return None
 
     def _is_expired(self, message: Message) -> bool:
-        return 0 < (message.expiration or 0) <= self._clock.now()
+        return 0 < (message.expiration or 0) <= self._clock.now() and not self._clock.is_measured_now
 
     # Reading
 

@@ -153,7 +153,7 @@ class TestFaults(OnEachBroker):
             other.send(answer_to(requests[1], "after")).result(PATIENCE)
             assert [text_of(each.result(PATIENCE)) for each in futures] == ["meanwhile", "after"]
             with pytest.raises(CallTimeoutError):
-                client.call(envelope(), timeout=0.01)
+                client.call(envelope(), timeout=0.01, expires=None)
             other.send(answer_to(found.next(), "late")).result(PATIENCE)
             eventually(lambda: client.counts == {"late": 1}, "the late one was counted")
 
@@ -256,7 +256,7 @@ class TestFaults(OnEachBroker):
         ):
             waiting = client.submit(envelope())
             request = found.next()
-            calls = [client.submit(envelope(), timeout=2.0) for _ in range(120)]
+            calls = [client.submit(envelope(), timeout=2.0, expires=None) for _ in range(120)]
             for each in calls:
                 with pytest.raises(CallTimeoutError):
                     each.result(PATIENCE)
