@@ -176,7 +176,7 @@ def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureR
     ("options", "text"),
     [
         (["--uri", "jms:queue:q"], "only a topic has them"),
-        (["--uri", "jms:topic:t", "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
+        (["--uri", "jms:topic:t", "--wsdl", __file__], "give either --uri or --wsdl"),
         ([], "give either --uri or --wsdl"),
     ],
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from replay_logs import CXF
 
-from soapjms.replay import EngineChoice, SparkMissingError, engines, replay
+from soapjms.replay import EngineChoice, engines, replay
 from soapjms.replay.engines import EXACT, LOCAL, MAX_LOCAL_OCTETS, SPARK, choose_engine, install_line, java_problem
 
 LARGE = MAX_LOCAL_OCTETS + 1
@@ -82,13 +83,13 @@ def test_the_choice_is_told(tmp_path: Path) -> None:
     assert not [each for each in told if isinstance(each, EngineChoice)]
 
 
-def test_a_uri_needs_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_uri_needs_spark(tmp_path: Path) -> None:
     """Without it the error says what to install; no other engine reads it."""
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.delitem(sys.modules, "soapjms.replay.spark", raising=False)
-    monkeypatch.delattr("soapjms.replay.spark", raising=False)
-    with pytest.raises(SparkMissingError, match=r"pip install 'soapjms\[spark\]'"):
-        replay("hdfs:///captures", tmp_path / "out")
+    program = "import sys; sys.modules['pyspark'] = None; import soapjms.replay as r; r.replay('hdfs:///logs', 'out')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "SparkMissingError" in last
+    assert "pip install 'soapjms[spark]'" in last
 
 
 def test_what_to_install_for_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ def wsdl_of(profile: Profile, folder: Path) -> Path:
 def chosen(folder: Path, *records: Record, **options: Any) -> tuple[str, Any]:
     """Replay and return the profile, with what chose it."""
     log = write_log(folder / "log.jsonl", *records)
+    log.write_text(log.read_text("utf-8") or "\n", "utf-8")  # an empty file is no log
     replay(log, folder / "out", "auto", "local", **options)
     members = summary(folder / "out")
     return members["profile"], members["profileChosen"]
