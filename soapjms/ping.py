@@ -240,21 +240,19 @@ class BrokerClock:
             until: time of the monotonic clock. If the difference is being measured, half of the time until then may
                 pass, and at most `CLOCK_PATIENCE`; nothing by default, as on the thread that reads the connection.
         """
-        now = time.time_ns() // 1_000_000  # written out, and so is the next: each call does this twice
-        step = abs(now - time.monotonic() * 1000 - self._set)
-        if self._generation != self._connection.generation or step > MAX_STEP:
-            self._measure_soon(now)
+        now = epoch_milliseconds()
+        self._measure_if_needed(now)
         if until is not None and (thread := self._thread) is not None:
             thread.join(min(CLOCK_PATIENCE, left(until) / 2))
             now = epoch_milliseconds()
         return now + self.lead
 
-    def _measure_soon(self, now: int) -> None:
-        """Start to measure the difference on a separate thread, which ends soon."""
+    def _measure_if_needed(self, now: int) -> None:
+        """Measure the difference on a separate thread if the connection is another one, or a clock was set."""
         with self._lock:
             between, generation = now - time.monotonic() * 1000, self._connection.generation
             if self._generation == generation and abs(between - self._set) <= MAX_STEP:
-                return  # another thread was first
+                return
             self._generation, self._set = generation, between
             if not self._connection.capabilities.tells_time:
                 return

@@ -487,7 +487,7 @@ class Client:
             envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
         return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))
 
-    def _check_expiry(self, expires: Expiry) -> None:
+    def _check_expiry(self, expires: float | str) -> None:
         if self.endpoint.time_to_live is not None:
             raise UsageError(
                 f"expires must be left out, got {expires!r}: timeToLive={self.endpoint.time_to_live} is set"
@@ -496,8 +496,7 @@ class Client:
             return
         if isinstance(expires, str):
             raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
-        if expires is not None:
-            finite(expires, "expires")
+        finite(expires, "expires")
 
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)

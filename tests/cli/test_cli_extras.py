@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import click
 import pytest
-from cli_kit import environment, run
+from cli_kit import commands, environment, run
 from replay_logs import CXF
 
 import soapjms
 from soapjms.capture.log import CaptureLog
 from soapjms.cli.capture import _judging
 from soapjms.cli.commands import COMMANDS
-from soapjms.cli.commands import soapjms as group
 
 BLOCKED = """\
 import sys
@@ -43,18 +40,7 @@ def with_cli_alone(*words: object, cwd: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
-def paths(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of a command and of those below it."""
-    yield words
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from paths(found, *words, name)
-
-
-@pytest.mark.parametrize("words", list(paths(group)), ids=" ".join)
+@pytest.mark.parametrize("words", [words for words, _ in commands()], ids=" ".join)
 def test_help_needs_no_other_extra(words: tuple[str, ...], tmp_path: Path) -> None:
     """Each command tells its options before anything else is installed."""
     done = with_cli_alone(*words, "--help", cwd=tmp_path)

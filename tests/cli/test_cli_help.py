@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import click
 import pytest
-from cli_kit import run
+from cli_kit import commands, run
 
 from soapjms.cli.commands import COMMANDS
-from soapjms.cli.commands import soapjms as group
 
 COLUMNS = 80
 MAX_SENTENCES = 2
@@ -19,18 +17,7 @@ MAX_CHARACTERS = 160
 DEFAULT = re.compile(r"  \[default: .+\]$")
 
 
-def commands(command: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield a command and those below it, with their words."""
-    yield words, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, *words, name)
-
-
-EVERY = list(commands(group))
+EVERY = list(commands())
 GROUPS = [words for words, each in EVERY if isinstance(each, click.Group)]
 OPTIONS = [(words, each) for words, command in EVERY for each in command.params if isinstance(each, click.Option)]
 

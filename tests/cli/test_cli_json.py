@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import pytest
 from calling_kit import PATIENCE, eventually, fresh
-from cli_kit import said
+from cli_kit import commands, said
 from places import ROOT
 from serving_kit import started
 from wsdl_kit import DATA
 
 import soapjms
-from soapjms.cli.commands import soapjms as commands
 
 WSDL = DATA / "echo-soap11.wsdl"
 CXF = ROOT / "tests" / "data" / "cxf-exchanges.jsonl"
@@ -24,19 +23,7 @@ EMBEDDED = ["--connection", "embedded:"]
 HERE = "127.0.0.1:0"
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Walk all that can be run, with the words that run it."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from leaves(found, (*path, name))
-
-
-LEAVES: Final = dict(leaves(commands))
+LEAVES: Final = {" ".join(words): each for words, each in commands() if not isinstance(each, click.Group)}
 
 
 def replayed(folder: Path) -> Path:

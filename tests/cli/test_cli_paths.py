@@ -16,10 +16,9 @@ from pathlib import Path
 import click
 import pytest
 from calling_kit import envelope
-from cli_kit import environment, run
+from cli_kit import commands, environment, run
 from places import ROOT
 
-from soapjms.cli.commands import soapjms as group
 from soapjms.cli.paths import InputFile, InputFolder, OutputFile, OutputFolder, PathType, error_text
 
 ECHO = ROOT / "tests" / "data" / "wsdl" / "echo-soap11.wsdl"
@@ -35,19 +34,7 @@ NOT_PATHS = {
 LOOKS_LIKE_A_PATH = re.compile(r"\b(FILE|DIR|OUT|WSDL|LOG|NEW|ENVELOPE)\b")
 
 
-def parameters(command: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], click.Parameter]]:
-    """Yield each parameter of a command and of those below it, with the words of its command."""
-    for each in command.params:
-        yield words, each
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from parameters(found, *words, name)
-
-
-EVERY = list(parameters(group))
+EVERY = [(words, each) for words, command in commands() for each in command.params]
 PATHS = [(words, each) for words, each in EVERY if isinstance(each.type, PathType)]
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -33,7 +34,7 @@ from faulty_sqlite_kit import Died, LosesCommits
 from lxml import etree
 from places import ROOT
 
-from brokers import Capabilities, Connection, connect, queue
+from brokers import Connection, connect, queue
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
@@ -54,9 +55,7 @@ class Unstable(Wrapped):
 
     @property
     def capabilities(self) -> Any:
-        known: Capabilities = self.inner.capabilities
-        fields = {name: getattr(known, name) for name in known.__slots__}
-        return Capabilities(**fields | {"stable_message_id": self.is_stable})
+        return replace(self.inner.capabilities, stable_message_id=self.is_stable)
 
 
 class WithStore(Peers):

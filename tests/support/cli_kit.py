@@ -7,10 +7,12 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from select import select
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 from places import ROOT
 
@@ -18,6 +20,17 @@ from soapjms.cli.commands import soapjms
 from soapjms.protocol.record import Record
 from soapjms.replay.inputs import expand, splits
 from soapjms.replay.records import CapturedRecord, read
+
+
+def commands(command: click.Command = soapjms, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield a command and those below it, each with its words."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, *words, name)
 
 
 def run(*arguments: object, stdin: bytes | None = None, **environment: str) -> Result:

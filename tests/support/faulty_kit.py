@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from functools import partial
 from threading import Event, Lock
 from typing import Any, TypeVar
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 from calling_kit import PATIENCE, Wrapped
 
 from brokers import (
-    Capabilities,
     Completion,
     Connection,
     ConnectionLostError,
@@ -79,9 +79,7 @@ class FaultyConnection(Wrapped):
 
     @property
     def capabilities(self) -> Any:
-        known: Capabilities = self.inner.capabilities
-        fields = {name: getattr(known, name) for name in known.__slots__}
-        return Capabilities(**fields | {"transactions": self._transactional})
+        return replace(self.inner.capabilities, transactions=self._transactional)
 
     def run(self, name: str, operation: Callable[[], T]) -> T:
         """Carry out an operation, or let it fail."""
