@@ -22,6 +22,7 @@ from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
+from soapjms.ping import PING_PREFIX
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 
 log = logging.getLogger("soapjms.recorder")
@@ -296,6 +297,8 @@ def from_mirror(copy: Message) -> Message:
 class Tap:
     """Records the messages that a broker copies to a destination (a mirrored queue, a wire tap), as an outside node.
 
+    It leaves out the messages by which soapjms measures round trips and clocks.
+
     Usable in a `with` statement.
 
     Args:
@@ -317,7 +320,8 @@ class Tap:
         self._consumer = connection.consume(source, self._on_delivery, prefetch=100)
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        self._recorder.record(self._translate(delivery.message), node=Node.TAP)
+        if not (delivery.message.correlation_id or "").startswith(PING_PREFIX):
+            self._recorder.record(self._translate(delivery.message), node=Node.TAP)
         delivery.accept()
 
     def close(self) -> None:

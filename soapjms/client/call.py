@@ -137,7 +137,7 @@ class CallContent(NamedTuple):
     seconds: float
     others: Properties = NOTHING
     retry_of: CallFailedError | None = None
-    expires: Expiry = None
+    expires: Expiry = "timeout"
 
     def own_envelope(self, limits: Limits) -> etree._Element:
         """Return the envelope as an element that may be changed: an element of the caller's is copied.
@@ -185,7 +185,7 @@ class OutgoingCall:
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
     retry_of: CallFailedError | None = None
-    expires: Expiry = None
+    expires: Expiry = "timeout"
 
     @classmethod
     def of(

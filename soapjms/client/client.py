@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from itertools import count
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -93,11 +94,20 @@ def outcome_of(error: BaseException) -> SendOutcome:
     return SendOutcome.REFUSED if is_refused else SendOutcome.UNKNOWN
 
 
-def lifetime(expires: Expiry, due: float) -> int:
-    """Return the milliseconds until a request expires, 0 for never; `due` is when its caller stops waiting."""
-    if expires is None:
+def lifetime(content: CallContent, due: float) -> int:
+    """Return the milliseconds until a request expires, 0 for never.
+
+    Args:
+        content: the request; `expires` says when, and "timeout" is rounded up to a 64th of its seconds to wait, as
+            adapters encode a time to live once for many messages.
+        due: when its caller stops waiting, by the monotonic clock.
+    """
+    if content.expires is None:
         return 0
-    return int((left(due) if expires == "timeout" else expires) * 1000) + 1
+    if content.expires != "timeout":
+        return ceil(content.expires * 1000)
+    step = content.seconds / 64
+    return ceil(ceil(left(due) / step) * step * 1000)
 
 
 class Sender:
@@ -303,7 +313,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
-        expires: Expiry = None,
+        expires: Expiry = "timeout",
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
@@ -317,13 +327,13 @@ class Client:
             retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
                 store does not run the request twice, and sends the answer of the first run.
             expires: when the request expires, so that no service works on it any more: "timeout" for when this call
-                stops waiting, or a number of seconds from now on. None for the timeToLive of the URI, the WSDL or the
-                properties, or else never.
+                stops waiting, a number of seconds from now on, or None for never. A timeToLive of the URI, the WSDL or
+                the properties takes the place of "timeout"; beside it nothing else may be given.
 
         Raises:
             InvalidEnvelopeError: `envelope` is not a SOAP envelope.
-            UsageError: `expires` is given although timeToLive is set, `operation` is not a request-response operation
-                of the WSDL, an attachment does not fit, or `retry_of` is the error of another request.
+            UsageError: `expires` is not "timeout" although timeToLive is set, `operation` is not a request-response
+                operation of the WSDL, an attachment does not fit, or `retry_of` is the error of another request.
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request was not sent, the broker refused it, or its outcome is not known: see
                 `outcome`.
@@ -342,7 +352,7 @@ class Client:
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
-        expires: Expiry = None,
+        expires: Expiry = "timeout",
     ) -> Completion[Response]:
         """Send a request and return the future of its response; see `call`, whose errors the future raises.
 
@@ -475,28 +485,27 @@ class Client:
         timeout: float | None,
         attachments: Sequence[Attachment],
         retry_of: CallFailedError | None,
-        expires: Expiry = None,
+        expires: Expiry = "timeout",
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
         if soap_action is not None or operation is not None:
             soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
-        if expires is not None:
+        if expires != "timeout":
             self._check_expiry(expires)
         if isinstance(envelope, etree._Element) and not str(envelope.tag).endswith("}Envelope"):
             envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
         return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))
 
-    def _check_expiry(self, expires: float | str) -> None:
+    def _check_expiry(self, expires: float | str | None) -> None:
         if self.endpoint.time_to_live is not None:
             raise UsageError(
                 f"expires must be left out, got {expires!r}: timeToLive={self.endpoint.time_to_live} is set"
             )
-        if expires == "timeout":
-            return
         if isinstance(expires, str):
             raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
-        finite(expires, "expires")
+        if expires is not None:
+            finite(expires, "expires")
 
     def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
@@ -593,7 +602,7 @@ class Client:
                 correlation_id=call.key,
                 reply_to=reply_to,
                 timeout=int(content.seconds * 1000),
-                time_to_live=lifetime(content.expires, call.due),
+                time_to_live=lifetime(content, call.due),
                 attachments=content.attachments,
             )
             if call.identity.first is not None:

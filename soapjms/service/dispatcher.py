@@ -243,6 +243,7 @@ class Dispatcher:
         self._committer.start()
         try:
             self._connection.watch(self._on_state)
+            self._clock.now(until)  # compared before the first request comes
             for _ in range(self._workers):
                 consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
                 self._consumers.append(consumer)

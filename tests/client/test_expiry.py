@@ -43,7 +43,7 @@ class TestExpiry(Peers):
         service, runs = soapjms.Service(), list[str]()
         service.operation(f"{{{NS}}}greetMe")(lambda request: runs.append(request.element.text))
         with pytest.raises(CallTimeoutError):
-            client.call(envelope("given up"), timeout=0.05, expires="timeout")
+            client.call(envelope("given up"), timeout=0.05)
         client.send(envelope("one-way"), timeout=PATIENCE)
         with pytest.raises(CallTimeoutError):
             client.call(envelope("whatever happens"), timeout=0.05, expires=None)
@@ -55,8 +55,9 @@ class TestExpiry(Peers):
     @pytest.mark.parametrize(
         ("uri", "arguments", "lifetime"),
         [
-            (URI, {"timeout": 20}, None),
+            (URI, {"timeout": 20}, 20_000),
             (URI, {"timeout": 20, "expires": "timeout"}, 20_000),
+            (URI, {}, 30_000),
             (URI, {"timeout": 20, "expires": 300}, 300_000),
             (URI, {"timeout": 20, "expires": None}, None),
             (f"{URI}?timeToLive=50000", {"timeout": 20}, 50_000),
@@ -87,9 +88,9 @@ class TestExpiry(Peers):
             client.call(envelope(), expires=expires)
 
     def test_said_twice(self, connection: Connection) -> None:
-        """An `expires` beside a timeToLive is refused, rather than one of them ignored."""
+        """Another `expires` beside a timeToLive is refused, rather than one of them ignored."""
         with Client(connection, f"{URI}?timeToLive=5000") as client:
-            for expires in ("timeout", 7):
+            for expires in (None, 7):
                 with pytest.raises(UsageError, match="timeToLive=5000 is set"):
                     client.call(envelope(), expires=expires)
 
@@ -106,7 +107,7 @@ class TestExpiry(Peers):
             before = now()
             client.submit(envelope())
             assert before + 500_000 <= (found.next().expiration or 0)
-        assert seen == [None]
+        assert seen == ["timeout"]
 
 
 @pytest.mark.parametrize("skew", [-HOUR, HOUR])
@@ -120,7 +121,7 @@ class TestClocks(Peers):
     def test_answered(self, client: Client, served: Dispatcher, skew: int, caplog: pytest.LogCaptureFixture) -> None:
         """The first call too is answered, expires by the broker's clock, and a warning tells of the clocks."""
         with caplog.at_level(logging.WARNING, "soapjms.clock"):
-            response = client.call(envelope("first"), timeout=20, expires="timeout")
+            response = client.call(envelope("first"), timeout=20)
         assert text_of(response) == "Hello first"
         assert abs((response.request.expiration or 0) - now() - skew - 20_000) < 10_000
         where = "ahead of" if skew > 0 else "behind"
@@ -151,7 +152,7 @@ class TestRealClocks:
             Dispatcher(connection, uri, greeter()),
             Client(connection, uri) as client,
         ):
-            assert text_of(client.call(envelope("skewed"), timeout=20, expires="timeout")) == "Hello skewed"
+            assert text_of(client.call(envelope("skewed"), timeout=20)) == "Hello skewed"
         assert f"3600.0 s {'behind' if hours > 0 else 'ahead of'} this machine's" in caplog.text
 
     @pytest.mark.parametrize("wire", ["stomp", "amqp"])
@@ -163,7 +164,7 @@ class TestRealClocks:
         service.operation(f"{{{NS}}}greetMe")(lambda request: runs.append(request.element.text))
         with soapjms.connect(getattr(real, f"{wire}_url")) as connection, Client(connection, uri) as client:
             with pytest.raises(CallTimeoutError):
-                client.call(envelope("given up"), timeout=0.3, expires="timeout")
+                client.call(envelope("given up"), timeout=0.3)
             time.sleep(0.05)
             client.send(envelope("one-way"), timeout=PATIENCE)
             with Dispatcher(connection, uri, service):
