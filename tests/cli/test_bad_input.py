@@ -69,7 +69,8 @@ class TestServing(OnActiveMQ):
             served.until_serving()
             done = process("call", *options, "--timeout", "1", cwd=tmp_path, stdin=envelope("never"))
             assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
-            assert done.stderr.startswith(b"Error: no correlated response came in time; soapjms doctor")
+            assert done.stderr.startswith(b"Error: no correlated response came in time (queue:")
+            assert b"the broker confirmed the message); soapjms doctor --uri URI" in done.stderr
             served.process.terminate()
             assert served.ended() == 1
         assert "not all requests were finished within 0.2 s; the broker delivers the rest again" in "".join(served.err)
