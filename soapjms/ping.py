@@ -206,6 +206,11 @@ def _message(name: str, destination: Destination) -> Message:
     )
 
 
+def _between(now: int) -> float:
+    """Return this machine's time of day less its steady clock, in milliseconds."""
+    return now - time.monotonic() * 1000
+
+
 class BrokerClock:
     """The broker's clock, by which messages expire. Thread-safe.
 
@@ -241,27 +246,28 @@ class BrokerClock:
                 pass, and at most `CLOCK_PATIENCE`; nothing by default, as on the thread that reads the connection.
         """
         now = epoch_milliseconds()
-        self._measure_if_needed(now)
+        if self._generation != self._connection.generation or abs(_between(now) - self._set) > MAX_STEP:
+            self._measure(_between(now))
         if until is not None and (thread := self._thread) is not None:
             thread.join(min(CLOCK_PATIENCE, left(until) / 2))
             now = epoch_milliseconds()
         return now + self.lead
 
-    def _measure_if_needed(self, now: int) -> None:
-        """Measure the difference on a separate thread if the connection is another one, or a clock was set."""
+    def _measure(self, between: float) -> None:
+        """Measure the difference on a separate thread, as the connection is another one, or a clock was set."""
         with self._lock:
-            between, generation = now - time.monotonic() * 1000, self._connection.generation
+            generation = self._connection.generation
             if self._generation == generation and abs(between - self._set) <= MAX_STEP:
-                return
+                return  # another thread was faster
             self._generation, self._set = generation, between
             if not self._connection.capabilities.tells_time:
                 return
-            thread = Thread(target=self._measure, name="soapjms-clock", daemon=True)
+            thread = Thread(target=self._compare, name="soapjms-clock", daemon=True)
             with suppress(RuntimeError, MemoryError):  # no thread could be started: the clocks are not compared
                 thread.start()
                 self._thread = thread
 
-    def _measure(self) -> None:
+    def _compare(self) -> None:
         pinger = Pinger(self._connection, fresh=True)
         try:
             pinger.ping()

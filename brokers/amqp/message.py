@@ -641,7 +641,7 @@ def _read_priority(heads: MessageHeads) -> int:
 
 def _read_expiration(heads: MessageHeads) -> int | None:
     stated, created = heads.stated, _number(heads.stated[9], LONGS)
-    return _expiration(_number(stated[8], LONGS), _number(heads.header[2], UINTS), created)
+    return _expiration(_number(stated[8], LONGS), _number(heads.header[TIME_TO_LIVE], UINTS), created)
 
 
 FIELDS_OF_HEADS: Final[Mapping[str, Callable[[MessageHeads], Any]]] = {
@@ -670,12 +670,16 @@ FIELDS_OF_STATED: Final[Mapping[int | str, tuple[str, ...]]] = {
 }
 """The fields of a message that depend on each field of the properties section, by its index.
 
-A shape in which another field of that section differs is not used.
+A shape in which another field of that section differs is not used. Of the header the time to live may differ: brokers
+that count it down write another one into each message.
 """
 
+TIME_TO_LIVE: Final = 2
+"""Index of the time to live in the header."""
 
-_VALUES, _STATED, _PROPERTIES = range(3)
-"""What an `ArrivalPlan` fills in: fields of the message, the properties section, application properties."""
+
+_VALUES, _STATED, _PROPERTIES, _HEADER = range(4)
+"""What an `ArrivalPlan` fills in: fields of the message, the properties section, application properties, the header."""
 
 _unpacked_long: Final = struct.Struct(">q").unpack
 
@@ -755,8 +759,9 @@ class ArrivalPlan:
         names = [each.name for each in message.properties]
         stated = [each for each in shape.differing if each.section is AmqpSection.PROPERTIES]
         own = [each for each in shape.differing if each.section is AmqpSection.APPLICATION_PROPERTIES]
+        lives = [each for each in shape.differing if (each.section, each.key) == (AmqpSection.HEADER, TIME_TO_LIVE)]
         self.works = (
-            len(stated) + len(own) == len(shape.differing)
+            len(stated) + len(own) + len(lives) == len(shape.differing)
             and all(each.key in FIELDS_OF_STATED for each in stated)
             and all(each.key in names and each.key not in IN_SECTIONS for each in own)
         )
@@ -768,6 +773,10 @@ class ArrivalPlan:
                 place = names.index(str(leaf.key))
                 self._steps.append((_PROPERTIES, place, _property_reader(names[place], leaf)))
                 continue
+            if leaf in lives:
+                self._steps.append((_HEADER, TIME_TO_LIVE, leaf.read))
+                affected |= set() if self._has_end else {"expiration"}
+                continue
             fields, known = self._fields_of(leaf), FIELD_OF_LEAF.get((leaf.key, leaf.code))
             if known is not None and fields == {known[0]}:
                 self._steps.append((_VALUES, FIELDS.index(known[0]) - 2, known[1]))
@@ -776,10 +785,15 @@ class ArrivalPlan:
                 affected |= fields
         self._fields = [(FIELDS.index(each) - 2, FIELDS_OF_HEADS[each]) for each in affected]
 
+    @property
+    def _has_end(self) -> bool:
+        """Whether the messages state when they expire, so that the time to live says nothing more."""
+        return isinstance(self._heads.stated[8], timestamp)
+
     def _fields_of(self, leaf: Leaf) -> set[str]:
         """Return the fields that a value of the properties section affects."""
         heads, fields = self._heads, set(FIELDS_OF_STATED[leaf.key])
-        if leaf.key == 9 and (heads.header[2] is None or isinstance(heads.stated[8], timestamp)):
+        if leaf.key == 9 and (heads.header[TIME_TO_LIVE] is None or self._has_end):
             fields.discard("expiration")  # it depends on the creation time only if there is just a time to live
         if leaf.key == 0 and _id_of_sender(heads.application, heads.dialect) is not None:
             fields.clear()
@@ -807,11 +821,17 @@ class ArrivalPlan:
     def _made(
         self, found: re.Match[bytes], make: Callable[..., DraftT], message_type: MessageType, body: Body
     ) -> DraftT:
-        values, stated, properties = lists = self._values.copy(), self._heads.stated.copy(), self._properties.copy()
+        heads = self._heads
+        values, stated, properties, header = lists = (
+            self._values.copy(),
+            heads.stated.copy(),
+            self._properties.copy(),
+            heads.header.copy(),
+        )
         for (which, place, read), octets in zip(self._steps, found.groups(), strict=True):
             lists[which][place] = read(octets)
         if self._fields:
-            heads = self._heads._replace(stated=stated)
+            heads = heads._replace(stated=stated, header=header)
             for place, read_field in self._fields:
                 values[place] = read_field(heads)
         if self._has_own:

@@ -73,7 +73,10 @@ def head(header: list[Any], kind: int | None, stated: list[Any], own: dict[str, 
     )
 
 
-HEADERS = st.sampled_from([[True, ubyte(4)], [False, ubyte(4)], [True, ubyte(9), uint(5), False, uint(2)], []])
+HEADERS = st.sampled_from(
+    [[True, ubyte(4)], [False, ubyte(4)], [True, ubyte(9), uint(5), False, uint(2)], []]
+    + [[True, ubyte(4), uint(time_to_live)] for time_to_live in (0, 5, 6, 29_999, 30_000)]
+)
 MESSAGES = st.lists(st.sampled_from(NAMES), unique=True, max_size=4).flatmap(
     lambda names: st.lists(
         st.builds(
@@ -143,6 +146,21 @@ def test_what_may_differ(place: int, values: tuple[Any, Any], is_known: bool) ->
     assert known is not None
     assert [leaf.key for leaf in known[0].differing] == [place]
     assert known[0].plan.works == is_known
+
+
+@pytest.mark.parametrize("end", [None, timestamp(1 << 40)], ids=["only a time to live", "an expiry time"])
+def test_a_time_to_live_that_is_counted_down(end: timestamp | None) -> None:
+    """It differs from message to message; the expiration is the expiry time, or else the creation time and this."""
+    shapes, stated = SectionShapes(), ["ID:1", None, "queue://a", None, None, None, None, None, end, timestamp(1 << 39)]
+    for time_to_live in (30_000, 29_999, 29_998):
+        octets = head([True, ubyte(4), uint(time_to_live)], None, stated, {"p": "1"}) + BODIES[0]
+        found = from_amqp_message(octets, PLAIN, SOURCE, shapes)
+        assert found == expected(octets)
+        assert found.message.expiration == (end or (1 << 39) + time_to_live)
+    known = shapes.match(octets)
+    assert known is not None
+    assert [leaf.section for leaf in known[0].differing] == [AmqpSection.HEADER]
+    assert known[0].plan.works
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
