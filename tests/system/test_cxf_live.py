@@ -236,8 +236,7 @@ def greeting(client: Client, case: Case, text: str | None) -> str | None:
     """
     response = client.call(request_of(case.version, "greetMe", text))
     assert response.message.message_type is KINDS[case.kind]
-    habits = {"Local-2.6.2.3-expiration"} if case.more == "non-persistent" else set()
-    assert {each.assertion for each in response.findings()} == habits
+    assert {each.assertion for each in response.findings()} == {"Local-2.6.2.3-expiration"}
     return answer_in(response)
 
 
