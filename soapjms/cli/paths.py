@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -34,7 +35,7 @@ class BadPathError(click.BadParameter):
         click.echo(f"Error: {self.format_message()}", file, err=True)
 
 
-class PathType(ParamType):
+class PathType(ParamType, ABC):
     """A path; the subclasses say what must be there.
 
     Args:
@@ -73,13 +74,13 @@ class PathType(ParamType):
         except click.BadParameter as error:
             raise BadPathError(error.message, error.ctx, param_hint=f"'{option}'") from None
 
+    @abstractmethod
     def problems(self, path: str) -> Iterator[str]:
         """Yield what is wrong with a path, as the end of a sentence.
 
         Raises:
             OSError: the path cannot be used.
         """
-        raise NotImplementedError
 
 
 class InputFile(PathType):

@@ -292,7 +292,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("pyarrow", "jinja2", "duckdb"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
-    "codegen": ("xsdata", "jinja2", "toposort"),
+    "codegen": ("xsdata", "jinja2", "toposort", "click"),
     "wsse": ("xmlsec",),
     "bridge": ("starlette", "uvicorn"),
     "prometheus": ("prometheus_client",),
