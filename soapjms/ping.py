@@ -92,15 +92,13 @@ class Pinger:
 
     Args:
         connection: the connection to the broker.
-        fresh: use a queue that the broker can delete when this object is closed, as long as the connection lasts.
 
     Attributes:
         skew: the skew of the broker's clock, measured by the latest ping; None if the broker does not tell its time.
     """
 
-    def __init__(self, connection: Connection, *, fresh: bool = False) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._fresh = fresh
         self._sending = Lock()  # one at a time, so that only one thread waits for a broker that hangs
         self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
@@ -167,9 +165,7 @@ class Pinger:
         """Return the queue of the connection's current generation. Not thread-safe."""
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
-            destination = self._connection.temporary(
-                fresh=self._fresh
-            )  # the correlation id shows which messages are ours
+            destination = self._connection.temporary(fresh=False)  # the correlation id shows which messages are ours
             consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
             place = generation, destination, consumer
             with self._lock:
@@ -268,7 +264,7 @@ class BrokerClock:
                 self._thread = thread
 
     def _compare(self) -> None:
-        pinger = Pinger(self._connection, fresh=True)
+        pinger = Pinger(self._connection)
         try:
             pinger.ping()
         except PingFailedError as error:

@@ -147,7 +147,8 @@ class TestAtTheBroker(OnRealBrokers):
                 assert await client.service.hang({"year": 0}) == "0"
                 await until(lambda: there()[0] == {})
                 before = there()
-                assert len(before[2]) == 1, "the queue for answers"
+                kept = 2 if broker.recipe.title == "ActiveMQ" and url.startswith("stomp") else 0  # clocks were compared
+                assert len(before[2]) == 1 + kept, "the queue for answers"
                 call = asyncio.ensure_future(client.service.hang({"year": 1}))
                 await cancelled(call, arrived)
                 go.set()
