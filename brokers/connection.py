@@ -28,7 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
-from brokers.errors import BrokerError, SendFailedError, UnsupportedError
+from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
@@ -144,7 +144,8 @@ class OnSent(Protocol):
         """Take note."""
 
 
-def _report(on_sent: OnSent, sent: Future[SendResult]) -> None:
+def report(on_sent: OnSent, sent: Future[SendResult]) -> None:
+    """Tell the caller of `begin_send` what the future of a message says."""
     error = None if sent.cancelled() else sent.exception()
     on_sent(error, None if sent.cancelled() or error is not None else sent.result().message_id)
 
@@ -153,9 +154,9 @@ def _report_near(sent: Completion[SendResult], on_sent: OnSent, _: Future[SendRe
     if sent.cancelled():
         return
     if sent.exception() is None:
-        sent.call_back(partial(_report, on_sent))
+        sent.call_back(partial(report, on_sent))
     else:
-        _report(on_sent, sent)
+        report(on_sent, sent)
 
 
 OnDelivery: TypeAlias = Callable[[Delivery], None]
@@ -377,7 +378,13 @@ class Connection(ABC):
         """
 
     def begin_send(
-        self, message: Message, on_sent: OnSent, *, timeout: float | None = None, gather: bool = False
+        self,
+        message: Message,
+        on_sent: OnSent,
+        *,
+        timeout: float | None = None,
+        gather: bool = False,
+        wait: bool = True,
     ) -> Callable[[], bool]:
         """Send like `send`, for a caller that waits for something else: `on_sent` is called at the end.
 
@@ -390,6 +397,8 @@ class Connection(ABC):
             gather: the message may be sent together with others of this thread, when it waits for a future. An adapter
                 does so if the thread did the last time; if it does not this time, the message is some milliseconds
                 late. Over STOMP, with 8 calls in flight, a client then needs two thirds of the processor time.
+            wait: False for a caller that must not wait, such as an event loop: NotSentError is raised where `send`
+                would wait for the broker to read, or might, as far as the adapter knows.
 
         Returns:
             A function that gives up, and says whether the message will never be sent. `on_sent` may be called after it.
@@ -397,8 +406,10 @@ class Connection(ABC):
         Raises:
             NotSentError, ValueError: see `send`.
         """
+        if not wait:
+            raise NotSentError("sending might wait for the broker")
         sent = self.send(message, timeout=timeout)
-        sent.on_settled(partial(_report, on_sent))
+        sent.on_settled(partial(report, on_sent))
         return sent.withdraw
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
@@ -422,7 +433,7 @@ class Connection(ABC):
         """
         sent = self.answer(delivery, message)
         if sent.done():
-            _report(on_sent, sent)
+            report(on_sent, sent)
         else:
             sent.on_settled(partial(_report_near, sent, on_sent))
         return sent.cancel

@@ -55,6 +55,19 @@ def plain(given: Iterable[Callable[..., Any]], instead: str) -> tuple[Callable[.
     return found
 
 
+def coroutines(given: Iterable[Callable[..., Any]], instead: str) -> tuple[Callable[..., Any], ...]:
+    """Return middleware of `async def` functions; `instead` says, in the error, where plain functions go.
+
+    Raises:
+        UsageError: it is not a list of functions, or one of them is plain, which would block the event loop.
+    """
+    found = middleware_given(given)
+    for each in found:
+        if not is_coroutine(each):
+            raise UsageError(f"middleware must be async def functions here, got {each!r}: {instead}")
+    return found
+
+
 def around(
     middleware: Iterable[Callable[..., Any]], last: Callable[[T], R], checked: Callable[[Any], R]
 ) -> Callable[[T], R]:

@@ -234,6 +234,11 @@ class BrokerClock:
         """Whether the difference is being measured, so that nothing should be thrown away by this clock yet."""
         return self._thread is not None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether `now` returns at once with what is known: it was measured, or cannot be."""
+        return self._generation == self._connection.generation and self._thread is None
+
     def now(self, until: float | None = None) -> int:
         """Return the broker's time, in milliseconds since 1970.
 

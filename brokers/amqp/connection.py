@@ -33,10 +33,12 @@ from brokers.connection import (
     Consumer,
     Delivery,
     OnDelivery,
+    OnSent,
     RefusedSend,
     SendResult,
     SubscribeOptions,
     Transaction,
+    report,
 )
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
@@ -105,6 +107,20 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             return self._done
         return self._send(message, _until(timeout), self.completion())
 
+    def begin_send(
+        self,
+        message: Message,
+        on_sent: OnSent,
+        *,
+        timeout: float | None = None,
+        gather: bool = False,
+        wait: bool = True,
+    ) -> Callable[[], bool]:
+        """Send as `send` does."""
+        sent = self._send(message, _until(timeout), self.completion(), wait=wait)
+        sent.on_settled(partial(report, on_sent))
+        return sent.withdraw
+
     def after_arrivals(self, function: Callable[[], None]) -> None:
         """Call `function` after the last message that was read together with the current one; see the base class."""
         self._current().after_arrivals(function)
@@ -113,7 +129,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         """Send; the message waits for credit, however many others wait."""
         return self._send(message, None, self.near_completion())
 
-    def _send(self, message: Message, until: float | None, future: Completion[SendResult]) -> Completion[SendResult]:
+    def _send(
+        self, message: Message, until: float | None, future: Completion[SendResult], *, wait: bool = True
+    ) -> Completion[SendResult]:
         session = self._usable()
         message_id, timestamp = self._stamp(message, session.dialect)
         octets = to_stamped_message(message, message_id, timestamp, session.dialect)
@@ -121,7 +139,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         assert message.destination is not None
         with session.held():
             outbox = session.outboxes.to(message.destination)
-            if outbox.post(posting, until=until):
+            if outbox.post(posting, until=until, wait=wait):
                 return future
         future.revoke = partial(_withdrawn, session, outbox, posting)
         if until is not None and until < inf:

@@ -110,7 +110,7 @@ class Outbox(AmqpLink):
         """Whether no message waits or is unsettled."""
         return not self._waiting and not self._unsettled
 
-    def post(self, posting: OutgoingMessage, *, until: float | None = None) -> bool:
+    def post(self, posting: OutgoingMessage, *, until: float | None = None, wait: bool = True) -> bool:
         """Send a message, or queue it for credit; return whether it cannot be withdrawn any more.
 
         With the engine's lock held.
@@ -119,9 +119,10 @@ class Outbox(AmqpLink):
             posting: the message.
             until: time of the monotonic clock until which to wait for room in the queue; None for the reading thread,
                 which makes room itself: the message is queued even if the queue is full.
+            wait: False for a caller that must not wait.
 
         Raises:
-            NotSentError: there was no room in time.
+            NotSentError: there was no room, or not in time.
         """
         if self._is_open and not (self._waiting or self._rest or len(posting.octets) > PIECE_OCTETS):
             link = self._link
@@ -132,7 +133,7 @@ class Outbox(AmqpLink):
                 return True
         while until is not None and len(self._waiting) >= MAX_WAITING_MESSAGES and self._engine.is_up:
             left = until - monotonic()
-            if left <= 0 or not self._room.wait(None if left == inf else left):
+            if not wait or left <= 0 or not self._room.wait(None if left == inf else left):
                 raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING_MESSAGES} before it")
         if not self._engine.is_up:
             raise self._engine.lost()

@@ -26,6 +26,7 @@ from brokers.connection import (
     Consumer,
     Delivery,
     OnDelivery,
+    OnSent,
     RefusedSend,
     SendResult,
     SubscribeOptions,
@@ -328,6 +329,18 @@ class EmbeddedConnection(AdapterConnection):
         except SendFailedError as error:
             return self.completed(None, error)
         return DoneCompletion(self._callbacks.executor, SendResult(stamped.message_id))
+
+    def begin_send(
+        self,
+        message: Message,
+        on_sent: OnSent,
+        *,
+        timeout: float | None = None,
+        gather: bool = False,
+        wait: bool = True,
+    ) -> Callable[[], bool]:
+        """Send as `send` does, which never waits."""
+        return super().begin_send(message, on_sent)
 
     def consumers(self, destination: Destination) -> int:
         """Return the number of consumers of a destination, those of other connections included."""

@@ -147,9 +147,17 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             return self._write(link, link.write, self._unconfirmed(link, message))
 
     def begin_send(
-        self, message: Message, on_sent: OnSent, *, timeout: float | None = None, gather: bool = False
+        self,
+        message: Message,
+        on_sent: OnSent,
+        *,
+        timeout: float | None = None,
+        gather: bool = False,
+        wait: bool = True,
     ) -> Callable[[], bool]:
         """Send as `send` does; nothing is made for the receipt but its name."""
+        if not wait:
+            timeout = 0.0
         if not is_confirmed(message):
             return super().begin_send(message, on_sent, timeout=timeout)
         link = self._usable()

@@ -338,10 +338,10 @@ class Client:
             CallFailedError: the request was not sent, the broker refused it, or its outcome is not known: see
                 `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
+        content = self.content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
         if not self._middleware:
-            return self._waited(self._start(content))
-        return self._answered(self._outgoing_call(content, operation))
+            return self.ask(content)
+        return self._answered(self.outgoing(content, operation))
 
     def submit(
         self,
@@ -364,11 +364,11 @@ class Client:
         Raises:
             InvalidEnvelopeError, UsageError: at once; see `call`. The future raises all other errors.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
+        content = self.content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
         if not self._middleware:
             return self._begun(content)
         self._check_open()
-        return self._elsewhere(self._outgoing_call(content, operation))
+        return self._elsewhere(self.outgoing(content, operation))
 
     def send(
         self,
@@ -389,43 +389,71 @@ class Client:
             CallFailedError: the message was not sent, the broker refused it, or its outcome is not known: see
                 `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, mep=Mep.ONE_WAY)
+        content = self.content(envelope, soap_action, operation, timeout, attachments, retry_of, mep=Mep.ONE_WAY)
         if not self._middleware:
-            return self._send(content)
-        self.run(self._outgoing_call(content, operation, one_way=True))
+            return self.post(content)
+        self.run(self.outgoing(content, operation, one_way=True))
         return None
 
-    def outgoing(
-        self,
-        envelope: bytes | str | etree._Element,
-        *,
-        soap_action: str | None,
-        operation: str | None,
-        timeout: float | None,
-        attachments: Sequence[Attachment],
-        one_way: bool,
-        retry_of: CallFailedError | None = None,
-    ) -> OutgoingCall:
-        """Make the call for a caller with its own middleware (zeep); `begin` and `post` bypass the client's middleware.
+    def outgoing(self, content: CallContent, operation: str | None = None, *, one_way: bool = False) -> OutgoingCall:
+        """Make the call object for middleware; `begin` and `post` bypass the client's own middleware.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is not a SOAP envelope.
+            InvalidEnvelopeError: the content is not a SOAP envelope.
         """
-        seconds = self.timeout if timeout is None else finite(timeout)
-        content = CallContent(envelope, soap_action, attachments, seconds, retry_of=retry_of)
-        return self._outgoing_call(content, operation, one_way=one_way)
+        return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
 
     def run(self, call: OutgoingCall) -> Response | None:
         """Send a call or one-way message through the middleware; see `call` and `send`."""
         return around(self._middleware, self._last, partial(checked_response, one_way=call.one_way))(call)
 
-    def begin(self, call: OutgoingCall) -> Completion[Response]:
-        """Send a request; see `submit`."""
-        return self._begun(call.content())
+    def ask(self, content: CallContent) -> Response:
+        """Send a request and wait for its response, without middleware; see `call`."""
+        return self._waited(self._start(content))
 
-    def post(self, call: OutgoingCall) -> None:
-        """Send a one-way message; see `send`."""
-        self._send(call.content())
+    def begin(self, content: CallContent) -> tuple[PendingCall, Callable[[], None] | None]:
+        """Begin a call without waiting for anything, as an event loop must.
+
+        Args:
+            content: the request, from `content` or from the call that middleware passed on.
+
+        Returns:
+            The call, which is the future of its response; and what has to run on another thread to send its request, if
+            that may wait. None if it was sent.
+
+        Raises:
+            InvalidEnvelopeError, UsageError: see `call`.
+        """
+        call, content = self._new_call(content)
+        if self._sends_at_once and not content.attachments:
+            try:
+                self._attempt(call, content, gather=True, wait=False)
+            except BrokerError as error:
+                log.debug("a request is sent on another thread: %s", error)
+            except BaseException as error:
+                call.tell(error)
+                raise
+            else:
+                self._note_due(call)
+                return call, None
+        return call, partial(self._begin_elsewhere, call, content)
+
+    def _begin_elsewhere(self, call: PendingCall, content: CallContent) -> None:
+        self._carry_out(call, content)
+        self._note_due(call)
+
+    @property
+    def _sends_at_once(self) -> bool:
+        """Whether a request can be sent without waiting, if the broker reads."""
+        is_connected = self._connection.state is ConnectionState.CONNECTED
+        return is_connected and self._recorder is None and self._replies.is_open and self._clock.is_known
+
+    def post(self, content: CallContent) -> None:
+        """Send a one-way message, and return when the broker has it; see `send`."""
+        self._check_open()
+        if self._addressing:
+            content, _ = addressed(content, self.endpoint, one_way=True)
+        self._sender.send(content)
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
@@ -477,17 +505,22 @@ class Client:
 
     # Through the middleware
 
-    def _content(
+    def content(
         self,
         envelope: bytes | str | etree._Element,
-        soap_action: str | None,
-        operation: str | None,
-        timeout: float | None,
-        attachments: Sequence[Attachment],
-        retry_of: CallFailedError | None,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
         expires: Expiry = "timeout",
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> CallContent:
+        """Check the arguments of a call or one-way message, and return its content; see `call`.
+
+        Raises:
+            UsageError: see `call`.
+        """
         if soap_action is not None or operation is not None:
             soap_action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
         seconds = self.timeout if timeout is None else finite(timeout)
@@ -507,15 +540,16 @@ class Client:
         if expires is not None:
             finite(expires, "expires")
 
-    def _outgoing_call(self, content: CallContent, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
-        return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
-
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""
         call = self._start(content, gather=True)
+        self._note_due(call)
+        return call
+
+    def _note_due(self, call: PendingCall) -> None:
+        """Have a call that nobody waits for end when its time is over."""
         if call.due < self._overdue.next_look:
             self._overdue.look_at(call.due)
-        return call
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
         checked = partial(checked_response, one_way=False)
@@ -527,7 +561,7 @@ class Client:
         """Send a call or one-way message, innermost in the middleware. Cancelling `outer` drops the call."""
         call = checked_call(given)
         if call.one_way:
-            self._send(call.content())
+            self.post(call.content())
             return None
         started = self._start(call.content())
         if outer is not None:
@@ -557,6 +591,12 @@ class Client:
 
     def _start(self, content: CallContent, *, gather: bool = False) -> PendingCall:
         """Send a request once there is a connection, perhaps together with others, and return its pending call."""
+        call, content = self._new_call(content)
+        self._carry_out(call, content, gather)
+        return call
+
+    def _new_call(self, content: CallContent) -> tuple[PendingCall, CallContent]:
+        """Make a call that is not begun yet; return it and its content, with headers of WS-Addressing if wanted."""
         if self._closed:
             raise UsageError(CLOSED)
         due = time.monotonic() + content.seconds
@@ -576,17 +616,20 @@ class Client:
         node = RequestingNode(self.endpoint, others=others)
         call = PendingCall(self._calls, self._callbacks.executor, key, node, due, identity, message_id)
         call.observed, call.seconds = observed, content.seconds
+        return call, content
+
+    def _carry_out(self, call: PendingCall, content: CallContent, gather: bool = False) -> None:
+        """Send the request of a call once there is a connection."""
         attempt = partial(self._attempt, call, content, gather)
         try:
-            when_connected(self._connection, due, attempt, self._given_up)
+            when_connected(self._connection, call.due, attempt, self._given_up)
         except BrokerError as error:
             call.conclude(self._failure(call, call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
         except BaseException as error:
             call.tell(error)
             raise
-        return call
 
-    def _attempt(self, call: PendingCall, content: CallContent, gather: bool) -> None:
+    def _attempt(self, call: PendingCall, content: CallContent, gather: bool, wait: bool = True) -> None:
         """Make and send the request of a call. If this raises, it was not sent, and the call is not pending."""
         call.generation = self._connection.generation
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
@@ -615,7 +658,9 @@ class Client:
         self._calls.add(call)
         try:
             on_sent = partial(self._on_sent, call, call.outgoing)
-            call.give_up_sending = self._connection.begin_send(message, on_sent, timeout=left(call.due), gather=gather)
+            call.give_up_sending = self._connection.begin_send(
+                message, on_sent, timeout=left(call.due), gather=gather, wait=wait
+            )
         except BaseException as error:
             if call.outgoing is not None:
                 call.outgoing.sent()
@@ -626,13 +671,6 @@ class Client:
             self._give_up(call, "the client was closed")
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
-
-    def _send(self, content: CallContent) -> None:
-        """Send a one-way message, and return when the broker has it."""
-        self._check_open()
-        if self._addressing:
-            content, _ = addressed(content, self.endpoint, one_way=True)
-        self._sender.send(content)
 
     def _waited(self, call: PendingCall) -> Response:
         """Wait for the response of a call."""

@@ -99,6 +99,11 @@ class Replies(ABC):
         self.gone = dict([*self.gone.items(), (destination, problem)][-MAX_GONE_DESTINATIONS:])
         self._told.on_gone(destination, problem)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether `lease` returns at once."""
+        return False
+
     @abstractmethod
     def lease(self, key: str, until: float = inf) -> Destination:
         """Return a destination with a consumer for the reply to the call `key`.
@@ -141,6 +146,11 @@ class SharedReplies(Replies):
         self._selector = selector
         self._place: tuple[int, Destination, Consumer] | None = None
         self._opening: Future[Destination] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a destination."""
+        return self._place is not None and self._is_valid(self._place)
 
     def lease(self, key: str, until: float = inf) -> Destination:
         """Return the destination: the fixed one, or the temporary queue of the connection's present generation.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import partial
 from types import NoneType
 from typing import Any, ClassVar, Self, TypeVar
 
 from lxml import etree
 
 from brokers.connection import Connection
-from brokers.threads.futures import Completion
+from soapjms.client.async_client import AsyncClient
 from soapjms.client.call import Response
 from soapjms.client.client import Client
 from soapjms.codegen.codec import element_name, from_element, to_element
@@ -30,11 +28,15 @@ class _ContractClient:
 
     contract: ClassVar[PortContract]
 
-    def __init__(self, connection: Connection, uri: str | None = None, **options: Any) -> None:
+    _is_port = False
+
+    def _target(self, uri: str | None, options: dict[str, Any]) -> str | Port:
+        """Return what the client is for: the port, or its address in another place; add its profile to the options."""
         target = self.contract.target(uri)
-        self._is_port = isinstance(target, Port)
-        profile = target.profile if isinstance(target, Port) else None
-        self.client = Client(connection, target, **{"profile": profile or DEFAULT_PROFILE} | options)
+        if isinstance(target, Port):
+            self._is_port = True
+            options.setdefault("profile", target.profile or DEFAULT_PROFILE)
+        return target
 
     def _message(self, name: str, request: object, headers: Mapping[str, object | None]) -> dict[str, Any]:
         """Return the arguments that send a request.
@@ -137,6 +139,9 @@ class ContractClient(_ContractClient):
         InvalidUriError, InvalidWsdlError, InvalidPropertyError, UsageError: an argument is not valid.
     """
 
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Any) -> None:
+        self.client = Client(connection, self._target(uri, options), **options)
+
     def _call(
         self, name: str, request: object, response: type[R], headers: Mapping[str, Any], timeout: float | None
     ) -> R:
@@ -168,43 +173,30 @@ class ContractClient(_ContractClient):
 class AsyncContractClient(_ContractClient):
     """The base class of generated clients for asyncio: `ContractClient` with methods to await.
 
-    `async with` closes it. A cancelled call leaves nothing behind.
+    `async with` closes it. A cancelled call leaves nothing behind. `client` is a `soapjms.AsyncClient`, and `options`
+    are its options.
     """
+
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Any) -> None:
+        self.client = AsyncClient(connection, self._target(uri, options), **options)
 
     async def _call(
         self, name: str, request: object, response: type[R], headers: Mapping[str, Any], timeout: float | None
     ) -> R:
         """Call an operation by its name, and return its response; see `ContractClient._call`."""
-        return self._result(
-            name, await self._answered(**self._message(name, request, headers), timeout=timeout), response
-        )
+        answer = await self.client.call(**self._message(name, request, headers), timeout=timeout)
+        return self._result(name, answer, response)
 
     async def _send(self, name: str, request: object, headers: Mapping[str, Any], timeout: float | None) -> None:
         """Send a one-way message, and return when the broker has it; see `ContractClient._call`."""
-        await asyncio.to_thread(partial(self.client.send, **self._message(name, request, headers), timeout=timeout))
-
-    async def _answered(self, **arguments: Any) -> Response:
-        """Send a request on a thread, as the broker may block a sender, and await its response."""
-        sending = asyncio.create_task(asyncio.to_thread(partial(self.client.submit, **arguments)))
-        try:
-            submitted = await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            sending.add_done_callback(_drop)
-            raise
-        return await asyncio.wrap_future(submitted)
+        await self.client.send(**self._message(name, request, headers), timeout=timeout)
 
     async def aclose(self) -> None:
         """Stop listening for responses; calls under way fail. The connection stays open."""
-        await asyncio.to_thread(self.client.close)
+        await self.client.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.aclose()
-
-
-def _drop(sending: asyncio.Task[Completion[Response]]) -> None:
-    """Drop a call whose caller was cancelled while it was sent."""
-    if not sending.cancelled() and sending.exception() is None:
-        sending.result().cancel()

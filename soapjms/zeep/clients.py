@@ -1,126 +1,41 @@
 """The clients behind a transport: a `soapjms.Client` for each port and address, with timeouts, waiting and asyncio.
 
-From asyncio a call is sent on a thread, as a broker may block a sender, and within the call's timeout. The threads are
-the transport's own, as those of the event loop are shared, for example with host name lookups. This module knows no
-WSDL and no XML: it sends an envelope and returns a `Response`.
+This module knows no WSDL and no XML: it sends an envelope and returns a `Response`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self
 
 from lxml import etree
 
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
-from brokers.threads.futures import Completion
-from brokers.threads.thread import Pool
 from soapjms.capture.recorder import Recorder
-from soapjms.client.call import OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.async_client import AsyncSender, sent_through
+from soapjms.client.call import CallContent, Response, checked_response
 from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
 from soapjms.client.replies import ReplyStrategy, reply_strategy
+from soapjms.event_loop import elsewhere
 from soapjms.middleware import around_async, is_coroutine, middleware_given
 from soapjms.observing import Observer, observers_given
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, FailureReason, Profile
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.validation import connection_to, edition, finite, payload_type
 from soapjms.zeep.errors import failure
-
-T = TypeVar("T")
-
-MAX_SENDING_THREADS: Final = 32
-"""Maximum number of messages that one transport sends concurrently; others wait for their turn."""
-
-GIVE_UP_SECONDS: Final = 0.5
-"""Extra seconds to wait for a sender that should have given up at its timeout."""
-
-
-class SendingThreads:
-    """The threads of one transport, started when needed. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._executor: Pool | None = None
-        self._closed = False
-
-    async def run(
-        self, send: Callable[[float], T], seconds: float, forget: Callable[[T], object] = lambda _: None
-    ) -> T:
-        """Run `send` without blocking the event loop, and return its result.
-
-        Args:
-            send: called with the remaining seconds when its turn comes; takes no longer unless the broker blocks it.
-            seconds: maximum time for waiting and sending together.
-            forget: called with the result of `send` if it comes too late.
-
-        Raises:
-            CallTimeoutError: nothing was sent in time, or the broker blocks the sender.
-            CallFailedError: the transport was closed before its turn came.
-            UsageError: the transport is closed.
-        """
-        promised: Future[T] = Future()
-        self._queue(partial(self._run, send, monotonic() + seconds, promised))
-        try:
-            async with asyncio.timeout(seconds + GIVE_UP_SECONDS) as limit:
-                return await asyncio.wrap_future(promised)
-        except BaseException as error:
-            promised.add_done_callback(lambda done: _forget(done, forget))  # a thread may still send
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise CallTimeoutError(
-                    f"the broker confirmed nothing within {seconds:g} s; whether it has the message is not known",
-                    FailureReason.RECEPTION_FAILURE,
-                ) from None
-            raise
-
-    def close(self) -> None:
-        """Send nothing more; calls that wait for their turn fail. Idempotent."""
-        with self._lock:
-            self._closed = True
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
-
-    def _queue(self, run: Callable[[], None]) -> None:
-        with self._lock:
-            if self._closed:
-                raise UsageError("the transport is closed; make another")
-            if self._executor is None:
-                self._executor = Pool(MAX_SENDING_THREADS, "soapjms-zeep")
-            self._executor.submit(run)
-
-    def _run(self, send: Callable[[float], T], due: float, promised: Future[T]) -> None:
-        if not promised.set_running_or_notify_cancel():
-            return
-        try:
-            left = due - monotonic()
-            if self._closed or left <= 0:
-                why = "the transport was closed" if self._closed else "earlier messages took all the time"
-                kind = CallFailedError if self._closed else CallTimeoutError
-                raise kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
-            result = send(left)
-        except BaseException as error:
-            promised.set_exception(error)
-        else:
-            promised.set_result(result)
-
-
-def _forget(done: Future[T], forget: Callable[[T], object]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        forget(done.result())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +110,7 @@ class ClientEndpoints:
         }
         self.check_middleware(is_async=self._is_async)  # all functions must be of the same kind
         self._lock = Lock()
-        self._threads = SendingThreads()
+        self._sender = AsyncSender()
         self._clients: dict[str | Port, Client] = {}
         self._closed = False
         self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
@@ -256,19 +171,14 @@ class ClientEndpoints:
             JmsTransportError: sending failed, or the response is not a SOAP envelope.
         """
         self.check_middleware(is_async=False)
+        client, content = outgoing.client, self._content(outgoing)
         try:
             if self._middleware:
-                return outgoing.client.run(self._outgoing_call(outgoing))
+                return client.run(client.outgoing(content, outgoing.operation, one_way=outgoing.one_way))
             if outgoing.one_way:
-                _send(outgoing, self._seconds)
+                client.post(content)
                 return None
-            return outgoing.client.call(
-                outgoing.envelope,
-                soap_action=outgoing.soap_action,
-                timeout=self._seconds,
-                attachments=outgoing.attachments,
-                retry_of=outgoing.retry_of,
-            )
+            return client.ask(content)
         except CallFailedError as error:
             raise failure(error) from error
 
@@ -279,42 +189,28 @@ class ClientEndpoints:
             JmsTimeoutError, JmsTransportError: see `call`.
         """
         self.check_middleware(is_async=True)
+        client, content = outgoing.client, self._content(outgoing)
         try:
             if self._middleware:
+                call = client.outgoing(content, outgoing.operation, one_way=outgoing.one_way)
                 checked = partial(checked_response, one_way=outgoing.one_way)
-                last = partial(self._last, outgoing.client)
-                return await around_async(self._middleware, last, checked)(self._outgoing_call(outgoing))
+                last = partial(sent_through, self._sender, client)
+                return await around_async(self._middleware, last, checked)(call)
             if outgoing.one_way:
-                await self._threads.run(partial(_send, outgoing), self._seconds)
+                await self._sender.send(client, content)
                 return None
-            return await self._awaited(partial(_begin, outgoing), self._seconds)
+            return await self._sender.call(client, content)
         except CallFailedError as error:
             raise failure(error) from error
 
-    def _outgoing_call(self, outgoing: OutgoingRequest) -> OutgoingCall:
-        """Make the call object for the middleware."""
-        return outgoing.client.outgoing(
+    def _content(self, outgoing: OutgoingRequest) -> CallContent:
+        return outgoing.client.content(
             outgoing.envelope,
-            soap_action=outgoing.soap_action,
-            operation=outgoing.operation,
+            outgoing.soap_action,
             timeout=self._seconds,
             attachments=outgoing.attachments,
-            one_way=outgoing.one_way,
             retry_of=outgoing.retry_of,
         )
-
-    async def _last(self, client: Client, given: OutgoingCall) -> Response | None:
-        """Send the call that the innermost middleware passes on, and return its response."""
-        call = checked_call(given)
-        if call.one_way:
-            await self._threads.run(lambda left: client.post(replace(call, timeout=left)), call.timeout)
-            return None
-        return await self._awaited(lambda left: client.begin(replace(call, timeout=left)), call.timeout)
-
-    async def _awaited(self, begin: Callable[[float], Completion[Response]], seconds: float) -> Response:
-        """Send a request and return its response; sending takes at most `seconds`."""
-        submitted: Completion[Response] = await self._threads.run(begin, seconds, forget=lambda late: late.cancel())
-        return await submitted
 
     # Life
 
@@ -328,13 +224,13 @@ class ClientEndpoints:
             self._closed = True
             clients = list(self._clients.values())
             self._clients.clear()
-        self._threads.close()
+        self._sender.close()
         for client in clients:
             client.close(max(0.0, until - monotonic()))
 
     async def aclose(self) -> None:
         """Do the same without blocking the event loop."""
-        await asyncio.to_thread(self.close)
+        await elsewhere(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -347,23 +243,3 @@ class ClientEndpoints:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.aclose()
-
-
-def _send(outgoing: OutgoingRequest, seconds: float) -> None:
-    outgoing.client.send(
-        outgoing.envelope,
-        soap_action=outgoing.soap_action,
-        timeout=seconds,
-        attachments=outgoing.attachments,
-        retry_of=outgoing.retry_of,
-    )
-
-
-def _begin(outgoing: OutgoingRequest, seconds: float) -> Completion[Response]:
-    return outgoing.client.submit(
-        outgoing.envelope,
-        soap_action=outgoing.soap_action,
-        timeout=seconds,
-        attachments=outgoing.attachments,
-        retry_of=outgoing.retry_of,
-    )

@@ -22,8 +22,9 @@ import soapjms
 from brokers import Connection, ConnectionLostError, ConnectionState
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service
+from soapjms.client import async_client
 from soapjms.protocol.names import FailureReason
-from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError, clients
+from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
 
 
 class TestCalls(OnEachBroker):
@@ -236,7 +237,7 @@ def test_a_call_that_is_cancelled_before_it_is_sent(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While every thread is at work: it never is."""
-    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 1)
+    monkeypatch.setattr(async_client, "MAX_SENDING_THREADS", 1)
     sending, go, sent = Event(), Event(), []
 
     class Listening(Wrapped):
@@ -286,7 +287,7 @@ def test_many_calls_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ends when its own time is over, one-way messages too, and the threads of the loop are free meanwhile."""
-    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 2)
+    monkeypatch.setattr(async_client, "MAX_SENDING_THREADS", 2)
     lost = Lost(connection)
 
     async def calls() -> None:
@@ -329,7 +330,7 @@ def test_a_close_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ends calls that wait for the connection, and those behind them, with the same kind of error."""
-    monkeypatch.setattr(clients, "MAX_SENDING_THREADS", 1)
+    monkeypatch.setattr(async_client, "MAX_SENDING_THREADS", 1)
     lost = Lost(connection)
 
     async def calls() -> None:

@@ -1,0 +1,278 @@
+"""`AsyncClient`: calls and one-way messages for asyncio, over the connection and the calls of `Client`.
+
+A request is sent by the event loop itself wherever that does not wait; else, as while a connection is lost or a broker
+does not read, on threads of the client's own: those of the loop are shared, for example with host name lookups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from lxml import etree
+
+from brokers.connection import Connection
+from brokers.threads.thread import Pool
+from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.client import Client
+from soapjms.event_loop import elsewhere, running_loop
+from soapjms.middleware import around_async, coroutines
+from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.names import DEFAULT_PROFILE, FailureReason, Mep
+from soapjms.protocol.requesting import Endpoint
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Port
+from soapjms.validation import at_least_one
+from soapjms.wsdl import read_wsdl
+
+T = TypeVar("T")
+
+MAX_SENDING_THREADS: Final = 32
+"""Maximum number of messages that are sent on threads at a time; others wait for their turn."""
+
+DEFAULT_MAX_CALLS: Final = 100
+"""Calls and one-way messages that one client has under way at a time; others wait for their turn."""
+
+GIVE_UP_SECONDS: Final = 0.5
+"""Extra seconds to wait for a sender that should have given up at its timeout."""
+
+AsyncMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Awaitable[Any]]], Awaitable[Any]]
+
+
+class AsyncSender:
+    """Sends calls and one-way messages of clients for the tasks of event loops. Thread-safe.
+
+    Args:
+        max_calls: the most that are under way at a time on one event loop.
+
+    Raises:
+        UsageError: `max_calls` is not a whole number above zero.
+    """
+
+    def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
+        self._max_calls = at_least_one("max_calls", max_calls)
+        self._pool = Pool(MAX_SENDING_THREADS, "soapjms-sender")
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._closed = False
+
+    async def call(self, client: Client, content: CallContent) -> Response:
+        """Send a request and await its response.
+
+        Raises:
+            CallTimeoutError: no response came in time, or nothing was sent as earlier calls took all of it.
+            CallFailedError: see `Client.call`.
+            UsageError: the sender or the client is closed.
+        """
+        turns = self._turns_of_loop()
+        content = await self._turn(turns, content)
+        try:
+            call, send = client.begin(content)
+            if send is not None:
+                try:
+                    await self._elsewhere(send, call.due, content.seconds)
+                except BaseException as error:
+                    if not call.cancel():
+                        call.tell(error)
+                    raise
+            return await call
+        finally:
+            turns.release()
+
+    async def send(self, client: Client, content: CallContent) -> None:
+        """Send a one-way message; see `Client.send`."""
+        turns = self._turns_of_loop()
+        content = await self._turn(turns, content)
+        try:
+            until = monotonic() + content.seconds
+            post = lambda: client.post(content._replace(seconds=until - monotonic()))  # noqa: E731 - its turn may take a while
+            await self._elsewhere(post, until, content.seconds)
+        finally:
+            turns.release()
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a function on another thread, and return its result."""
+        return await elsewhere(function, self._pool)
+
+    def close(self) -> None:
+        """Send nothing more; what waits for its turn fails. Idempotent."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
+
+    def _turns_of_loop(self) -> asyncio.Semaphore:
+        loop = running_loop()
+        if self._closed:
+            raise UsageError("the client is closed")
+        turns = self._turns.get(loop)
+        if turns is None:
+            turns = self._turns[loop] = asyncio.Semaphore(self._max_calls)
+        return turns
+
+    async def _turn(self, turns: asyncio.Semaphore, content: CallContent) -> CallContent:
+        """Wait for a turn; return the content with the seconds that are left of its time."""
+        if not turns.locked():
+            await turns.acquire()
+            return content
+        until = monotonic() + content.seconds
+        try:
+            async with asyncio.timeout(content.seconds):
+                await turns.acquire()
+        except TimeoutError:
+            raise _unsent(CallTimeoutError, "earlier messages took all the time") from None
+        return content._replace(seconds=max(until - monotonic(), 0.001))
+
+    async def _elsewhere(self, send: Callable[[], None], due: float, seconds: float) -> None:
+        """Send on another thread, until `due` by the monotonic clock, which is `seconds` after the beginning."""
+        try:
+            async with asyncio.timeout(due - monotonic() + GIVE_UP_SECONDS) as limit:
+                await elsewhere(partial(self._in_time, send, due), self._pool)
+        except TimeoutError as error:
+            if isinstance(error, CallFailedError) or not limit.expired():
+                raise
+            raise CallTimeoutError(
+                f"the broker confirmed nothing within {seconds:g} s; whether it has the message is not known",
+                FailureReason.RECEPTION_FAILURE,
+            ) from None
+
+    def _in_time(self, send: Callable[[], None], due: float) -> None:
+        if self._closed:
+            raise _unsent(CallFailedError, "the client was closed")
+        if due <= monotonic():
+            raise _unsent(CallTimeoutError, "earlier messages took all the time")
+        send()
+
+
+def _unsent(kind: type[CallFailedError], why: str) -> CallFailedError:
+    return kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
+
+
+class AsyncClient:
+    """Calls the service behind a `jms:` URI or a WSDL's port, from asyncio. Usable in an `async with` statement.
+
+    A cancelled task drops its call, and `asyncio.timeout` works as everywhere; the event loop is never blocked, even if
+    the broker stops reading.
+
+    Args:
+        connection: the connection to the broker, of `connect_async` or `connect`; the caller closes it.
+        uri: see `soapjms.Client`.
+        max_calls: calls and one-way messages that are under way at a time; others wait for their turn, within their
+            timeouts.
+        middleware: `async def` functions `(call, call_next)` around each call and one-way message, the outermost first.
+        options: see `soapjms.Client`.
+
+    Attributes:
+        client: the `soapjms.Client` beneath; `client.counts` and `client.endpoint` are there.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError, UsageError, NameNotFoundError: see `soapjms.Client`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        uri: str | JmsUri | Port,
+        *,
+        max_calls: int = DEFAULT_MAX_CALLS,
+        middleware: Iterable[AsyncMiddleware] = (),
+        **options: Any,
+    ) -> None:
+        self._middleware = coroutines(middleware, "soapjms.Client takes plain functions")
+        self._sender = AsyncSender(max_calls)
+        self.client = Client(connection, uri, **options)
+
+    @classmethod
+    def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
+        """Make a client for a WSDL file's port; see `soapjms.Client.from_wsdl`."""
+        found = read_wsdl(path).port(port)
+        return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """URI and effective properties."""
+        return self.client.endpoint
+
+    @property
+    def under_way(self) -> int:
+        """Number of calls that wait for their response."""
+        return self.client.under_way
+
+    async def call(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
+        expires: Expiry = "timeout",
+    ) -> Response:
+        """Send a request and await its response. A fault comes back as a value: see `Response.raise_for_fault`.
+
+        Arguments and errors are those of `soapjms.Client.call`. `timeout` includes the wait for a turn.
+
+        Raises:
+            InvalidEnvelopeError, UsageError, CallTimeoutError, CallFailedError: see `soapjms.Client.call`.
+        """
+        content = self.client.content(envelope, soap_action, operation, timeout, attachments, retry_of, expires)
+        if not self._middleware:
+            return await self._sender.call(self.client, content)
+        found = await self._around(self.client.outgoing(content, operation))
+        assert found is not None, "it was checked"
+        return found
+
+    async def send(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
+    ) -> None:
+        """Send a one-way message, and return when the broker has it; see `soapjms.Client.send`."""
+        content = self.client.content(envelope, soap_action, operation, timeout, attachments, retry_of, mep=Mep.ONE_WAY)
+        if not self._middleware:
+            return await self._sender.send(self.client, content)
+        await self._around(self.client.outgoing(content, operation, one_way=True))
+        return None
+
+    async def _around(self, call: OutgoingCall) -> Response | None:
+        last = partial(sent_through, self._sender, self.client)
+        checked = partial(checked_response, one_way=call.one_way)
+        return await around_async(self._middleware, last, checked)(call)
+
+    async def ping(self, timeout: float = PING_TIMEOUT) -> float:
+        """Send a message through the broker and back, not to the service; see `soapjms.Client.ping`."""
+        return await self._sender.run(partial(self.client.ping, timeout))
+
+    async def aclose(self) -> None:
+        """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
+        self._sender.close()
+        await elsewhere(self.client.close)
+
+    async def __aenter__(self) -> Self:
+        running_loop()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<soapjms.AsyncClient of {self.client!r}>"
+
+
+async def sent_through(sender: AsyncSender, client: Client, given: OutgoingCall) -> Response | None:
+    """Send what the innermost middleware passes on, and return its response; None for a one-way message."""
+    call = checked_call(given)
+    if call.one_way:
+        await sender.send(client, call.content())
+        return None
+    return await sender.call(client, call.content())

@@ -1,0 +1,89 @@
+"""What the classes for asyncio share: the loop they run on, and work on other threads that a task can wait for.
+
+This module is imported when it is needed, as asyncio takes a while to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from brokers.connection import DEFAULT_TIMEOUT, Connection
+from brokers.schemes import connect
+from brokers.threads.thread import Pool
+from soapjms.protocol.errors import UsageError
+
+T = TypeVar("T")
+
+NO_LOOP: Final = (
+    "this runs on asyncio, and no asyncio event loop runs in this thread: use asyncio.run, uvloop, or anyio on "
+    "asyncio. Under trio, call soapjms.Client in trio.to_thread.run_sync"
+)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that runs in this thread.
+
+    Raises:
+        UsageError: there is none of asyncio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(NO_LOOP) from None
+
+
+async def elsewhere(
+    function: Callable[[], T], pool: Pool | None = None, forget: Callable[[T], object] = lambda _: None
+) -> T:
+    """Call a function on another thread without blocking the event loop, and return its result.
+
+    Args:
+        function: the function.
+        pool: the threads; None for a new one.
+        forget: called with the result if the task is cancelled before it comes.
+
+    Raises:
+        UsageError: no asyncio event loop runs here.
+    """
+    running_loop()
+    if pool is None:
+        promised = (alone := Pool(1, "soapjms-task")).submit(function)
+        alone.shutdown(wait=False)
+    else:
+        promised = pool.submit(function)
+    try:
+        return await asyncio.wrap_future(promised)
+    except BaseException:
+        promised.add_done_callback(partial(_forget, forget))  # the thread may still be at it
+        raise
+
+
+def _forget(forget: Callable[[T], object], done: Future[T]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        forget(done.result())
+
+
+@asynccontextmanager
+async def connect_async(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> AsyncIterator[Connection]:
+    """Connect to the broker at `url` without blocking the event loop; `async with` closes the connection at its end.
+
+    `async with soapjms.connect_async("stomp://localhost:61613") as connection:`. The connection is the same as that of
+    `connect`: clients, services and threads may share it. Cancelling the task while it connects leaves nothing behind.
+
+    Args:
+        url, timeout, options: see `connect`, whose errors this raises.
+
+    Raises:
+        UsageError: no asyncio event loop runs here.
+    """
+    connect_now = partial(connect, url, timeout=timeout, **options)
+    connection = await elsewhere(connect_now, forget=lambda late: late.close())
+    try:
+        yield connection
+    finally:
+        await elsewhere(connection.close)
