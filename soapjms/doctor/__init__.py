@@ -42,11 +42,11 @@ class Check(NamedTuple):
 
 
 CHECKS: Final = (
-    Check("Python", check_python, "README.md#install"),
-    Check("extras", check_extras, "README.md#install"),
-    Check("Java", check_java, "README.md#capture-and-replay"),
+    Check("Python", check_python, "docs/install.md"),
+    Check("extras", check_extras, "docs/install.md"),
+    Check("Java", check_java, "docs/replay.md#where-it-runs"),
     Check("capture folder", check_folder, "docs/cli.md#soapjms-capture"),
-    Check("address", check_address, "README.md#addresses"),
+    Check("address", check_address, "docs/wsdl.md#addresses"),
     Check("broker port", check_port, "docs/brokers.md", ("extras",)),
     Check("login", check_login, "docs/brokers.md", ("broker port",)),
     Check("destination", check_destination, "docs/brokers.md#what-differs-over-stomp", ("login", "address")),

@@ -98,7 +98,7 @@ def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zeep", None)
     needed = found("--connection", "failover:(stomp://broker.invalid)", status=1)["extras"]
     assert (needed["outcome"], needed["command"]) == ("failed", "pip install 'soapjms[stomp]'")
-    assert needed["page"] == "README.md#install"
+    assert needed["page"] == "docs/install.md"
     other = found("--connection", "embedded:")["extras"]
     assert (other["outcome"], other["command"]) == ("note", "pip install 'soapjms[stomp,zeep]'")
 
