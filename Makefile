@@ -18,7 +18,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs demo bench journey clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,6 +34,7 @@ help:
 	@echo 'make bench    measure calls per second over a real ActiveMQ, safe and unsafe, and the cost of the parts'
 	@echo 'make journey  install each extra alone, do what it is for, and write its weight into docs/install.md: some minutes'
 	@echo 'make docs     write the API reference from the docstrings: docs/api'
+	@echo 'make pictures take the picture of a report that the README shows: docs/images'
 	@echo 'make setup    make the virtual environment in $(VENV), as pinned in requirements.lock'
 	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
@@ -156,6 +157,9 @@ journey: setup java brokers
 
 docs: setup
 	$(BIN)/python tools/docs/reference.py
+
+pictures: setup browser
+	$(BIN)/python tools/docs/pictures.py
 
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo --engine spark

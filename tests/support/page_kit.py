@@ -1,9 +1,9 @@
-"""The code of README.md and docs/*.md, and a reader who tries it: in order, with a fresh interpreter, in an empty folder.
+"""The code of README.md and docs/*.md, and a reader who tries it: in order, in a fresh interpreter and an empty folder.
 
-A block whose fence names a file (```toml smqp.toml) is that file, so a later block of the page may use it. Any other block of
-Python is run, in one namespace for the page; of a block of `console` each command is run, and what it prints is compared with
-what the page shows, in which `…`, or a line `...`, stands for anything. Ports and brokers of a page are exchanged for those of
-the test.
+A block whose fence names a file (```toml smqp.toml) is that file, so a later block of the page may use it. Any other
+block of Python is run, in one namespace for the page; of a block of `console` each command is run, and what it prints
+is compared with what the page shows, in which `…`, or a line `...`, stands for anything. Ports and brokers of a page
+are exchanged for those of the test.
 
 python tests/support/page_kit.py docs/PAGE.md '{"localhost:61613": "127.0.0.1:40001"}'    # in the folder of the reader
 """
@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
 from lxml import etree
@@ -43,7 +44,7 @@ NOT_TYPED: Final[Mapping[str, str]] = {
     "pip install": "downloads; `make journey` installs the wheel with each extra",
     'eval "$(_SOAPJMS_COMPLETE=zsh_source': "needs zsh; tests/cli/test_cli_configuration.py reads what it would",
     "_SOAPJMS_COMPLETE=fish_source": "needs fish, likewise",
-    "spark-submit": "needs a cluster; tests/replay/test_replay_command.py runs it in one process",
+    "spark-submit": "needs a cluster; tests/replay/test_replay_executors.py runs it in one process",
     "soapjms replay captures --out report --engine spark": "starts Spark for half a minute; tests/replay does",
     "soapjms replay captures --out report --master": "likewise",
     "soapjms replay --follow": "likewise",
@@ -55,9 +56,8 @@ ENDLESS: Final[Mapping[str, str]] = {
     "soapjms serve ": "serving ",
     "soapjms broker ": "",
     "soapjms bridge ": "",
-    "soapjms capture --out ": "",
 }
-"""How commands begin that run until they are told to end: here they are, once they have written a line that begins so."""
+"""How commands begin that run until they are told to end; here they are, after a line that begins as said here."""
 
 FINDINGS: Final = ("soapjms replay ", "soapjms report ", "soapjms doctor ", "soapjms wsdl lint ", "soapjms uri ")
 """How commands begin whose exit status may be 1, as they may find something."""
@@ -128,7 +128,7 @@ def why_not_typed(command: str) -> str | None:
 
 
 def is_shown(shown: str, written: str) -> bool:
-    """Tell whether a page shows what a program wrote; it may show nothing, and leave out what `…` or `...` stands for."""
+    """Tell whether a page shows what a program wrote: nothing, or all but what `…` or `...` stands for."""
     pattern = re.sub(r"(\\\.\\\.\\\.\\\n|…)", ".*?", re.escape(shown))
     return not shown or re.fullmatch(pattern, written, re.DOTALL) is not None
 
@@ -137,11 +137,14 @@ def wait_and_end(child: subprocess.Popen[str], awaited: str) -> str:
     """Read what a program writes until a line begins as awaited, or all; then tell it to end. Return what was read."""
     lines: list[str] = []
     assert child.stdout is not None
+    too_late = Timer(SECONDS, child.kill)
+    too_late.start()
     for line in child.stdout:
         lines.append(line)
         if line.startswith(awaited):
             child.send_signal(signal.SIGTERM)
             break
+    too_late.cancel()
     return "".join(lines)
 
 
@@ -178,11 +181,11 @@ class Reader:
             text = text.replace(before, now)
         return text
 
-    def run(self, text: str) -> None:
+    def run_python(self, text: str) -> None:
         """Run Python, in the namespace of the page."""
         exec(compile(text, "block", "exec", dont_inherit=True), self._scope)
 
-    def type(self, text: str) -> None:
+    def type_commands(self, text: str) -> None:
         """Type the commands of a block, and compare what they write."""
         for command, shown in commands(text):
             if why_not_typed(command) is None:
@@ -215,8 +218,8 @@ class Reader:
 
 
 READERS: Final[Mapping[str, Callable[[Reader, str], object]]] = {
-    "python": Reader.run,
-    "console": Reader.type,
+    "python": Reader.run_python,
+    "console": Reader.type_commands,
     "toml": lambda _, text: tomllib.loads(text),
     "json": lambda _, text: json.loads(text),
     "xml": lambda _, text: etree.fromstring(text),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,16 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
-from click.testing import CliRunner
 from places import ROOT
 
-from brokers.smqp.server.setup import Setup
-from soapjms.cli.commands import soapjms as soapjms_command
 from soapjms.protocol.names import FailureReason, Subcode
-from soapjms.service.operations import Operations
-
-URL = "stomp://admin:admin@localhost:61613"
 
 
 def test_generated_pages_are_current() -> None:
@@ -39,17 +31,14 @@ def test_generated_pages_are_current() -> None:
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
-def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of the README runs as it stands, in one go; what needs zeep in tests/zeep/test_zeep_docs.py."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    blocks = [each for each in blocks if "soapjms.zeep" not in each]
-    monkeypatch.chdir(tmp_path)
-    scope: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), scope)
-    lines = (tmp_path / "capture.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(blocks) == 3
-    assert len(lines) == 4  # request and response, as the client and as the service saw them
+def test_the_readme_weighs_as_the_journey_did() -> None:
+    """Each extra, with the size that `make journey` wrote into docs/install.md; `parquet` comes with `replay`."""
+    readme, install = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/install.md"))
+    table = readme.partition("| extra |")[2].partition("\n\n")[0]
+    shown = dict(re.findall(r"`(\w+)` \|[^|]*\| (\d+) \|", table))
+    measured = re.findall(r"^\| (?:`(\w+)`|none) \|[^|]*\|[^|]*\| (\d+) \|", install, re.MULTILINE)
+    assert {name: size for name, size in measured if name not in ("", "parquet")} == shown
+    assert f"the core ({dict(measured)['']} MB) included" in readme
 
 
 def test_every_requirement_of_amqp_has_a_test() -> None:
@@ -96,78 +85,6 @@ def test_every_promise_has_a_test(name: str, widths: set[int], excuse: str) -> N
         assert found, mark
         for path, test in found:
             assert re.search(rf"def {test}\(", (ROOT / path).read_text(encoding="utf-8")), f"{path}::{test}"
-
-
-def test_the_page_on_smqp_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of docs/smqp.md runs as it stands; its setup file can be read."""
-    text = (ROOT / "docs" / "smqp.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), "smqp.md", "exec"), {})
-    (setup,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "b.password").write_text("x")
-    (tmp_path / "smqp.toml").write_text(setup)
-    assert Setup.read(tmp_path / "smqp.toml").context == "mq.example"
-
-
-def test_the_page_on_bridges_runs() -> None:
-    """The Python of docs/bridges.md runs as it stands."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "bridges.md").read_text(encoding="utf-8"), re.DOTALL)
-    scope: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "docs/bridges.md", "exec"), scope)
-    assert isinstance(scope["service"], Operations)
-
-
-@pytest.mark.parametrize("name", ["addressing", "middleware", "observing", "security", "services", "serving"])
-def test_the_pages_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of a page runs as it stands, from top to bottom, where the files are that it names."""
-    made = trustme.CA(key_type=trustme.KeyType.RSA).issue_cert("ann.example", key_type=trustme.KeyType.RSA)
-    made.private_key_pem.write_to_path(tmp_path / "key.pem")
-    for each in ("ann.pem", "bob.pem"):
-        made.cert_chain_pems[0].write_to_path(tmp_path / each)
-    for each, source in (("greeter.wsdl", "examples/greeter.wsdl"), ("bank.wsdl", "tests/data/wsdl/echo-soap11.wsdl")):
-        (tmp_path / each).write_bytes((ROOT / source).read_bytes())
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text.replace(URL, "embedded:"), re.DOTALL)
-    assert blocks
-    scope: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, f"docs/{name}.md", "exec"), scope)
-
-
-def test_the_page_on_generated_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of docs/codegen.md runs as it stands, beside the package that it is about; so does its command."""
-    text = (ROOT / "docs" / "codegen.md").read_text(encoding="utf-8")
-    for name in ("bank.wsdl", "bank.xsd"):
-        (tmp_path / name).write_bytes((ROOT / "tests/data/wsdl" / name).read_bytes())
-    monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^\$ soapjms (wsdl generate .*)$", text, re.MULTILINE)
-    done = CliRunner().invoke(soapjms_command, command.split())
-    assert done.exit_code == 0, done.output
-    program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    program += "import asyncio\nwith soapjms.connect('embedded:') as c, soapjms.Dispatcher(c, service.port, service):\n"
-    program += "    assert asyncio.run(pay_async(c)).iban == 'DE1'\n"
-    (tmp_path / "page.py").write_text(program, encoding="utf-8")
-    words, paths = [sys.executable, "-W", "error", "page.py"], f"{ROOT}{os.pathsep}{tmp_path}"
-    ran = subprocess.run(words, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=60)
-    assert ran.stderr == ""
-    assert ran.stdout in ("paid\n", "")  # the one-way message may come when the dispatcher has closed
-
-
-def test_the_page_on_testing_runs(tmp_path: Path) -> None:
-    """The tests of docs/testing.md pass in a project of somebody else's, with the plugin alone."""
-    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    (tmp_path / "test_page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "soapjms.testing.plugin", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
 
 
 @cache

@@ -34,7 +34,10 @@ ALONE: Final = [
     if block.stands_alone and any(each.page == block.page and each.is_program for each in ALL[:index])
 ]
 """Blocks to run alone too: the first of a page is alone anyway."""
-ON_A_BROKER: Final = {"README.md", *(f"docs/{name}.md" for name in ("bridges", "cli", "connections", "serving", "zeep"))}
+ON_A_BROKER: Final = {
+    "README.md",
+    *(f"docs/{name}.md" for name in ("bridges", "cli", "connections", "serving", "zeep")),
+}
 """The pages that name a broker at localhost; the others need none."""
 
 ENVELOPE: Final = """\
@@ -82,7 +85,7 @@ GIVEN: Final[Mapping[str, Mapping[str, Callable[[], bytes]]]] = {
     CAPTURED: {f"captures/{CAPTURED}": lambda: gzip.compress(at("tests/data/cxf-exchanges.jsonl")())},
     "captures": {"captures/cxf.jsonl": at("tests/data/cxf-exchanges.jsonl")},
 }
-"""What a reader has: for a name on a page, files and their content. Pages say of themselves which other files they make."""
+"""What a reader has: for a name on a page, files and their content. Other files are blocks of the page."""
 
 REPLAYED: Final = ("results", "last-week", "this-week")
 """Folders with results of earlier replays, where a page names them."""
@@ -116,7 +119,7 @@ def write_certificates(folder: Path) -> None:
 
 
 def exchanged(page: str, broker: RealBroker | None) -> dict[str, str]:
-    """Return what a reader reads in the place of ports, brokers and large numbers of a page."""
+    """Return what a reader reads in the place of ports, brokers, large numbers and long times of a page."""
     text = "".join(block.text for block in blocks(page))
     named = re.findall(r"(localhost|0\.0\.0\.0|127\.0\.0\.1):([1-9]\d+)", text)
     numbers = dict.fromkeys(number for _, number in named)
@@ -124,6 +127,7 @@ def exchanged(page: str, broker: RealBroker | None) -> dict[str, str]:
     exchange = {f"{host}:{number}": f"{host.replace('0.0.0.0', 'localhost')}:{free[number]}" for host, number in named}
     exchange |= {"--messages 10000000": "--messages 1000", "--messages 1000000": "--messages 1000"}
     exchange |= {"--messages 100000": "--messages 1000", '"127.0.0.1", 5672': '"127.0.0.1", 0'}
+    exchange["capture --out captures"] = "capture --for 1 --out captures"
     if broker is not None:
         for name in ("localhost", "HOST", "broker", "broker1", "broker2"):
             exchange[f"{name}:61613"] = f"{broker.host}:{broker.ports.stomp}"
@@ -142,7 +146,14 @@ def attempt(page: str, folder: Path, exchange: Mapping[str, str], line: str = ""
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
     done = subprocess.run(
-        words, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=170, stdin=subprocess.DEVNULL
+        words,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=170,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -189,7 +200,9 @@ def marked(page: str, *more: Any) -> Any:
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in dict.fromkeys(block.page for block in ALL)])
-def test_in_order(page: str, broker: RealBroker | None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_in_order(
+    page: str, broker: RealBroker | None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """From top to bottom."""
     with served(broker, tmp_path_factory.mktemp("shop")):
         attempt(page, tmp_path, exchanged(page, broker))
@@ -204,6 +217,17 @@ def test_alone(
         attempt(page, tmp_path, exchanged(page, broker), str(line))
 
 
+@pytest.mark.browser
+@pytest.mark.peer
+def test_the_picture(tmp_path: Path) -> None:
+    """The command that the README names takes the picture; that in the repository has its size, and is small."""
+    words = [sys.executable, str(ROOT / "tools/docs/pictures.py"), str(tmp_path / "report.png")]
+    subprocess.run(words, check=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    taken, shown = (tmp_path / "report.png").read_bytes(), (ROOT / "docs/images/report.png").read_bytes()
+    assert shown[:24] == taken[:24]  # a PNG, its width and height
+    assert len(shown) <= 200_000
+
+
 def test_every_language_is_known() -> None:
     """Each block is read by what reads its language, or there is a reason; no reason is of none."""
     assert {block.language for block in ALL} == set(NOT_RUN) | set(READERS)
@@ -213,7 +237,7 @@ def test_every_reason_is_needed() -> None:
     """Each command that is not run has a reason; no reason is of none."""
     typed = [command for block in ALL if block.language == "console" for command, _ in commands(block.text)]
     assert {why_not_typed(command) for command in typed} - {None} == set(NOT_TYPED)
-    assert ON_A_BROKER <= {block.page for block in ALL}
+    assert {block.page for block in ALL} >= ON_A_BROKER
 
 
 def test_every_fence_is_found() -> None:

@@ -1,6 +1,6 @@
 """Take the picture of a report that the README shows: docs/images/report.png.
 
-python tools/docs/pictures.py    # or: make pictures
+python tools/docs/pictures.py [PNG]    # or: make pictures
 
 The report is that of a replay of tests/data/cxf-exchanges.jsonl, opened in Chromium.
 """
@@ -39,14 +39,13 @@ def take(page: Path, picture: Path) -> None:
         browser.close()
 
 
-def main() -> None:
+def main(picture: str = str(PICTURE)) -> None:
     """Replay the capture, and take the picture."""
     with TemporaryDirectory() as folder:
         replay(CAPTURE, Path(folder) / "report", engine="local")
-        PICTURE.parent.mkdir(exist_ok=True)
-        take(Path(folder) / "report/report.html", PICTURE)
-    print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size / 1024:.0f} KiB")
+        take(Path(folder) / "report/report.html", Path(picture))
+    print(f"{picture}: {Path(picture).stat().st_size / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
