@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from calling_kit import PATIENCE, OnEachBroker, envelope, fresh, greeter, text_of
-from places import ROOT
 
 import soapjms
 from brokers import queue
@@ -167,20 +165,3 @@ class TestCall(OnEachBroker):
         assert response.message.properties.text(spelling.REQUEST_URI) == "jms:jndi:jms%2FGreeter"
         assert response.message.destination is not None
         assert (response.message.destination.name == replies) is fixed
-
-
-def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of docs/naming.md runs with the files that stand before it."""
-    page = (ROOT / "docs" / "naming.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    written = {"properties": "jndi.properties", "toml": "names.toml"}
-    ran = 0
-    for kind, text in blocks:
-        if kind in written:
-            (tmp_path / written[kind]).write_text(text, encoding="utf-8")
-        else:
-            assert kind == "python"
-            exec(compile(text, "naming.md", "exec"), {})
-            ran += 1
-    assert ran == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from calling_kit import NS, PATIENCE, OnEachBroker, element, envelope, eventually, greeter, text_of
 from lxml import etree
-from places import ROOT
 from serving_kit import serving
 from zeep_kit import CXF_NS, ECHO, echo
 
@@ -488,10 +486,3 @@ def test_typed_and_served(tmp_path: Path) -> None:
     with serving("bank:service", *options, "--middleware", "bank:nothing", marks=tmp_path) as served:
         assert served.ended() == 2
         assert "the middleware bank:nothing does not exist" in "".join(served.err)
-
-
-def test_the_page_runs() -> None:
-    """The Python of docs/middleware.md runs as it stands."""
-    page = (ROOT / "docs" / "middleware.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(block, "middleware.md", "exec"), {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from uuid import uuid4
 import pytest
 from calling_kit import NS, PATIENCE, OnEachBroker, arrivals, element, envelope, eventually, greeter, text_of
 from lxml import etree
-from places import ROOT
 from zeep.plugins import HistoryPlugin
 from zeep.wsa import WsAddressingPlugin
 from zeep_kit import CXF_NS, ECHO, echo, gallery_wsdl, written
@@ -405,11 +403,3 @@ class TestZeep:
             with soapjms.zeep.Client(path, properties={"soapAction": "urn:set"}, **options) as client:
                 assert self.service_of(client).greetMe("World") == "Hello World"
         assert seen == ["urn:soapjms:echo/greetMe", "urn:of-the-port-type", "urn:set"]
-
-
-def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The Python of docs/addressing.md runs as it stands."""
-    page = (ROOT / "docs" / "addressing.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(block, "addressing.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("urn:uuid:")

@@ -408,14 +408,6 @@ def test_the_page_names_the_fixtures() -> None:
     assert [name for name in fixtures if f"| `{name}` |" not in page] == []
 
 
-def test_the_examples_of_the_page(run: Run) -> None:
-    """The tests that docs/testing.md shows pass."""
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    result = run("\n".join(shown))
-    assert result.parseoutcomes().keys() == {"passed"}, lines_of(result)
-
-
 def test_only_the_plugin_knows_pytest() -> None:
     """Nothing else of the product imports pytest, so that the rest of the kit serves other frameworks."""
     program = "import sys, soapjms.testing; print('pytest' in sys.modules, 'docker' in sys.modules)"
