@@ -9,7 +9,6 @@ in an observer is logged once and has no other effect.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,11 +18,10 @@ from typing import Final, Self, TypeVar
 
 from brokers.connection import ConnectionState
 from brokers.message import Destination, Message, Properties, PropertyValue, properties
+from soapjms import events
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Subcode
 from soapjms.protocol.values import uncarried
-
-log = logging.getLogger("soapjms.observing")
 
 T = TypeVar("T")
 
@@ -246,9 +244,9 @@ class _Guard:
             is_known = name in self._logged
             self._logged.add(name)
         if is_known:
-            log.debug("the observer %s failed again in %s", *name, exc_info=True)
+            events.OBSERVER_FAILED_AGAIN.log(*name)
         else:
-            log.exception("the observer %s failed in %s; nothing else did; later failures are logged as DEBUG", *name)
+            events.OBSERVER_FAILED.log(*name)
 
 
 class Observed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -16,10 +15,9 @@ from brokers.connection import Connection, Consumer, Delivery, SendResult, end_t
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.protocol.errors import PingFailedError
 from soapjms.validation import finite
-
-log = logging.getLogger("soapjms.clock")
 
 DEFAULT_TIMEOUT: Final = 5.0
 
@@ -273,7 +271,7 @@ class BrokerClock:
         try:
             pinger.ping()
         except PingFailedError as error:
-            log.info("the broker's clock could not be compared with this machine's: %s", error)
+            events.CLOCK_UNKNOWN.log(error)
             return
         finally:
             pinger.close()
@@ -282,4 +280,4 @@ class BrokerClock:
         is_far = skew is not None and skew.certain > MAX_SKEW_SECONDS
         self.lead = round(skew.seconds * 1000) if skew is not None and is_far else 0
         if is_far:
-            log.warning("%s: times of expiry are written and read by the broker's clock; synchronise the clocks", skew)
+            events.CLOCK_SKEWED.log(skew)

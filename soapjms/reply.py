@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,13 +11,12 @@ from typing import Any, Final, Self, TypeAlias
 from lxml import etree
 
 from brokers.message import PropertyValue
+from soapjms import events
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.xml import parse_own
-
-log = logging.getLogger("soapjms.service")
 
 Content: TypeAlias = etree._Element | SoapFaultError | None
 """An element for the SOAP body (or a whole Envelope), a fault, or None for an empty body."""
@@ -188,7 +186,7 @@ def _details(detail: object) -> list[etree._Element]:
     if detail is None:
         return []
     if not isinstance(detail, etree._Element):
-        log.error("the detail of a fault must be an element, got %r; it is left out", detail)
+        events.FAULT_DETAIL_LEFT_OUT.log(detail)
         return []
     found = detail.iterchildren(etree.Element) if detail.tag in DETAIL_TAGS else [detail]
     return [deepcopy(each) for each in found]

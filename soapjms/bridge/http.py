@@ -9,7 +9,6 @@ Spec: SOAP 1.1 6; SOAP 1.2 Part 2 7; WS-I Basic Profile 1.1 3.4.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -29,6 +28,7 @@ except ImportError as _error:
 from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
+from soapjms import events
 from soapjms.bridge.backend import Behind, PathService, RequestHead, serve, too_long, written_answer
 from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed
 from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_HELD
@@ -45,8 +45,6 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.validation import at_least_one, connection_to, finite
-
-log = logging.getLogger("soapjms.bridge")
 
 CALL_THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
@@ -167,12 +165,12 @@ class HttpBridge:
                 raise _only_post()
             return await self._called(request, served, kind)
         except HttpRefusalError as refused:
-            log.info("refused with %d: %s", refused.status, refused)
+            events.BRIDGE_REQUEST_REFUSED.log(refused.status, refused)
             return refused.response(soap_version_of(kind))
         except ClientDisconnect:
             return PlainTextResponse("", HTTPStatus.BAD_REQUEST)  # the client has left and does not read it
         except Exception:
-            log.exception("a request could not be bridged")
+            events.BRIDGE_REQUEST_FAILED.log()
             mistake = HttpRefusalError(HTTPStatus.INTERNAL_SERVER_ERROR, "the bridge failed")
             return mistake.response(soap_version_of(kind))
 

@@ -7,7 +7,6 @@ TLS handshakes; and refusal of heads that a proxy might read differently.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import socket
 import ssl
@@ -33,14 +32,13 @@ from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.reach import check_reach
 from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.bridge.limits import MAX_CONNECTIONS
 from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import reason_of
 from soapjms.validation import at_least_one, finite, host_and_port
-
-log = logging.getLogger("soapjms.bridge")
 
 ACCEPT_BACKLOG: Final = 128
 """Maximum number of connections that wait to be accepted."""
@@ -213,7 +211,7 @@ class PatientProtocol(H11Protocol):
         """
         problem = self.conn.problem
         text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM_CHARACTERS]
-        log.info("refused a malformed request: %s", text)
+        events.BRIDGE_REQUEST_MALFORMED.log(text)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
             headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]

@@ -8,7 +8,6 @@ servers do so when they see fit.
 from __future__ import annotations
 
 import asyncio
-import logging
 from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self
@@ -18,10 +17,9 @@ from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from brokers.listeners.room import ClientShare, Room
+from soapjms import events
 from soapjms.bridge.backend import too_long
 from soapjms.bridge.faults import RETRY, HttpRefusalError
-
-log = logging.getLogger("soapjms.bridge")
 
 PIECE_OCTETS: Final = 64 * 1024
 """Size of a piece, in octets: after each piece of a request or an answer the client's time starts again."""
@@ -94,7 +92,7 @@ class Pace:
                     piece, more = body[start : start + PIECE_OCTETS], start + PIECE_OCTETS < len(body)
                     await send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError:
-            log.info("the client %s did not take its answer of %d octets; giving up", scope.get("client"), len(body))
+            events.BRIDGE_CLIENT_SLOW.log(scope.get("client"), len(body))
             end = (scope.get("state") or {}).get(END)
             if end is not None:
                 end()

@@ -9,7 +9,6 @@ Spec: PEP 3333; SOAP 1.1 6; SOAP 1.2 Part 2 7.
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
+from soapjms import events
 from soapjms.bridge.message import http_form, read_http, taken
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import UsageError
@@ -26,8 +26,6 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.reply import Answer, Reply
 from soapjms.service.operations import Match, OperationRoute, Operations, RoutableRequest
 from soapjms.service.request import DEFAULT, Policy, Request
-
-log = logging.getLogger("soapjms.bridge")
 
 Environ: TypeAlias = MutableMapping[str, Any]
 StartResponse: TypeAlias = Callable[..., Callable[[bytes], None]]
@@ -128,7 +126,7 @@ class _Errors(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if text.strip():
-            log.error("the WSGI application reports: %s", text.rstrip())
+            events.BRIDGE_WSGI_ERROR.log(text.rstrip())
         return len(text)
 
 

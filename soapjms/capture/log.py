@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import logging
 import os
 import stat
 from collections.abc import Callable
@@ -19,9 +18,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.files import OPEN_ALREADY
+from soapjms import events
 from soapjms.protocol.errors import UsageError
-
-log = logging.getLogger("soapjms.capturelog")
 
 DEFAULT_ROTATION_OCTETS: Final = 64 << 20
 """Size at which a capture log's file is full, in octets."""
@@ -146,7 +144,7 @@ class LogFiles:
                 self._file.truncate(size)
                 return
         except OSError as error:
-            log.warning("a partial write to %s could not be removed: %s", self.files[-1], error)
+            events.CAPTURE_PARTIAL_WRITE_LEFT.log(self.files[-1], error)
         self._is_torn = True
 
     def _rotate(self, size: int) -> int:
@@ -155,7 +153,7 @@ class LogFiles:
             following = self._next(self._number + 1)
         except OSError as error:
             if not self._grows_on:
-                log.warning("%s grows beyond its limit, as no other file can be begun: %s", self.files[-1], error)
+                events.CAPTURE_FILE_OVER_LIMIT.log(self.files[-1], error)
             self._grows_on = True
             return size
         full, self._file = self._file, following

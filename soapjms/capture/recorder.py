@@ -7,7 +7,6 @@ line that cannot be written is counted and logged, and the call that it belongs 
 from __future__ import annotations
 
 import atexit
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -20,12 +19,11 @@ from typing import Final, Self
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
 from soapjms.ping import PING_PREFIX
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
-
-log = logging.getLogger("soapjms.recorder")
 
 DEFAULT_MASK: Final = Mask()
 UNMASKED: Final = "this log has passwords and other secrets as they are"
@@ -155,7 +153,7 @@ class Recorder:
             if self._is_told:
                 return made
             self._is_told = True
-            log.info("%s holds passwords and other secrets unmasked: mask=None hides nothing", self.path)
+            events.CAPTURE_UNMASKED.log(self.path)
             return replace(made, meta={"unmasked": UNMASKED})
         masked = self._mask.apply(message)
         if not masked.what:
@@ -186,7 +184,7 @@ class Recorder:
     def _tell(self, lost: int, problem: Exception | None) -> None:
         if lost:
             what = "a message was" if lost == 1 else f"{lost} messages were"
-            log.warning("%s not recorded in %s: %r", what, self.path, problem)
+            events.CAPTURE_MESSAGE_NOT_RECORDED.log(what, self.path, problem)
 
     def flush(self) -> None:
         """Write the waiting messages. Never raises: messages that cannot be written are counted and logged."""
@@ -224,7 +222,7 @@ def record(
         else:
             recorder.record(message, direction, node, time)
     except Exception:
-        log.exception("the recorder failed; the message goes on")
+        events.CAPTURE_RECORDER_FAILED.log()
 
 
 class OutgoingRecord:

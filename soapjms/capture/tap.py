@@ -9,7 +9,6 @@ This module decides which messages are recorded. No broker's name belongs here: 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.mask import Mask, MaskedMessage
 from soapjms.capture.sources import direction_of, probe_message
@@ -173,8 +173,6 @@ class Backlog:
             self._is_closed = True
             self._changed.notify_all()
 
-
-log = logging.getLogger("soapjms.capture")
 
 PREFETCH_MESSAGES: Final = 1000
 FLUSH_SECONDS: Final = 0.7
@@ -386,7 +384,7 @@ class Capture:
                 lost += self._flush(keep=False)
         lost += self._flush(keep=False)
         if lost:
-            log.warning("%d messages could not be written to %s: %s", lost, self._log.folder, self.problem)
+            events.CAPTURE_MESSAGES_LOST.log(lost, self._log.folder, self.problem)
 
     def _take(self, arrived: CopiedMessage) -> bool:
         """Make a line from a copy and add it; return True if the waiting lines should be written."""
@@ -399,7 +397,7 @@ class Capture:
             line = to_octets(self._record(masked, arrived)) + b"\n"
         except Exception:  # no message may end the capture, whatever its content
             self.counts["failed"] += 1
-            log.exception("a message could not be recorded")
+            events.CAPTURE_TAP_FAILED.log()
             return False
         self.counts["masked"] += bool(masked.what)
         self.counts["left out"] += masked.is_cut
@@ -433,20 +431,12 @@ class Capture:
             self.counts["recorded"] += self._log.flush(keep=keep)
         except (OSError, MemoryError) as error:
             if keep and self.problem is None:
-                log.warning(
-                    "nothing can be written to %s; messages wait in memory, and are dropped once that is full; writing "
-                    "is tried again every %g s: %s",
-                    self._log.folder,
-                    FLUSH_SECONDS,
-                    error,
-                )
+                events.CAPTURE_WRITE_FAILED.log(self._log.folder, FLUSH_SECONDS, error)
             self.problem = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
             lost = 0 if keep else waiting
             self.counts["failed"] += lost
             return lost
         if self.problem is not None and waiting:
-            log.warning(
-                "%s can be written to again; %d messages were dropped", self._log.folder, self.counts["dropped"]
-            )
+            events.CAPTURE_WRITE_RESTORED.log(self._log.folder, self.counts["dropped"])
             self.problem = None
         return 0

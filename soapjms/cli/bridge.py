@@ -21,7 +21,7 @@ from soapjms.cli.configuration import is_debug
 from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
 from soapjms.cli.options import names_option, set_option
 from soapjms.cli.paths import CERTIFICATE, KEY, WSDL_FILE
-from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
+from soapjms.cli.serve import LOG_FORMAT_HELP, log_to_terminal, serve_until_told, serving_options
 from soapjms.cli.status import FAILED_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing
@@ -114,6 +114,9 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="WARNING", show_default=True,
     help="Lowest level that is logged to standard error.",
 )  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help=LOG_FORMAT_HELP
+)
 @ANNOUNCED_OPTION
 def http_command(
     listen: str,
@@ -126,6 +129,7 @@ def http_command(
     is_open: bool,
     max_connections: int,
     log_level: str,
+    log_format: str,
     as_json: bool,
     to: dict[str, str],
     wsdl: dict[str, str],
@@ -140,7 +144,7 @@ def http_command(
     from soapjms.bridge.http import HttpBridge
     from soapjms.bridge.listener import Listener
 
-    log_to_terminal(log_level, debug=is_debug())
+    log_to_terminal(log_level, log_format, debug=is_debug())
     raise_limit()
     stop, board, behind, known = Event(), Board(), _behind(to, wsdl), read_names(names)
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -24,6 +25,10 @@ from soapjms.protocol.names import PROFILES
 from soapjms.serving.runner import ServeOptions, in_one_line
 from soapjms.serving.status_page import START_TIMEOUT
 from soapjms.serving.supervisor import serve
+
+LOG_FORMAT_HELP: Final = "Log lines for people, or a JSON object a line with the fields of docs/logging.md."
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def _variable(name: str) -> dict[str, Any]:
@@ -134,6 +139,7 @@ serving_options: Final = grouped(
         show_default=True,
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     ),
+    _option("--log-format", LOG_FORMAT_HELP, default="text", show_default=True, type=click.Choice(["text", "json"])),
     ANNOUNCED_OPTION,
 )
 """The options of commands that serve; `serve_until_told` takes their values."""
@@ -152,17 +158,17 @@ def command(target: str, **options: Any) -> None:
     serve_until_told(target, **options)
 
 
-def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: Any) -> NoReturn:
+def serve_until_told(target: str, *, log_level: str, log_format: str, as_json: bool, **options: Any) -> NoReturn:
     """Serve the target until a signal says to stop, and exit with the status; see `ServeOptions`."""
     check_place(options["uri"], options["wsdl"], options["port"], is_required=False)
     if options["durable"] is not None and options["processes"] > 1:
         raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
-    log_to_terminal(log_level, debug=is_debug())
+    log_to_terminal(log_level, log_format, debug=is_debug())
     try:
         is_well = serve(
             ServeOptions(target=target, **options),
             announce=partial(announce, as_json=as_json),
-            initializer=partial(_begin_process, log_level, debug=is_debug()),
+            initializer=partial(_begin_process, log_level, log_format, debug=is_debug()),
         )
     except (UsageError, BrokerError, StoreError) as error:
         click.echo(f"Error: {error_text(error)}", err=True)
@@ -170,11 +176,11 @@ def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: A
     sys.exit(0 if is_well else FAILED_STATUS)
 
 
-def _begin_process(log_level: str, *, debug: bool) -> None:
+def _begin_process(log_level: str, log_format: str, *, debug: bool) -> None:
     """Set up the log of a new process."""
     if debug:
         show_debug()
-    log_to_terminal(log_level, debug=debug)
+    log_to_terminal(log_level, log_format, debug=debug)
 
 
 # The log
@@ -193,14 +199,35 @@ class OneLine(logging.Formatter):
         return f"{super().format(plain)}: {error}; --log-level DEBUG shows the traceback"
 
 
-def log_to_terminal(level: str, *, debug: bool = False) -> None:
+class JsonLine(logging.Formatter):
+    """Writes a record as one line of JSON, with its event and fields, and its traceback, if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record; a value that JSON does not know is written as text."""
+        members = {
+            "time": self.formatTime(record),
+            "process": record.process,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            members["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(members, default=str)
+
+
+def log_to_terminal(level: str, log_format: str, *, debug: bool = False) -> None:
     """Write the log to standard error, unless the service's module configures logging itself.
 
-    Only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see `show_debug`.
+    In the format text only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see `show_debug`.
     """
     form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
+    if log_format == "json":
+        handler.setFormatter(JsonLine())
+    else:
+        handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
     if debug:
         handler.addFilter(lambda record: record.name.partition(".")[0] not in OUR_LOGS)
     logging.basicConfig(level=level, handlers=[handler])

@@ -7,7 +7,6 @@ response, so sending one waits for the broker only.
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ from brokers.naming import Names
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed
 from soapjms.client.call import (
@@ -64,8 +64,6 @@ from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
 from soapjms.validation import connection_to, edition, finite, payload_type
 from soapjms.wsdl import read_wsdl
-
-log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
 
@@ -744,14 +742,14 @@ class Client:
         if call is None or not self._calls.end(call, self._read, call, message, answered=True):
             what = self._calls.stray(key) or stray
             self._tally.add(what)
-            log.info("a reply matches no pending call (%s): JMSCorrelationID %r", what, message.correlation_id)
+            events.REPLY_UNMATCHED.log(what, message.correlation_id)
 
     def _on_unread(self, message: Message, key: str, reason: str) -> None:
         """End the call whose reply is above the connection's limit: the broker will not deliver it again."""
         call = self._calls.get(key)
         what = "too large" if call is not None else self._calls.stray(key) or "unknown"
         self._tally.add(what)
-        log.warning("a reply was not read (%s), JMSCorrelationID %r: %s", what, message.correlation_id, reason)
+        events.REPLY_UNREAD.log(what, message.correlation_id, reason)
         if call is not None:
             text = UNREAD.format(reason)
             self._calls.end(
@@ -775,7 +773,7 @@ class Client:
         assert call.node.request is not None
         response = Response.of(event, call.node.request, self.endpoint)
         if event.fault is not None and response.unparsed:
-            log.warning("the service answered %r: %s", event.fault and event.fault.reason, UNPARSED_HINT)
+            events.REPLY_UNPARSED.log(event.fault and event.fault.reason, UNPARSED_HINT)
         return response
 
     def _on_state(self, state: ConnectionState) -> None:

@@ -7,7 +7,6 @@ reply can be told from a duplicate one. No broker and no rule of the protocol be
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from itertools import count
@@ -20,6 +19,7 @@ from brokers.message import Destination
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
+from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
@@ -28,8 +28,6 @@ from soapjms.observing import Observed
 from soapjms.observing import Outcome as End
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome
 from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
-
-log = logging.getLogger("soapjms.calls")
 
 MAX_KNOWN_CALLS: Final = 10_000
 """Calls that ended without a reply and are remembered, so that their late replies are recognized."""
@@ -206,7 +204,7 @@ class PendingCalls:
             try:
                 found = outcome(*arguments)
             except BaseException as error:  # a bug in soapjms must not leave the caller waiting
-                log.exception("a call ended in an internal error")
+                events.CALL_FAILED_INTERNALLY.log()
                 found = error
             call.conclude(found)
         if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread

@@ -23,14 +23,13 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from brokers import message
+from soapjms import events
 from soapjms.progress import Phase
 from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.engines import SUBMITTED, java_problem
 from soapjms.replay.errors import WITHOUT_SPARK, SparkMissingError
 from soapjms.replay.terms import Progress
-
-log = logging.getLogger("soapjms.replay")
 
 POLL_SECONDS: Final = 0.5
 """Poll interval for the progress, in seconds."""
@@ -52,7 +51,7 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
             try:
                 done, total = tasks(spark)
             except (Py4JError, OSError):  # Spark is ending, which is reported elsewhere
-                log.debug("Spark does not report its progress", exc_info=True)
+                events.REPLAY_PROGRESS_UNKNOWN.log()
                 return
             if total:
                 progress(Phase(words[0], done, total))

@@ -6,7 +6,6 @@ as a Java client over OpenWire, may recreate the destination only after its answ
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
@@ -19,9 +18,8 @@ from brokers.connection import Connection
 from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
 from brokers.threads.futures import Completion
 from brokers.threads.timer import Deadline, Deadlines
+from soapjms import events
 from soapjms.service.work import Work
-
-log = logging.getLogger("soapjms.dispatcher")
 
 RECONNECT_SECONDS: Final = 30.0
 """Seconds after the connection was restored in which a missing client may still come back."""
@@ -107,9 +105,7 @@ class Comebacks:
             left = list(self._waiting.values())
         self._deadlines.close()
         if left:
-            log.warning(
-                "%d answers wait for clients that were gone, and are not delivered: the dispatcher closes", len(left)
-            )
+            events.ANSWERS_NOT_DELIVERED.log(len(left))
         for each in left:
             self._end(each.work, DestinationGoneError("its client was not back when the dispatcher was closed"))
 

@@ -11,7 +11,6 @@ the same from here, so the losses of each request's commit in a row are counted,
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,6 +34,7 @@ from brokers.message import Destination, Message, typed
 from brokers.threads.futures import Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.capture.recorder import Recorder, record
 from soapjms.observing import Outcome
 from soapjms.protocol.mep import Input
@@ -91,8 +91,6 @@ class Losses:
         """Return the key of a request; see `key_of`."""
         return key_of(request, stable_message_id=self._stable_message_id())
 
-
-log = logging.getLogger("soapjms.dispatcher")
 
 MAX_GROUP_REQUESTS: Final = 64
 """Most requests that are accepted and answered in one transaction."""
@@ -210,7 +208,7 @@ class Committer:
 
     def lose(self, group: Sequence[Work], why: str) -> None:
         """Count and log requests that were not accepted; the broker delivers them again."""
-        log.warning("%d requests were not accepted; the broker delivers them again: %s", len(group), why)
+        events.REQUESTS_NOT_ACCEPTED.log(len(group), why)
         self.tally.add("lost", times=len(group))
         for work in group:
             _fail(work)
@@ -410,7 +408,7 @@ class Committer:
             self._ended(group)
 
     def _abandon(self, group: list[Work], error: BaseException) -> None:
-        log.exception("requests could not be settled")
+        events.REQUESTS_SETTLEMENT_FAILED.log()
         self.lose(group, f"{error!r}")
         for work in group:
             _release(work.delivery)
@@ -446,7 +444,7 @@ class Committer:
         if isinstance(error, DestinationGoneError) and work.dead is None:
             work.awaited = True  # before `take`, as the retry may end at once
             if self.comebacks.take(work):
-                log.info("an answer is sent again, as its client may be back soon: %s", error)
+                events.ANSWER_REPEATED.log(error)
                 self.tally.add("client awaited")
                 return
             work.awaited = False
@@ -466,7 +464,12 @@ class Committer:
         if work.dead is None:
             work.tell(Outcome.UNDELIVERED)
         work.node.send_failed()
-        log.warning("the answer to request %s was not delivered: %s", work.delivery.message.message_id, error)
+        events.ANSWER_UNDELIVERED.log(
+            work.delivery.message.message_id,
+            error,
+            work.delivery.message.correlation_id,
+            f"{work.delivery.message.destination}",
+        )
         self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
 
     # Dead letters
@@ -492,12 +495,14 @@ class Committer:
         would be accepted and lost.
         """
         reason = work.dead or ""
-        log.error("a request goes to %s: %s", dead_letters, reason)
+        events.REQUEST_DEAD_LETTER.log(
+            dead_letters, reason, work.delivery.message.correlation_id, f"{work.delivery.message.destination}"
+        )
         try:
             letter = _letter(work, dead_letters, reason)
             self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
         except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
-            log.error("a dead letter could not be sent to %s, so it is left to the broker: %s", dead_letters, error)
+            events.REQUEST_DEAD_LETTER_FAILED.log(dead_letters, error)
             return False
         return True
 
@@ -509,11 +514,11 @@ class Committer:
         except DestinationGoneError as error:
             self._refused(work, error)
         except (BrokerError, ValueError, FutureTimeoutError) as error:
-            log.warning("the answer for a dead letter could not be sent: %s", error)
+            events.ANSWER_DEAD_LETTER_FAILED.log(error)
 
     def _reject(self, work: Work, reason: str) -> None:
         """Have the broker put a request on its own dead-letter destination."""
-        log.error("a request was rejected: %s", reason)
+        events.REQUEST_REJECTED.log(reason)
         self.tally.add("rejected")
         _fail(work)
         try:
@@ -559,7 +564,7 @@ def _release(delivery: Delivery) -> None:
     try:
         delivery.release()
     except Exception:
-        log.exception("a request could not be given back; it goes back with its connection")
+        events.REQUEST_NOT_GIVEN_BACK.log()
 
 
 def _fail(work: Work) -> None:

@@ -7,7 +7,6 @@ waiting for the end.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.capture.recorder import Recorder
 from soapjms.destinations import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
@@ -96,13 +96,6 @@ class OpenRequests:
         with self._ended:
             return self._ended.wait_for(lambda: self.number == 0, seconds)
 
-
-log = logging.getLogger("soapjms.dispatcher")
-
-ONE_MACHINE: Final = (
-    "the store %s is for the processes of this machine, and the broker is on another: if other machines serve the same "
-    "queue, a request that was finished here but not accepted at the broker runs again there"
-)
 
 SUPPORTED: Final = frozenset(VARIANTS)
 
@@ -239,7 +232,7 @@ class Dispatcher:
         if self._consumers or self._under_way.is_closing:
             raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
-            log.warning(ONE_MACHINE, self._store.path)
+            events.STORE_ONE_MACHINE.log(self._store.path)
         self._committer.start()
         try:
             self._connection.watch(self._on_state)
@@ -350,12 +343,12 @@ class Dispatcher:
             self._observers.connection_changed(state)
             self._tell_subscriptions(f"the connection is {state}")
         if state is ConnectionState.CLOSED:
-            log.error("the connection was closed: no more requests come from %s", self.destination)
+            events.DISPATCHER_CLOSED.log(self.destination)
         elif state is ConnectionState.LOST:
-            log.warning("the connection was lost: no requests come from %s until it is restored", self.destination)
+            events.DISPATCHER_LOST.log(self.destination)
         else:
             self._committer.comebacks.note_connected()
-            log.info("requests come from %s again", self.destination)
+            events.DISPATCHER_RESTORED.log(self.destination)
 
     def _on_problem(self, problem: str) -> None:
         """Log that the broker ended a subscription, or that one was restored."""
@@ -365,9 +358,9 @@ class Dispatcher:
             self._tell_subscriptions(problem)
         live, wanted = self.subscriptions
         if problem:
-            log.error("%d of %d subscriptions to %s are left: %s", live, wanted, self.destination, problem)
+            events.DISPATCHER_SUBSCRIPTIONS_LOST.log(live, wanted, self.destination, problem)
         else:
-            log.warning("%d of %d subscriptions to %s are restored", live, wanted, self.destination)
+            events.DISPATCHER_SUBSCRIPTIONS_RESTORED.log(live, wanted, self.destination)
 
     def _tell_subscriptions(self, problem: str = "") -> None:
         """Tell the observers how the number of subscriptions changed."""
@@ -380,7 +373,7 @@ class Dispatcher:
     def _on_refused(self, message: Message, reason: str) -> None:
         """Answer a request that was not read, as it is above the limit: the broker makes it a dead letter."""
         self._committer.tally.add("too large")
-        log.warning("a request became a dead letter, JMSCorrelationID %r: %s", message.correlation_id, reason)
+        events.REQUEST_UNREAD.log(message.correlation_id, reason)
         if self._observers is not None:
             self._observers.received(message, redelivered=bool(message.redelivered)).end(Outcome.DEAD_LETTER)
         response = self._worker.unread(message, f"the request was not read: {reason}")[1]
@@ -442,4 +435,4 @@ def dead_letter_queue(name: str | None, requests: Destination) -> Destination | 
 def _note_unsent(sending: Future[SendResult]) -> None:
     error = sending.exception()
     if error is not None:
-        log.warning("the sender of a request that was not read could not be told: %s", error)
+        events.ANSWER_UNREAD_FAILED.log(error)

@@ -13,7 +13,6 @@ Spec: SOAP/JMS 2.2.3 soapAction, targetService; WS-I Basic Profile 1.1 R2710.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 
 from lxml import etree
 
+from soapjms import events
 from soapjms.middleware import around, plain
 from soapjms.protocol.envelope import (
     Blame,
@@ -132,9 +132,6 @@ class Routes:
 def element_name(element: etree._Element | None) -> str:
     """Return the name of an element in Clark notation; empty for None."""
     return "" if element is None else str(element.tag)
-
-
-log = logging.getLogger("soapjms.service")
 
 
 REQUIRED: Final = "required"
@@ -388,15 +385,13 @@ class Operations:
 def _log_failure(request: Request) -> None:
     """Log the error that a function failed with, and which request it was."""
     message, operation = request.message, named(element_name(request.envelope.content))
-    where = {"operation": operation, "destination": str(message.destination), "correlation_id": message.correlation_id}
-    text = "the function for %s failed; its request came from %s, JMSCorrelationID %r"
-    log.exception(text, *where.values(), extra=where)
+    events.OPERATION_FAILED.log(operation, str(message.destination), message.correlation_id)
 
 
 def _told(request: Request, root: etree._Element) -> etree._Element:
     """Log the fault for a one-way message, which nobody receives; return the answer."""
     if request.one_way and (fault := read_fault(as_envelope(root))) is not None:
-        log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
+        events.OPERATION_ONE_WAY_FAULT.log(fault.reason)
     return root
 
 

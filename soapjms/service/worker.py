@@ -18,6 +18,7 @@ from lxml import etree
 
 from brokers.connection import Delivery
 from brokers.message import Message, MessageType
+from soapjms import events
 from soapjms.capture.recorder import record
 from soapjms.client.retry import is_locked, may_have
 from soapjms.destinations import ReplyRule
@@ -46,8 +47,6 @@ from soapjms.service.store.base import (
 )
 from soapjms.service.work import NOT_NAMED, Work
 
-log = logging.getLogger("soapjms.dispatcher")
-
 FIRST_NAP_SECONDS: Final = 0.02
 MAX_NAP_SECONDS: Final = 0.5
 """First and longest wait, in seconds, for a request that another worker is running, or for a store that fails."""
@@ -63,7 +62,7 @@ size takes. The parsed body takes up to forty times its size in memory.
 FREE: Final = nullcontext(True)
 """No-op context, used without a lock or observers."""
 
-EXPIRED: Final = "a request was not run, JMSCorrelationID %r: it had expired %.1f s before it came here"
+
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
@@ -138,7 +137,7 @@ class Worker:
             if not is_over and work.observed is not None:
                 work.observed.end(Ending.LOST)
         del work  # frees the parts of the request that were read; the error's frames have freed the rest already
-        log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
+        events.REQUEST_NO_MEMORY.log(delivery.message.size, why)
         self._tally.add("out of memory")
         delivery.release()
         return None
@@ -156,7 +155,9 @@ class Worker:
         """
         delivery, message = work.delivery, work.delivery.message
         if message.expiration and self._is_expired(message):
-            log.warning(EXPIRED, message.correlation_id, (self._clock.now() - message.expiration) / 1000)
+            events.REQUEST_EXPIRED.log(
+                message.correlation_id, (self._clock.now() - message.expiration) / 1000, f"{message.destination}"
+            )
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
             return True
@@ -243,13 +244,13 @@ class Worker:
                 work.observed.fault(event.subcode)
             self._refuse(work, event, event.fault)
         elif isinstance(said, AddressingFault):
-            log.warning("the addressing headers of a request were refused: %r", said.reason)
+            events.REQUEST_ADDRESSING_REFUSED.log(said.reason)
             self._tally.add("refused", said.code)
             self._refuse(work, event, refused(said, said.build(event.envelope.version)))
         else:
             self._tally.add("accepted")
             if event.tolerated:
-                log.info("a request was accepted that breaks %s", ", ".join(each.assertion for each in event.tolerated))
+                events.REQUEST_TOLERATED.log(", ".join(each.assertion for each in event.tolerated))
                 self._tally.add("tolerated")
             if work.observed is not None:
                 work.observed.operation = work.match.operation
@@ -282,9 +283,9 @@ class Worker:
     def _note_refusal(self, event: RequestRefused) -> None:
         self._tally.add("refused", event.subcode or "no envelope")
         if event.one_way:  # nobody else is told
-            log.warning("a one-way message was refused: %r (%s)", event.reason, event.subcode)
+            events.MESSAGE_REFUSED.log(event.reason, event.subcode)
         else:
-            log.info("a request was refused: %r (%s)", event.reason, event.subcode)
+            events.REQUEST_REFUSED.log(event.reason, event.subcode)
 
     # Beginning
 
@@ -380,7 +381,7 @@ class Worker:
         if work.observed is not None:
             work.observed.redelivered = True
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
-            log.warning("a request that was finished before came again, and was refused before its stored answer")
+            events.REQUEST_REPEAT_REFUSED.log()
             self._tally.add("repeat refused")
             refusal = _response_of(work, outcome)[0] if failure is None else None
             work.finish(refusal or work.fault(None))
@@ -394,7 +395,7 @@ class Worker:
         return True
 
     def _note_copy(self) -> None:
-        log.warning("a request was repeated with another reply destination, and gets no answer")
+        events.REQUEST_REPLY_CHANGED.log()
         self._tally.add("reply refused")
 
     def _note_store_error(self, error: StoreError) -> None:
@@ -405,7 +406,7 @@ class Worker:
             self._tally.add("store failed")
             level = logging.DEBUG if said in self._problems.values() else logging.ERROR  # it is tried again and again
             self._problems[get_ident()] = said
-        log.log(level, "a request waits, as it could not be stored: %s", said)
+        events.REQUEST_STORE_WAITS.log(said, level=level)
 
     # Running. Each of these returns whether the request is over; False if it is to be begun again after a pause.
 
@@ -529,5 +530,5 @@ def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, 
     try:
         return work.respond(outcome.prepared), None
     except (UsageError, OSError) as error:
-        log.exception("an answer, its attachments or its properties cannot be sent")
+        events.ANSWER_UNSENDABLE.log()
         return None, error

@@ -6,7 +6,6 @@ Several processes, and the status pages, are in `supervisor.py`. Terminal output
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import signal
 import socket
@@ -30,6 +29,7 @@ from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.destinations import connect_url
 from soapjms.observing import Health, Observer
@@ -44,8 +44,6 @@ from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.serving.status_page import START_TIMEOUT, library
 from soapjms.wsdl import read_wsdl
-
-log = logging.getLogger("soapjms.serve")
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 OVER: Final = b"\0"
@@ -111,7 +109,7 @@ Announce: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 def log_announcement(text: str, members: Mapping[str, Any]) -> None:
     """Log an announcement's text."""
-    log.info("%s", text)
+    events.SERVE_NOTE.log(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,11 +234,11 @@ def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce)
         announce(f"serving {where} at {broker}, process {pid}", {"serving": where, "broker": broker, "process": pid})
         dead = watch(partial(dispatcher.health, PING_TIMEOUT), stop, report)
         if dead is not None:
-            log.error("nothing can be served any more: %s", dead.problem)
+            events.SERVE_DEAD.log(dead.problem)
         is_finished = dispatcher.close(options.grace)
     if not is_finished:
-        log.error("not all requests were finished within %g s; the broker delivers the rest again", options.grace)
-    log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
+        events.SERVE_GRACE_OVER.log(options.grace)
+    events.SERVE_ENDED.log(", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
     return dead is None and is_finished
 
 
@@ -346,7 +344,7 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
             module_name,
             module_name.partition(".")[0],
         )
-        log.debug("the module %s cannot be imported", module_name, exc_info=error)
+        events.SERVE_MODULE_MISSING.log(module_name, exc_info=error)
         said = f"{error}" if is_absent else in_one_line(error)
         raise UsageError(f"the module {module_name} cannot be imported: {said}") from error
 

@@ -8,7 +8,6 @@ others. The metrics are those of what `soapjms serve` serves, in one process or 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import time
@@ -28,12 +27,11 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.observing import Health
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import reason_of
 from soapjms.validation import host_and_port
-
-log = logging.getLogger("soapjms.serve")
 
 STOP_POLL_SECONDS: Final = 0.1
 """Poll interval, in seconds, of the check whether to stop."""
@@ -154,7 +152,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a client that went away, at DEBUG."""
-        log.debug("a request over HTTP failed", exc_info=True)
+        events.PAGE_REQUEST_FAILED.log()
 
 
 def _end(request: socket.socket) -> None:
@@ -179,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             told = answer()
         except Exception:
-            log.exception("the answer at %s could not be made", self.path)
+            events.PAGE_FAILED.log(self.path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         finally:
@@ -196,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - likewise
         """Log at DEBUG."""
-        log.debug("page: " + format, *args)
+        events.PAGE_REQUEST.log(format % args)
 
 
 DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"

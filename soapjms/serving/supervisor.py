@@ -6,7 +6,6 @@ after a pause that grows while processes end early. All end with the process tha
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import signal
@@ -24,12 +23,11 @@ from typing import Any, Final, NoReturn
 
 from brokers.errors import BrokerError
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.observing import Health
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.serving.runner import Announce, ServeOptions, ending, log_announcement, run
 from soapjms.serving.status_page import Answer, Board, MeasurementSource, StatusPage, health_answers, measuring
-
-log = logging.getLogger("soapjms.serve")
 
 STOP_POLL_SECONDS: Final = 0.2
 """Poll interval, in seconds, of the check whether to stop."""
@@ -183,7 +181,7 @@ class Supervisor:
         except OSError as error:
             pause = slot.pause()
             slot.since = time.monotonic() + pause
-            log.error("no process could be started (%s); trying again in %g s", error, pause)
+            events.PROCESS_NOT_STARTED.log(error, pause)
             return
         slot.process, slot.pipe, slot.since = process, pipe, time.monotonic()
         self._board.started(process.pid or 0)
@@ -205,7 +203,7 @@ class Supervisor:
         """Log each process that hangs, once. It may recover, so it is not ended."""
         hung = self._board.hung()
         for pid in hung.keys() - self._told:
-            log.error("process %s: %s; it is not ended, as it may recover; SIGKILL makes another start", pid, hung[pid])
+            events.PROCESS_HUNG.log(pid, hung[pid])
         self._told = set(hung)
 
     def _listen(self, stop: Event) -> None:
@@ -253,7 +251,7 @@ class Supervisor:
         else:
             pause = slot.pause()
             slot.since = time.monotonic() + pause
-            log.error("%s; another starts in %g s", problem, pause)
+            events.PROCESS_ENDED.log(problem, pause)
 
     def _clear(self, slot: ProcessSlot, problem: str = "") -> None:
         if slot.process is not None:
@@ -277,7 +275,7 @@ class Supervisor:
         for process in running:
             process.join(max(0.0, until - time.monotonic()))
             if process.exitcode is None:
-                log.error("process %s did not end, and is killed", process.pid)
+                events.PROCESS_KILLED.log(process.pid)
                 process.kill()
                 process.join()
             self._is_failed = self._is_failed or process.exitcode not in WELL

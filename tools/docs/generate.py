@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import amqp
 import architecture
 import catalogue
+import events
 import smqp
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -338,6 +339,7 @@ PAGES = {
     "docs/conformance-smqp.md": smqp.page,
     "docs/dialects.md": dialects,
     "docs/errors.md": catalogue.page,
+    "docs/logging.md": events.page,
     "docs/w3c-suite.md": suite,
     "docs/states.md": states,
 }

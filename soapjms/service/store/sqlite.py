@@ -30,7 +30,6 @@ of this process that holds a transaction for `transaction_timeout` seconds loses
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sqlite3
@@ -44,14 +43,13 @@ from typing import Final, Self, TypeAlias
 
 from brokers.message import Message
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED_DELIVERIES, Claim, FinishedBefore, Store
 from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, File, Holder, Ledger, Results, packed, unpacked
-
-log = logging.getLogger("soapjms.store")
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -75,10 +73,6 @@ LOCKED_SECONDS: Final = 4.0
 TRANSACTION_POLL_SECONDS: Final = 1.0
 """Longest interval, in seconds, between checks for functions that hold their transaction for too long."""
 
-SHARED: Final = (
-    "%s is on a network file system (%s), where SQLite does not lock out other machines: with several of them the "
-    "file may be damaged, and requests run twice. Use a local disk"
-)
 
 CLOSE_LOCK_SECONDS: Final = 1.0
 """Seconds that `close` waits for a writer; after that the writer closes the file when it ends."""
@@ -149,7 +143,7 @@ class SqliteStore(Store):
         self._effects: Effects | None = None
         self._watch: Thread | None = None
         if (kind := network_of(self.path.parent)) is not None:
-            log.warning(SHARED, self.path, kind)
+            events.STORE_NETWORK_FILE.log(self.path, kind)
         self._open(clock, steady)
         self._keeper = Thread(target=self._look_after, name="soapjms-store", daemon=True)
         self._keeper.start()
@@ -258,7 +252,7 @@ class SqliteStore(Store):
             with self._writing() as ledger:
                 ledger.depart(_known_as(key, self._places(ledger, key)))
         except StoreError as error:
-            log.warning("a delivery that went well counts as a failed one: %s", error)
+            events.STORE_DELIVERY_MISCOUNTED.log(error)
 
     # Called by claims
 
@@ -333,7 +327,7 @@ class SqliteStore(Store):
                 self._held.discard(claim.place)  # within, as the next request may get the number of a forgotten one
         except StoreError as error:
             self._held.discard(claim.place)
-            log.warning("the claim on a request could not be released: %s", error)
+            events.STORE_CLAIM_KEPT.log(error)
 
     # Turns
 
@@ -365,7 +359,7 @@ class SqliteStore(Store):
             return
         held = self._held_by()
         if left > LOCK_WARNING_SECONDS:
-            log.warning("a request waits: %s", held)
+            events.STORE_REQUEST_WAITS.log(held)
             self._waiting.add(get_ident())
             try:
                 if attempt(max(0.0, until - time.monotonic())):
@@ -404,7 +398,7 @@ class SqliteStore(Store):
             if self._effects is not None:
                 self._effects.undo()
         except sqlite3.Error as error:  # then a new connection takes its place, and this one's writes are undone
-            log.error("%s: %s", self.path, error)
+            events.STORE_EFFECTS_FAILED.log(self.path, error)
             self._drop_effects()
         finally:
             self._leave_turn()
@@ -432,13 +426,13 @@ class SqliteStore(Store):
             late = None if effects is None or holder is None else effects.late(time.monotonic())
             if effects is None or late is None:
                 continue
-            log.error("%s for too long: it is rolled back", self._held_by())
+            events.STORE_EFFECTS_TIMEOUT.log(self._held_by())
             try:
                 if effects.break_off(late):
                     self._effects = None
                     self._leave_turn()
             except Exception:  # this thread must go on, for the next late transaction
-                log.exception("%s: a transaction could not be ended", self.path)
+                events.STORE_TRANSACTION_FAILED.log(self.path)
 
     def _require(self, path: Path) -> None:
         """Refuse to write to a closed store, or to a file that was removed or replaced, as its writes would be lost.
@@ -519,7 +513,7 @@ class SqliteStore(Store):
         try:
             self._take_turn(PROBE_SECONDS)
         except StoreError as error:
-            log.debug("the first file cannot be written now: %s", error)
+            events.STORE_MARK_WAITS.log(error)
             return not self._closing.is_set()
         self._end_turn()
         return False
@@ -535,9 +529,9 @@ class SqliteStore(Store):
             except StoreError as error:
                 if not self._closing.is_set():
                     self._sign_error = f": {error}"
-                    log.warning("no sign of life could be given: %s", error)
+                    events.STORE_SIGN_FAILED.log(error)
             except Exception:  # this thread must go on: without signs of life others would take over our requests
-                log.exception("%s: looking after the file failed", self.path)
+                events.STORE_UPKEEP_FAILED.log(self.path)
 
     def sweep(self) -> int:
         """Remove entries that are too old or too many, a few at a time; return how many were removed.
@@ -599,7 +593,7 @@ class SqliteStore(Store):
         try:
             return self._take_turn(SWEEP_LOCK_SECONDS)
         except StoreError as error:
-            log.info("not all entries that are too old or too many can be removed now: %s", error)
+            events.STORE_SWEEP_WAITS.log(error)
             return None
 
     def close(self) -> None:
@@ -614,7 +608,7 @@ class SqliteStore(Store):
             if lock.acquire(timeout=CLOSE_LOCK_SECONDS):
                 release()
             else:
-                log.warning("%s: closed while somebody writes; the file is closed when that ends", self.path)
+                events.STORE_CLOSE_WAITS.log(self.path)
         self._keeper.join(CLOSE_LOCK_SECONDS)
 
     def _end(self) -> None:
@@ -628,7 +622,7 @@ class SqliteStore(Store):
             with self._ledger.writing():
                 self._ledger.leave(self._owner)
         except (StoreError, sqlite3.Error) as error:
-            log.warning("%s: the other processes could not be told that it was closed: %s", self.path, error)
+            events.STORE_CLOSE_UNTOLD.log(self.path, error)
         self._ledger.end()
         self._results.end()
 

@@ -1,0 +1,47 @@
+"""Log events: each has a stable name, and the same fields in its text and in `extra` of the log record.
+
+A package that logs has a table of events, such as `soapjms.events`, and logs by nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+_PLAIN: Final = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One kind of log record."""
+
+    name: str
+    """Stable name, such as `request.expired`; the field `event` of the record."""
+    logger: str
+    """Name of the logger."""
+    level: int
+    """Level; `log` can be given another one."""
+    text: str
+    """Text with the names of fields, such as `%(error)s`."""
+    fields: tuple[str, ...]
+    """Names of the values, in the order in which `log` takes them."""
+    meaning: str
+    """What happened, or what to do, for the documentation."""
+    traceback: bool = False
+    """Whether the error that is being handled is logged with its traceback."""
+
+    def log(self, *values: object, level: int | None = None, exc_info: BaseException | None = None) -> None:
+        """Log this event, with one value for each field; nothing is made of them while the level is off.
+
+        `level` replaces the event's own. `exc_info` is an error to log with its traceback.
+        """
+        level = self.level if level is None else level
+        logger = logging.getLogger(self.logger)
+        if not logger.isEnabledFor(level):
+            return
+        fields = dict(zip(self.fields, values, strict=True))
+        extra = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in fields.items()}
+        arguments = (fields,) if fields else ()
+        error = exc_info or self.traceback
+        logger.log(level, self.text, *arguments, exc_info=error, extra={"event": self.name, **extra}, stacklevel=2)

@@ -1,0 +1,107 @@
+"""The log events of soapjms: nothing is logged otherwise, and their names and fields are stable and usable."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from brokers.events import LogEvent
+from soapjms import events
+from soapjms.cli.serve import JsonLine
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ROOT / "tests" / "data" / "log-events.txt"
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+CONSTANTS = {name: each for name, each in vars(events).items() if isinstance(each, LogEvent)}
+
+
+def calls() -> list[tuple[str, ast.Call, ast.Attribute]]:
+    """Return the calls of methods in soapjms, each with its place."""
+    found = []
+    for path in sorted((ROOT / "soapjms").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node, node.func))
+    return found
+
+
+def test_nothing_is_logged_but_by_an_event() -> None:
+    loggers = {"log", "logger", "logging"}
+    assert [
+        place
+        for place, _, method in calls()
+        if method.attr in LEVELS and isinstance(method.value, ast.Name) and method.value.id in loggers
+    ] == []
+
+
+def test_each_event_is_used_and_gets_its_fields() -> None:
+    used = set()
+    for place, call, method in calls():
+        if method.attr == "log" and ast.unparse(method.value).startswith("events."):
+            name = method.value.attr if isinstance(method.value, ast.Attribute) else ""
+            used.add(name)
+            if not any(isinstance(each, ast.Starred) for each in call.args):
+                assert len(call.args) == len(CONSTANTS[name].fields), place
+    assert used == set(CONSTANTS)
+
+
+def test_names_are_stable() -> None:
+    """Whoever changes this list breaks the filters and alarms of users."""
+    assert (
+        sorted(f"{each.name} {' '.join(each.fields)}".strip() for each in events.EVENTS)
+        == NAMES.read_text("utf-8").splitlines()
+    )
+    assert len({each.name for each in events.EVENTS}) == len(events.EVENTS)
+
+
+@pytest.mark.parametrize("event", events.EVENTS, ids=lambda each: each.name)
+def test_fields_fit_the_text_and_the_record(event: LogEvent) -> None:
+    standard = {*vars(logging.makeLogRecord({})), "message", "asctime", "event"}
+    assert not standard & set(event.fields)
+    assert set(re.findall(r"%\((\w+)\)", event.text)) <= set(event.fields)
+    assert event.name.isascii()
+    assert event.logger.startswith("soapjms.")
+    assert event.meaning.endswith(".")
+
+
+def test_a_record_has_the_event_its_fields_and_the_place_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    hostile = "a\x1b[2J\nb"
+    events.REQUEST_EXPIRED.log(hostile, 2.5, "jms:queue:orders")
+    (record,) = caplog.records
+    assert (record.levelname, record.name, record.filename) == ("WARNING", "soapjms.dispatcher", Path(__file__).name)
+    assert "\x1b" not in record.getMessage()
+    assert "\n" not in record.getMessage()
+    line = JsonLine().format(record)
+    assert "\x1b" not in line
+    assert "\n" not in line
+    members = json.loads(line)
+    assert members["event"] == "request.expired"
+    assert (members["correlation_id"], members["seconds"], members["destination"]) == (hostile, 2.5, "jms:queue:orders")
+
+
+def test_json_has_the_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("no such account")
+    except ValueError:
+        events.OPERATION_FAILED.log("transfer", "jms:queue:orders", "7")
+    members = json.loads(JsonLine().format(caplog.records[0]))
+    assert members["operation"] == "transfer"
+    assert "test_json_has_the_traceback" in members["traceback"]
+    assert "no such account" in members["traceback"]
+
+
+def test_nothing_is_made_of_the_values_while_the_level_is_off() -> None:
+    class Untold:
+        def __str__(self) -> str:
+            raise AssertionError("it was made a text")
+
+    logging.getLogger("soapjms.dispatcher").setLevel(logging.ERROR)
+    try:
+        events.REQUEST_ADDRESSING_REFUSED.log(Untold())
+    finally:
+        logging.getLogger("soapjms.dispatcher").setLevel(logging.NOTSET)
