@@ -163,8 +163,9 @@ def http_command(
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
             announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
-        health_of_all = partial(_health, open_connection, bridge, listener)
-        dead = watch(health_of_all, stop, partial(board.note, BRIDGE_PROCESS_NUMBER))
+        dead = watch(
+            partial(_health, open_connection, bridge, listener), stop, partial(board.note, BRIDGE_PROCESS_NUMBER)
+        )
         if dead is not None:
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()

@@ -220,7 +220,8 @@ class JsonLine(logging.Formatter):
 def log_to_terminal(level: str, log_format: str, *, debug: bool = False) -> None:
     """Write the log to standard error, unless the service's module configures logging itself.
 
-    In the format text only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see `show_debug`.
+    In the format text only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see
+    `show_debug`.
     """
     form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     handler = logging.StreamHandler()

@@ -87,13 +87,20 @@ def test_threads_begin_or_fail(path: Path) -> None:
     "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "replay")], ids=name_of
 )
 def test_replay_judges_nothing_itself(path: Path) -> None:
-    """replay imports the protocol, data of brokers.message, how to tell progress, and lazy names; never a broker."""
+    """replay imports the protocol, brokers.message, progress, log events and lazy names; never a broker."""
     ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
     assert [
         each
         for each in ours
         if not each.startswith(
-            ("soapjms.protocol", "soapjms.replay", "soapjms.progress", "brokers.message", "brokers.public_names")
+            (
+                "soapjms.protocol",
+                "soapjms.replay",
+                "soapjms.progress",
+                "soapjms.events",
+                "brokers.message",
+                "brokers.public_names",
+            )
         )
     ] == []
 
@@ -169,7 +176,7 @@ def test_no_room_imports_itself_by_a_detour() -> None:
 
 
 FLAT = (
-    "__init__ __main__ destinations middleware observing opentelemetry ping progress prometheus reply security "
+    "__init__ __main__ destinations events middleware observing opentelemetry ping progress prometheus reply security "
     "signatures tally validation wsdl"
 )
 

@@ -22,12 +22,12 @@ CONSTANTS = {name: each for name, each in vars(events).items() if isinstance(eac
 
 def calls() -> list[tuple[str, ast.Call, ast.Attribute]]:
     """Return the calls of methods in soapjms, each with its place."""
-    found = []
-    for path in sorted((ROOT / "soapjms").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node, node.func))
-    return found
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node, node.func)
+        for path in sorted((ROOT / "soapjms").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
 
 
 def test_nothing_is_logged_but_by_an_event() -> None:
