@@ -161,15 +161,17 @@ def http_command(
         stack.enter_context(ending(stop))
         listener.start()
         for path, client in bridge.clients.items():
-            url, uri = f"{listener.url}{path}", client.endpoint.request_uri
-            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
-        dead = watch(
-            partial(_health, open_connection, bridge, listener), stop, partial(board.note, BRIDGE_PROCESS_NUMBER)
-        )
+            _tell_path(f"{listener.url}{path}", client.endpoint.request_uri, as_json)
+        health_of_all = partial(_health, open_connection, bridge, listener)
+        dead = watch(health_of_all, stop, partial(board.note, BRIDGE_PROCESS_NUMBER))
         if dead is not None:
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()
     sys.exit(0 if dead is None and is_finished else FAILED_STATUS)
+
+
+def _tell_path(url: str, uri: str, as_json: bool) -> None:
+    announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
 
 
 def _status_page(address: str, board: Board) -> StatusPage:

@@ -185,6 +185,17 @@ class TestOneProcess:
             assert asked(health["port"], "/live")[0] in (200, 503)
             assert bank == {"serving": "queue:bank", "broker": "embedded", "process": served.process.pid}
 
+    def test_json_log(self, tmp_path: Path) -> None:
+        """With --log-format json the log is an object a line, with the event and its fields."""
+        with serving("bank:service", *EMBEDDED, "--log-format", "json", marks=tmp_path) as served:
+            served.until_serving()
+            served.process.terminate()
+            assert served.ended() == 0
+        said = list(map(json.loads, served.err))
+        (ended,) = [each for each in said if each.get("event") == "serve.ended"]
+        assert (ended["level"], ended["logger"], ended["counts"]) == ("INFO", "soapjms.serve", "none")
+        assert ended["message"] == "served: none"
+
     def test_from_the_environment(self, tmp_path: Path) -> None:
         """What is not on the command line may be in the environment; the command line wins."""
         environment = {

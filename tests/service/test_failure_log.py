@@ -29,9 +29,10 @@ async def fail_later(*_: Any, **__: Any) -> Any:
 def require_logged(caplog: pytest.LogCaptureFixture, operation: str, function: str) -> None:
     """Require one record of a failure, which says the operation and ends in the function's frame."""
     (record,) = [each for each in caplog.records if getattr(each, "event", "") == "operation.failed"]
-    assert (record.levelname, record.operation, record.name) == ("ERROR", operation, "soapjms.service")
-    assert record.destination
-    assert hasattr(record, "correlation_id")
+    fields = vars(record)
+    assert (record.levelname, fields["operation"], record.name) == ("ERROR", operation, "soapjms.service")
+    assert fields["destination"]
+    assert "correlation_id" in fields
     assert record.exc_info is not None
     frames = traceback.extract_tb(record.exc_info[2])
     assert (frames[-1].name, Path(frames[-1].filename).name) == (function, Path(__file__).name)
