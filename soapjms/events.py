@@ -252,7 +252,7 @@ MESSAGE_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "a one-way message was refused: %(error)r (%(subcode)s)",
-    ("error", "subcode"),
+    ("error", "subcode", "correlation_id", "destination"),
     "A one-way message broke a rule; its sender is told nothing.",
 )
 OBSERVER_FAILED: Final = LogEvent(
@@ -389,7 +389,7 @@ REQUEST_ADDRESSING_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the addressing headers of a request were refused: %(error)r",
-    ("error",),
+    ("error", "correlation_id", "destination"),
     "The client gets a fault of WS-Addressing.",
 )
 REQUEST_DEAD_LETTER: Final = LogEvent(
@@ -438,7 +438,7 @@ REQUEST_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     INFO,
     "a request was refused: %(error)r (%(subcode)s)",
-    ("error", "subcode"),
+    ("error", "subcode", "correlation_id", "destination"),
     "The client gets a fault with this reason.",
 )
 REQUEST_REJECTED: Final = LogEvent(
@@ -446,7 +446,7 @@ REQUEST_REJECTED: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "a request was rejected: %(error)s",
-    ("error",),
+    ("error", "correlation_id", "destination"),
     "The broker drops the request, or moves it to its own dead-letter queue.",
 )
 REQUEST_REPEAT_REFUSED: Final = LogEvent(
@@ -454,7 +454,7 @@ REQUEST_REPEAT_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "a request that was finished before came again, and was refused before its stored answer",
-    (),
+    ("correlation_id", "destination"),
     "The client gets the refusal, not the stored answer.",
 )
 REQUEST_REPLY_CHANGED: Final = LogEvent(

@@ -468,7 +468,7 @@ class Committer:
             work.delivery.message.message_id,
             error,
             work.delivery.message.correlation_id,
-            f"{work.delivery.message.destination}",
+            work.delivery.message.destination,
         )
         self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
 
@@ -496,7 +496,7 @@ class Committer:
         """
         reason = work.dead or ""
         events.REQUEST_DEAD_LETTER.log(
-            dead_letters, reason, work.delivery.message.correlation_id, f"{work.delivery.message.destination}"
+            dead_letters, reason, work.delivery.message.correlation_id, work.delivery.message.destination
         )
         try:
             letter = _letter(work, dead_letters, reason)
@@ -518,7 +518,7 @@ class Committer:
 
     def _reject(self, work: Work, reason: str) -> None:
         """Have the broker put a request on its own dead-letter destination."""
-        events.REQUEST_REJECTED.log(reason)
+        events.REQUEST_REJECTED.log(reason, work.delivery.message.correlation_id, work.delivery.message.destination)
         self.tally.add("rejected")
         _fail(work)
         try:

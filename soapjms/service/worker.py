@@ -156,7 +156,7 @@ class Worker:
         delivery, message = work.delivery, work.delivery.message
         if message.expiration and self._is_expired(message):
             events.REQUEST_EXPIRED.log(
-                message.correlation_id, (self._clock.now() - message.expiration) / 1000, f"{message.destination}"
+                message.correlation_id, (self._clock.now() - message.expiration) / 1000, message.destination
             )
             self._tally.add("expired")
             work.finish(None, skipped=Ending.EXPIRED)
@@ -239,12 +239,14 @@ class Worker:
         if event.one_way:
             self._tally.add("one-way")
         if isinstance(event, RequestRefused):
-            self._note_refusal(event)
+            self._note_refusal(work.delivery.message, event)
             if work.observed is not None:
                 work.observed.fault(event.subcode)
             self._refuse(work, event, event.fault)
         elif isinstance(said, AddressingFault):
-            events.REQUEST_ADDRESSING_REFUSED.log(said.reason)
+            events.REQUEST_ADDRESSING_REFUSED.log(
+                said.reason, work.delivery.message.correlation_id, work.delivery.message.destination
+            )
             self._tally.add("refused", said.code)
             self._refuse(work, event, refused(said, said.build(event.envelope.version)))
         else:
@@ -280,12 +282,12 @@ class Worker:
         else:
             work.finish(work.node.respond(fault))
 
-    def _note_refusal(self, event: RequestRefused) -> None:
+    def _note_refusal(self, message: Message, event: RequestRefused) -> None:
         self._tally.add("refused", event.subcode or "no envelope")
         if event.one_way:  # nobody else is told
-            events.MESSAGE_REFUSED.log(event.reason, event.subcode)
+            events.MESSAGE_REFUSED.log(event.reason, event.subcode, message.correlation_id, message.destination)
         else:
-            events.REQUEST_REFUSED.log(event.reason, event.subcode)
+            events.REQUEST_REFUSED.log(event.reason, event.subcode, message.correlation_id, message.destination)
 
     # Beginning
 
@@ -381,7 +383,7 @@ class Worker:
         if work.observed is not None:
             work.observed.redelivered = True
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
-            events.REQUEST_REPEAT_REFUSED.log()
+            events.REQUEST_REPEAT_REFUSED.log(work.delivery.message.correlation_id, work.delivery.message.destination)
             self._tally.add("repeat refused")
             refusal = _response_of(work, outcome)[0] if failure is None else None
             work.finish(refusal or work.fault(None))

@@ -102,6 +102,6 @@ def test_nothing_is_made_of_the_values_while_the_level_is_off() -> None:
 
     logging.getLogger("soapjms.dispatcher").setLevel(logging.ERROR)
     try:
-        events.REQUEST_ADDRESSING_REFUSED.log(Untold())
+        events.REQUEST_ADDRESSING_REFUSED.log(Untold(), Untold(), Untold())
     finally:
         logging.getLogger("soapjms.dispatcher").setLevel(logging.NOTSET)
