@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from brokers import connect
     from brokers.naming import Names
     from soapjms.capture.recorder import Recorder, Tap
+    from soapjms.client.async_client import AsyncClient
     from soapjms.client.call import OutgoingCall, Response
     from soapjms.client.client import Client
     from soapjms.destinations import connect_uri
+    from soapjms.event_loop import connect_async
     from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
     from soapjms.protocol.envelope import envelope
     from soapjms.protocol.errors import (
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from soapjms.protocol.limits import Limits
     from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
     from soapjms.reply import Prepared, Reply
+    from soapjms.service.async_dispatcher import AsyncDispatcher
     from soapjms.service.dispatcher import Dispatcher
     from soapjms.service.multiplex import Services
     from soapjms.service.request import Policy, Request
@@ -60,9 +63,11 @@ else:
             "brokers": "connect",
             "brokers.naming": "Names",
             "soapjms.capture.recorder": "Recorder Tap",
+            "soapjms.client.async_client": "AsyncClient",
             "soapjms.client.call": "OutgoingCall Response",
             "soapjms.client.client": "Client",
             "soapjms.destinations": "connect_uri",
+            "soapjms.event_loop": "connect_async",
             "soapjms.protocol.attachments": "Attachment Attachments Part optimize",
             "soapjms.protocol.envelope": "envelope",
             "soapjms.protocol.errors": (
@@ -73,6 +78,7 @@ else:
             "soapjms.protocol.limits": "Limits",
             "soapjms.protocol.names": "CR_2009 REC_2012 Profile SoapVersion Subcode",
             "soapjms.reply": "Prepared Reply",
+            "soapjms.service.async_dispatcher": "AsyncDispatcher",
             "soapjms.service.dispatcher": "Dispatcher",
             "soapjms.service.multiplex": "Services",
             "soapjms.service.request": "Policy Request",
@@ -87,6 +93,8 @@ __version__ = "0.1.0"
 __all__ = [
     "CR_2009",
     "REC_2012",
+    "AsyncClient",
+    "AsyncDispatcher",
     "Attachment",
     "Attachments",
     "CallFailedError",
@@ -124,6 +132,7 @@ __all__ = [
     "Tap",
     "UsageError",
     "connect",
+    "connect_async",
     "connect_uri",
     "envelope",
     "optimize",

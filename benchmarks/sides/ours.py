@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -87,6 +88,35 @@ class Client(Caller):
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+class Submitted(Client):
+    """Waits for the futures of our client, even with one in flight."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._is_alone = False
+
+
+class Tasks(Client):
+    """Calls with our client for asyncio, each in a task."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._tasks: SimpleQueue[tuple[int, asyncio.Task[soapjms.Response]]] = SimpleQueue()
+        self._async = soapjms.AsyncClient(self.client._connection, self.client.endpoint.request_uri, timeout=60)
+
+    def submit(self, number: int) -> None:
+        self._tasks.put((number, asyncio.ensure_future(self._async.call(self._envelope))))
+
+    async def take(self) -> int:
+        number, task = self._tasks.get()
+        (await task).raise_for_fault()
+        return number
+
+    def __exit__(self, *_: object) -> None:
+        self._async.client.close()
+        super().__exit__()
 
 
 class Awaited(Client):

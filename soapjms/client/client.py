@@ -426,8 +426,8 @@ class Client:
         if self._sends_at_once and not content.attachments:
             try:
                 self._attempt(call, content, gather=True, wait=False)
-            except BrokerError as error:
-                log.debug("a request is sent on another thread: %s", error)
+            except BrokerError:
+                pass  # on another thread it is sent once that can be, or fails
             except BaseException as error:
                 call.tell(error)
                 raise

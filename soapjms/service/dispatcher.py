@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from time import monotonic
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
@@ -45,6 +45,9 @@ from soapjms.service.store.sqlite import SqliteStore
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
 from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite
+
+if TYPE_CHECKING:
+    from soapjms.service.event_loop import LoopTasks
 
 
 class OpenRequests:
@@ -216,11 +219,12 @@ class Dispatcher:
             return 0, self._workers
         return sum(not each.problem for each in self._consumers), self._workers
 
-    def start(self, timeout: float = START_TIMEOUT) -> Self:
+    def start(self, timeout: float = START_TIMEOUT, *, tasks: LoopTasks | None = None) -> Self:
         """Subscribe, and return once requests are being taken. Waits for a lost connection to be restored.
 
         Args:
             timeout: seconds to wait for the connection to be restored.
+            tasks: runs `async` functions, for `AsyncDispatcher`; None for the loop of each service.
 
         Raises:
             UsageError: the dispatcher was started before.
@@ -233,6 +237,7 @@ class Dispatcher:
             raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
             events.STORE_ONE_MACHINE.log(self._store.path)
+        self._worker.tasks = tasks
         self._committer.start()
         try:
             self._connection.watch(self._on_state)

@@ -1,4 +1,4 @@
-"""An event loop on its own thread, which runs the `async` functions of one service.
+"""Running the `async` functions of services: on the event loop of the program, or on one on its own thread.
 
 This module is imported when it is needed, as asyncio is slow to import.
 """
@@ -18,14 +18,17 @@ JOIN_SECONDS: Final = 1.0
 """Seconds to wait for the thread to end."""
 
 
-class Loop:
-    """Runs awaitables for other threads, on a thread that ends with this object."""
+class LoopTasks:
+    """Runs awaitables for other threads on an event loop.
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
-        thread.start()
-        weakref.finalize(self, _end, self._loop, thread)
+    Args:
+        loop: the loop, which runs on a thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     def run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
         """Await an awaitable on the loop, in the calling thread's context; return its result or raise its error.
@@ -37,19 +40,42 @@ class Loop:
         Raises:
             TimeoutError: it took longer.
         """
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._loop).result()
+        result, error = asyncio.run_coroutine_threadsafe(self._outcome(awaitable, seconds), self._loop).result()
         if error is not None:
             raise error
         return result
 
+    async def _outcome(self, awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
+        """Return the result or the error: a SystemExit raised by a task would end the loop for all others."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            async with asyncio.timeout(seconds):
+                return await awaitable, None
+        except BaseException as error:
+            return None, error
+        finally:
+            self._tasks.discard(task)
 
-async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
-    """Return the result or the error: a SystemExit raised by a task would end the loop for all others."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await awaitable, None
-    except BaseException as error:
-        return None, error
+    async def cancel(self) -> None:
+        """Cancel what is running, and wait until it has ended; called on the loop."""
+        self._is_closed = True
+        await _cancel(self._tasks.copy())
+
+    def was_cancelled(self, error: BaseException | None) -> bool:
+        """Say whether an error is that of an awaitable that `cancel` ended."""
+        return self._is_closed and isinstance(error, asyncio.CancelledError)
+
+
+class OwnLoop(LoopTasks):
+    """Runs awaitables for other threads, on a thread that ends with this object."""
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.new_event_loop())
+        thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
+        thread.start()
+        weakref.finalize(self, _end, self._loop, thread)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

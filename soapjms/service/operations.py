@@ -52,7 +52,7 @@ from soapjms.security import Verify, VerifyMiddleware
 from soapjms.service.request import DEFAULT, Policy, Request
 
 if TYPE_CHECKING:
-    from soapjms.service.event_loop import Loop
+    from soapjms.service.event_loop import LoopTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Operations:
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         if verify is not None:
             self._middleware = (VerifyMiddleware(verify, self._roles), *self._middleware)
-        self._loop: Loop | None = None
+        self._loop: LoopTasks | None = None
         self._loop_lock = Lock()
 
     def _registering(self, route: Callable[[Callable[..., Any]], OperationRoute]) -> Callable[[F], F]:
@@ -325,7 +325,8 @@ class Operations:
                 _told(request, made.envelope)
             return _new_outcome((made, None, True))
         except BaseException as error:
-            if not isinstance(error, StoreError):  # the dispatcher logs this one and runs the function again
+            is_cancelled = request.tasks is not None and request.tasks.was_cancelled(error)
+            if not is_cancelled and not isinstance(error, StoreError):  # which the dispatcher logs, and runs it again
                 _log_failure(request)
             return FunctionOutcome(Prepared(service_failed(version)), failure=error)
 
@@ -372,13 +373,16 @@ class Operations:
         return prepared(envelope.version, result)
 
     def _awaited(self, result: Awaitable[Any], request: Request) -> Any:
-        """Await the result of an `async` function until the request expires."""
+        """Await the result of an `async` function until the request expires, on the loop of an `AsyncDispatcher` if it
+        came to one."""
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
+        if request.tasks is not None:
+            return request.tasks.run(result, left)
         with self._loop_lock:
             if self._loop is None:
-                from soapjms.service.event_loop import Loop
+                from soapjms.service.event_loop import OwnLoop
 
-                self._loop = Loop()
+                self._loop = OwnLoop()
         return self._loop.run(result, left)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lxml import etree
 
@@ -22,6 +22,9 @@ from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
 from soapjms.service.store.base import ANY_CLAIM, Claim
+
+if TYPE_CHECKING:
+    from soapjms.service.event_loop import LoopTasks
 
 MAX_PAUSE_SECONDS: Final = 60.0
 """Longest pause between two tries, in seconds."""
@@ -124,6 +127,7 @@ class Request:
         accepted: the event of the node that accepted the request; the source of `notes`.
         claim: the store's claim on the request; the source of `transaction`.
         stored: the answer that the store has for the request; None if the function is to run.
+        tasks: runs `async` functions on the loop of an `AsyncDispatcher`; None for a loop of the service's own.
     """
 
     element: etree._Element
@@ -146,6 +150,7 @@ class Request:
     accepted: RequestAccepted = field(repr=False, compare=False)
     claim: Claim = field(repr=False, compare=False)
     stored: StoredAnswer | None = field(default=None, repr=False, compare=False)
+    tasks: LoopTasks | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(

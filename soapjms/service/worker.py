@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Event, Lock, get_ident
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lxml import etree
 
@@ -46,6 +46,9 @@ from soapjms.service.store.base import (
     Store,
 )
 from soapjms.service.work import NOT_NAMED, Work
+
+if TYPE_CHECKING:
+    from soapjms.service.event_loop import LoopTasks
 
 FIRST_NAP_SECONDS: Final = 0.02
 MAX_NAP_SECONDS: Final = 0.5
@@ -81,7 +84,10 @@ class Worker:
 
     Attributes:
         closing: set when all waiting must end.
+        tasks: runs `async` functions; None for the loops of the services.
     """
+
+    tasks: LoopTasks | None = None
 
     def __init__(
         self,
@@ -428,6 +434,8 @@ class Worker:
             else:
                 with observed.working(redelivered=request.redelivered):
                     outcome = self._service.perform(request, work.match)
+            if self.tasks is not None and self.tasks.was_cancelled(outcome.failure):
+                return _withdraw(work, claim, self._setting)
             failure = claim.problem() or outcome.failure
             response, failure = _response_of(work, outcome) if failure is None else (None, failure)
             if isinstance(failure, StoreError):
@@ -442,9 +450,7 @@ class Worker:
             return True
         except StoreError as error:
             self._note_store_error(error)
-            _leave_unfinished(work, claim)
-            work.start_over(self._setting)
-            return False
+            return _withdraw(work, claim, self._setting)
         except BaseException:
             _leave_unfinished(work, claim)
             raise
@@ -493,6 +499,7 @@ class Worker:
             delivery_count=told if told is not None or isinstance(claim, NoStoreClaim) else claim.deaths + 1,
             redelivered=work.came_before or claim.deaths > 0 or stored is not None,
             delivery=work.known,
+            tasks=self.tasks,
             named=partial(self._key_of, work),
             stored=stored,
         )
@@ -516,6 +523,13 @@ def _leave_unfinished(work: Work, claim: Claim) -> None:
     if work.match.policy.unfinished == UnfinishedRule.FAULT and not isinstance(claim, NoStoreClaim):
         claim.deaths += 1
     claim.abandon()
+
+
+def _withdraw(work: Work, claim: Claim, setting: Setting) -> bool:
+    """Leave a request as if it had never been begun here; return that it is not over."""
+    _leave_unfinished(work, claim)
+    work.start_over(setting)
+    return False
 
 
 def _stored(work: Work, response: Message | None) -> StoredAnswer:
