@@ -16,8 +16,8 @@ The rows are:
 * `store`: transactions, with a `SqliteStore`, beside the same bare loop without a store.
 * `amqp`: as `plain`, over AMQP 1.0, beside a loop over python-qpid-proton.
 * `embedded`: client, service and broker in one process.
-* `asyncio`: futures of `submit` that are awaited, and tasks that call with `AsyncClient`, beside futures of `submit` that
-  are waited for.
+* `asyncio`: futures of `submit` that are awaited, and tasks that call with `AsyncClient`, beside futures of `submit`
+  that are waited for.
 * `sizes`: 16 KiB and 1 MiB, 8 in flight.
 * `mtom`: the memory that an MTOM part of 8 MiB takes at its peak, in multiples of its size, over a warm process.
 * `processes`: four service processes beside one.

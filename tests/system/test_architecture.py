@@ -176,8 +176,8 @@ def test_no_room_imports_itself_by_a_detour() -> None:
 
 
 FLAT = (
-    "__init__ __main__ destinations event_loop events middleware observing opentelemetry ping progress prometheus reply "
-    "security signatures tally validation wsdl"
+    "__init__ __main__ destinations event_loop events middleware observing opentelemetry ping progress prometheus "
+    "reply security signatures tally validation wsdl"
 )
 
 
