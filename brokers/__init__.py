@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsentError,
         UnsupportedError,
+        UsageError,
     )
     from brokers.message import (
         DeliveryMode,
@@ -65,7 +66,7 @@ else:
                 "BrokerError ClosedError ConnectionFailedError ConnectionLostError DestinationGoneError "
                 "InvalidSelectorError LoginRefusedError NoAnswerError NoDestinationError "
                 "NotInstalledError NotSentError SendFailedError StaleDestinationError TlsError "
-                "UnknownSchemeError UnreachableError UnsentError UnsupportedError"
+                "UnknownSchemeError UnreachableError UnsentError UnsupportedError UsageError"
             ),
             "brokers.message": (
                 "DeliveryMode Destination DestinationKind Element Message MessageType Properties Property "
@@ -113,6 +114,7 @@ __all__ = [
     "UnreachableError",
     "UnsentError",
     "UnsupportedError",
+    "UsageError",
     "connect",
     "properties",
     "queue",

@@ -28,7 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
-from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError
+from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
@@ -282,20 +282,30 @@ class SubscribeOptions:
 
         Raises:
             UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
-            ValueError: there is a durable name for a destination that is not a topic, or `prefetch` is below 1.
+            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is below 1, or UTF-8
+                cannot encode a name or the selector.
         """
         broker = capabilities.broker
         if self.selector is not None and not capabilities.selectors:
             raise UnsupportedError(f"{broker} has no selectors (capability `selectors`); ActiveMQ has")
         if self.durable_name is not None and self.destination.kind is not DestinationKind.TOPIC:
-            raise ValueError(f"the destination of a durable subscription must be a topic, got {self.destination}")
+            raise UsageError(f"the destination of a durable subscription must be a topic, got {self.destination}")
         if self.durable_name is not None and not capabilities.durable_topics:
             raise UnsupportedError(
                 f"{broker} has no durable subscriptions (capability `durable_topics`); ActiveMQ has them for "
                 "connections with a client id: connect with client_id=NAME"
             )
         if self.prefetch < 1:
-            raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
+            raise UsageError(f"prefetch must be at least 1, got {self.prefetch}")
+        for text in (self.destination.name, self.destination.address, self.selector, self.durable_name):
+            _check_text(text or "")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a subscription cannot name {text!r}, which UTF-8 cannot encode") from error
 
 
 class Connection(ABC):
@@ -374,7 +384,7 @@ class Connection(ABC):
 
         Raises:
             NotSentError: see `timeout`.
-            ValueError: the message has no destination, or a body that the adapter cannot carry.
+            UsageError: the message has no destination, or a body that the adapter cannot carry.
         """
 
     def begin_send(
@@ -404,7 +414,7 @@ class Connection(ABC):
             A function that gives up, and says whether the message will never be sent. `on_sent` may be called after it.
 
         Raises:
-            NotSentError, ValueError: see `send`.
+            NotSentError, UsageError: see `send`.
         """
         if not wait:
             raise NotSentError("sending might wait for the broker")
@@ -466,7 +476,7 @@ class Connection(ABC):
             NoDestinationError: the destination does not exist, and the broker does not create it on request.
             StaleDestinationError: the temporary destination belongs to an earlier generation or another connection.
             BrokerError: the broker refused, for example an invalid selector; or no thread could be started.
-            ValueError: `prefetch` is below 1, or there is a `durable_name` and the destination is not a topic.
+            UsageError: `prefetch` is below 1, or there is a `durable_name` and the destination is not a topic.
         """
         options = SubscribeOptions(
             destination=destination,

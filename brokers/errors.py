@@ -1,4 +1,4 @@
-"""The errors between this program and a broker, as one small tree.
+"""The root of all our errors, the caller's mistakes, and the errors between this program and a broker.
 
 Every adapter maps its library's errors to these in one place; code above an adapter never sees a foreign error.
 """
@@ -8,7 +8,15 @@ from __future__ import annotations
 from brokers.redaction import visible
 
 
-class BrokerError(Exception):
+class SoapJmsError(Exception):
+    """Base class of all errors that soapjms raises, those of the broker included. Users have it from `soapjms`."""
+
+
+class UsageError(SoapJmsError, ValueError):
+    """The caller gave a value that the specification or the API does not allow; the message says what is allowed."""
+
+
+class BrokerError(SoapJmsError):
     """Base class of the errors of a broker or of the connection to it."""
 
     def __str__(self) -> str:

@@ -16,6 +16,8 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.errors import UsageError
+
 MAX_MESSAGE_OCTETS: Final = 100 << 20
 """Default maximum size of a message that is read, in octets (100 MiB), for all adapters and nodes."""
 
@@ -183,8 +185,7 @@ def infer_type(value: PropertyValue) -> PropertyType:
     """Choose the JMS type of a Python value: int is `int` if it fits 32 bits, else `long`; None is a null string.
 
     Raises:
-        ValueError: an integer does not fit 64 bits, the largest JMS type.
-        TypeError: the value has another Python type.
+        UsageError: an integer does not fit 64 bits, the largest JMS type, or the value has another Python type.
     """
     if isinstance(value, bool):
         return PropertyType.BOOLEAN
@@ -196,8 +197,8 @@ def infer_type(value: PropertyValue) -> PropertyType:
         for kind in (PropertyType.INT, PropertyType.LONG):
             if fits(value, kind):
                 return kind
-        raise ValueError(f"an integer property must fit 64 bits, got {value}")
-    raise TypeError(f"a JMS property must be a bool, int, float or str, got {type(value).__name__}")
+        raise UsageError(f"an integer property must fit 64 bits, got {value}")
+    raise UsageError(f"a JMS property must be a bool, int, float or str, got {type(value).__name__}")
 
 
 def fits(value: int, kind: PropertyType) -> bool:
@@ -210,15 +211,15 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
     """Return a property, with its JMS type inferred from the value unless `kind` gives it.
 
     Raises:
-        ValueError, TypeError: the value has no JMS type, or does not fit `kind`.
+        UsageError: the value has no JMS type, or does not fit `kind`.
     """
     if kind is None:
         return Property(name, infer_type(value), value)
     if kind in INTEGER_BITS:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"property {name}: {kind} must be an integer, got {value!r}")
+            raise UsageError(f"property {name}: {kind} must be an integer, got {value!r}")
         if not fits(value, kind):
-            raise ValueError(f"property {name}: {value} does not fit JMS {kind}")
+            raise UsageError(f"property {name}: {value} does not fit JMS {kind}")
         return Property(name, kind, value)
     expected: Mapping[PropertyType, tuple[type, ...]] = {
         PropertyType.BOOLEAN: (bool,),
@@ -229,7 +230,7 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
     }
     wanted = expected[kind]
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-        raise TypeError(f"property {name}: {kind} cannot hold {value!r}")
+        raise UsageError(f"property {name}: {kind} cannot hold {value!r}")
     if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value is not None:
         return Property(name, kind, float(value))
     return Property(name, kind, value)
@@ -239,7 +240,7 @@ def properties(values: Mapping[str, PropertyValue] | Iterable[Property] = ()) ->
     """Return typed properties from a mapping of names to Python values, or from `Property` values as they are.
 
     Raises:
-        ValueError, TypeError: no JMS type can hold a value.
+        UsageError: no JMS type can hold a value.
     """
     if isinstance(values, Mapping):
         return Properties(typed(name, value) for name, value in values.items())

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
-from brokers.errors import NotInstalledError, UnknownSchemeError
+from brokers.errors import NotInstalledError, UnknownSchemeError, UsageError
 from brokers.foreign_urls import KNOWN, understood
 
 SCHEMES: Final[Mapping[str, str]] = {
@@ -43,10 +43,10 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         UnknownSchemeError: no adapter serves the scheme of `url`, or it has none; the text says what to write.
         NotInstalledError: the adapter needs a library that is not installed.
         ConnectionFailedError: no broker answered, or the credentials were refused.
-        ValueError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.
+        UsageError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
-        raise ValueError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
+        raise UsageError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
     url = understood(url)
     name = SCHEMES[_scheme_of(url)]
     connection: Connection = adapter(name).connect(url, timeout=timeout, **options)

@@ -22,6 +22,7 @@ from brokers.environment import (
     USER,
     variable,
 )
+from brokers.errors import UsageError
 from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
 from brokers.tls import Tls
 
@@ -99,7 +100,7 @@ def split(url: str, form: UrlForm) -> SplitResult:
     """Split a URL into its parts.
 
     Raises:
-        ValueError: it cannot be parsed, has a path that is not allowed, a fragment, or no host.
+        UsageError: it cannot be parsed, has a path that is not allowed, a fragment, or no host.
     """
     parts: SplitResult | None
     try:
@@ -107,15 +108,15 @@ def split(url: str, form: UrlForm) -> SplitResult:
     except ValueError:
         parts = None
     if parts is None:  # raised outside the block, without the context, which repeats the part before the host
-        raise ValueError(f"{form.the_title} cannot be parsed, check its host; {form.example}")
+        raise UsageError(f"{form.the_title} cannot be parsed, check its host; {form.example}")
     has_path = parts.path not in ("", "/") and parts.scheme.lower() not in form.with_path
     if has_path or parts.fragment:  # not shown: it may be the end of a password
-        raise ValueError(
+        raise UsageError(
             f"{form.title} must end with the port or with parameters; {form.example}, "
             "with /, ? and # in user and password percent-encoded"
         )
     if not parts.hostname:
-        raise ValueError(f"{form.the_title} must name a host; {form.example}")
+        raise UsageError(f"{form.the_title} must name a host; {form.example}")
     return parts
 
 
@@ -123,14 +124,14 @@ def port_of(parts: SplitResult, form: UrlForm) -> int:
     """Return the port of a URL, or that of its scheme.
 
     Raises:
-        ValueError: it is not a number from 1 to 65535.
+        UsageError: it is not a number from 1 to 65535.
     """
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port == 0:  # nothing listens there
-        raise ValueError(f"the port in {form.the_title} must be a number from 1 to 65535; {form.example}")
+        raise UsageError(f"the port in {form.the_title} must be a number from 1 to 65535; {form.example}")
     return port or NETWORK_SCHEMES[parts.scheme.lower()].port
 
 
@@ -138,14 +139,14 @@ def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     """Parse the parameters; `+` stands for itself, not for a blank.
 
     Raises:
-        ValueError: a parameter is unknown or has no value.
+        UsageError: a parameter is unknown or has no value.
     """
     known = (*form.options, *(TLS_OPTIONS if NETWORK_SCHEMES[parts.scheme.lower()].is_secure else ()))
     found: dict[str, str] = {}
     for each in filter(None, parts.query.split("&")):
         name, _, value = each.partition("=")
         if name not in known or not value:  # not shown: a ? in a password begins a query too
-            raise ValueError(
+            raise UsageError(
                 f"{form.title} has an unknown parameter, or one without value; known are: {', '.join(known)}. "
                 "A ? in user and password must be percent-encoded"
             )
@@ -159,18 +160,18 @@ def ask_of(
     """Return the source of user and password: the program, the URL, or the environment.
 
     Raises:
-        ValueError: the program and the URL both give credentials, or the URL has two passwords.
+        UsageError: the program and the URL both give credentials, or the URL has two passwords.
     """
     user = None if parts.username is None else unquote(parts.username)
     password = None if parts.password is None else unquote(parts.password)
     if given is not None:
         if user is not None or password is not None or "passwordFile" in options:
-            raise ValueError("credentials must be either given or in the URL, got both")
+            raise UsageError("credentials must be either given or in the URL, got both")
         who = given
         return (lambda: who) if isinstance(who, Credentials) else who
     if "passwordFile" in options:
         if password is not None:
-            raise ValueError("the URL must have either a password or a passwordFile, got both")
+            raise UsageError("the URL must have either a password or a passwordFile, got both")
         return from_file(user if user is not None else variable(environment, USER), Path(options["passwordFile"]))
     if user is None and password is None:
         return _of_environment(environment)
@@ -192,13 +193,13 @@ def tls_of(
     """Return the TLS settings, or None for a scheme without TLS.
 
     Raises:
-        ValueError: `given` is set for a scheme without TLS, or a parameter is invalid.
+        UsageError: `given` is set for a scheme without TLS, or a parameter is invalid.
     """
     scheme = parts.scheme.lower()
     if not NETWORK_SCHEMES[scheme].is_secure:
         if given is not None:
             secure = scheme_of(NETWORK_SCHEMES[scheme].family, is_secure=True)
-            raise ValueError(f"a URL with tls must begin with {secure}://, got {scheme}://")
+            raise UsageError(f"a URL with tls must begin with {secure}://, got {scheme}://")
         return None
     found: dict[str, Any] = {}
     for name, (attribute, read, its_variable) in TLS_OPTIONS.items():
@@ -206,7 +207,7 @@ def tls_of(
             try:
                 found[attribute] = read(options[name])
             except KeyError:
-                raise ValueError(f"{name} in {form.the_title} must be true or false") from None
+                raise UsageError(f"{name} in {form.the_title} must be true or false") from None
         elif given is None and its_variable is not None and (value := variable(environment, its_variable)):
             found[attribute] = read(value)
     return replace(given or Tls(), **found)
@@ -216,13 +217,13 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlFor
     """Return the parameter `name` in seconds, or `given` without it; the URL has milliseconds, as ActiveMQ's do.
 
     Raises:
-        ValueError: it is not a number.
+        UsageError: it is not a number.
     """
     value = options.get(name)
     if value is None:
         return given
     if not (value.isascii() and value.isdigit()):
-        raise ValueError(f"{name} in {form.the_title} must be a number of milliseconds, or 0 for none")
+        raise UsageError(f"{name} in {form.the_title} must be a number of milliseconds, or 0 for none")
     return int(value) / 1000
 
 
@@ -230,11 +231,11 @@ def octets_of(options: Mapping[str, str], name: str, given: int, form: UrlForm) 
     """Return the parameter `name`, a number of octets, or `given` without it.
 
     Raises:
-        ValueError: it is not a positive integer.
+        UsageError: it is not a positive integer.
     """
     value = options.get(name, str(given))
     if not (value.isascii() and value.isdigit() and int(value)):
-        raise ValueError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
+        raise UsageError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
     return int(value)
 
 

@@ -20,7 +20,31 @@ except ImportError:
 
 if TYPE_CHECKING:
     from brokers import connect
-    from brokers.naming import Names
+    from brokers.connection import Connection
+    from brokers.errors import (
+        BrokerError,
+        ClosedError,
+        ConnectionFailedError,
+        ConnectionLostError,
+        DestinationGoneError,
+        InvalidSelectorError,
+        LoginRefusedError,
+        NoAnswerError,
+        NoDestinationError,
+        NotInstalledError,
+        NotSentError,
+        SendFailedError,
+        SoapJmsError,
+        StaleDestinationError,
+        TlsError,
+        UnknownSchemeError,
+        UnreachableError,
+        UnsentError,
+        UnsupportedError,
+        UsageError,
+    )
+    from brokers.message import MessageType
+    from brokers.naming import NameNotFoundError, Names, NamingError
     from soapjms.capture.recorder import Recorder, Tap
     from soapjms.client.async_client import AsyncClient
     from soapjms.client.call import OutgoingCall, Response
@@ -42,9 +66,7 @@ if TYPE_CHECKING:
         PingFailedError,
         SendOutcome,
         SoapFaultError,
-        SoapJmsError,
         StoreError,
-        UsageError,
     )
     from soapjms.protocol.limits import Limits
     from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
@@ -61,7 +83,15 @@ else:
         __name__,
         {
             "brokers": "connect",
-            "brokers.naming": "Names",
+            "brokers.connection": "Connection",
+            "brokers.errors": (
+                "BrokerError ClosedError ConnectionFailedError ConnectionLostError DestinationGoneError "
+                "InvalidSelectorError LoginRefusedError NoAnswerError NoDestinationError NotInstalledError "
+                "NotSentError SendFailedError SoapJmsError StaleDestinationError TlsError UnknownSchemeError "
+                "UnreachableError UnsentError UnsupportedError UsageError"
+            ),
+            "brokers.message": "MessageType",
+            "brokers.naming": "NameNotFoundError Names NamingError",
             "soapjms.capture.recorder": "Recorder Tap",
             "soapjms.client.async_client": "AsyncClient",
             "soapjms.client.call": "OutgoingCall Response",
@@ -73,7 +103,7 @@ else:
             "soapjms.protocol.errors": (
                 "CallFailedError CallTimeoutError CallTrace InvalidAttachmentError InvalidEnvelopeError "
                 "InvalidPropertyError InvalidRecordError InvalidUriError InvalidWsdlError PingFailedError "
-                "SendOutcome SoapFaultError SoapJmsError StoreError UsageError"
+                "SendOutcome SoapFaultError StoreError"
             ),
             "soapjms.protocol.limits": "Limits",
             "soapjms.protocol.names": "CR_2009 REC_2012 Profile SoapVersion Subcode",
@@ -97,19 +127,34 @@ __all__ = [
     "AsyncDispatcher",
     "Attachment",
     "Attachments",
+    "BrokerError",
     "CallFailedError",
     "CallTimeoutError",
     "CallTrace",
     "Client",
+    "ClosedError",
+    "Connection",
+    "ConnectionFailedError",
+    "ConnectionLostError",
+    "DestinationGoneError",
     "Dispatcher",
     "InvalidAttachmentError",
     "InvalidEnvelopeError",
     "InvalidPropertyError",
     "InvalidRecordError",
+    "InvalidSelectorError",
     "InvalidUriError",
     "InvalidWsdlError",
     "Limits",
+    "LoginRefusedError",
+    "MessageType",
+    "NameNotFoundError",
     "Names",
+    "NamingError",
+    "NoAnswerError",
+    "NoDestinationError",
+    "NotInstalledError",
+    "NotSentError",
     "OutgoingCall",
     "Part",
     "PingFailedError",
@@ -120,6 +165,7 @@ __all__ = [
     "Reply",
     "Request",
     "Response",
+    "SendFailedError",
     "SendOutcome",
     "Service",
     "Services",
@@ -127,9 +173,15 @@ __all__ = [
     "SoapJmsError",
     "SoapVersion",
     "SqliteStore",
+    "StaleDestinationError",
     "StoreError",
     "Subcode",
     "Tap",
+    "TlsError",
+    "UnknownSchemeError",
+    "UnreachableError",
+    "UnsentError",
+    "UnsupportedError",
     "UsageError",
     "connect",
     "connect_async",

@@ -200,7 +200,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
 
         Raises:
             ConnectionFailedError: no broker answered in time, or the broker refused the login.
-            ValueError: the login cannot be encoded.
+            UsageError: the login cannot be encoded.
         """
         link = self._endpoints.open(self._timeout)
         self._adopt(link)
@@ -246,7 +246,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         Raises:
             UnsupportedError: the connection has no client id.
             BrokerError: the subscription has a consumer, or the broker refused.
-            ValueError: `topic` is not a topic.
+            UsageError: `topic` is not a topic.
         """
         options = SubscribeOptions(destination=topic, durable_name=durable_name)
         options.check(self.capabilities)
@@ -260,7 +260,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         """Create a temporary destination.
 
         Raises:
-            ValueError: `kind` is not temporary.
+            UsageError: `kind` is not temporary.
             BrokerError: the broker refused to create it.
         """
         temporary_kind(kind)

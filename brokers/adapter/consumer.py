@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers.adapter.endpoints import Openable, Reconnect
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
-from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError
+from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, UsageError
 from brokers.message import DestinationKind
 from brokers.threads.pool import Crew, Turns, at_once
 
@@ -37,10 +37,10 @@ def temporary_kind(kind: DestinationKind) -> DestinationKind:
     """Return `kind`, having checked that it is temporary.
 
     Raises:
-        ValueError: it is not temporary.
+        UsageError: it is not temporary.
     """
     if not kind.is_temporary:
-        raise ValueError(f"kind must be that of a temporary destination, got {kind}")
+        raise UsageError(f"kind must be that of a temporary destination, got {kind}")
     return kind
 
 

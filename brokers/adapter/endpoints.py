@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
-from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError
+from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.threads.thread import Thread
 
 
@@ -149,7 +149,7 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
         Raises:
             ConnectionFailedError: no broker did; the text has the reason for each. UnreachableError if none answered.
             ClosedError: `close` was called.
-            ValueError: the login cannot be encoded.
+            UsageError: the login cannot be encoded.
         """
         until = monotonic() + timeout
         logins = random.sample(self._logins, len(self._logins)) if self._randomize else self._logins
@@ -218,7 +218,7 @@ class Reconnect:
         randomize: whether to try several brokers in random order; otherwise in the order in which they are listed.
 
     Raises:
-        ValueError: a pause is not positive and finite, or there is less than one attempt.
+        UsageError: a pause is not positive and finite, or there is less than one attempt.
     """
 
     initial: float = 0.1
@@ -229,9 +229,9 @@ class Reconnect:
     def __post_init__(self) -> None:
         for seconds in (self.initial, self.maximum):
             if not 0 < seconds < float("inf"):
-                raise ValueError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds}")
+                raise UsageError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds}")
         if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {self.attempts}; reconnect=False turns attempts off")
+            raise UsageError(f"attempts must be at least 1, got {self.attempts}; reconnect=False turns attempts off")
 
     def pause(self, failed: int, *, is_silent: bool) -> float:
         """Return the pause before an attempt: random, so that clients spread out, up to a bound that doubles.

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.adapter.endpoints import Reconnect
 from brokers.connection import Connection
+from brokers.errors import UsageError
 from brokers.foreign_urls import NEXT_URL, understood
 from brokers.schemes import SCHEMES, adapter
 
@@ -57,12 +58,12 @@ def connect(url: str, **options: Any) -> Connection:
     """Connect to the first of several brokers that answers, with the adapter for the scheme of their URLs.
 
     Raises:
-        ValueError: `url` lists no broker, or brokers that speak different protocols.
+        UsageError: `url` lists no broker, or brokers that speak different protocols.
     """
     schemes = [each.partition(":")[0].lower() for each in read_failover(url, reconnect=True).urls]
     modules = {SCHEMES.get(scheme) for scheme in schemes if scheme != "failover"} - {"brokers.embedded"}
     if len(modules) != 1 or None in modules:
-        raise ValueError(f"the brokers of a failover: list must all speak one protocol, as in {EXAMPLE}")
+        raise UsageError(f"the brokers of a failover: list must all speak one protocol, as in {EXAMPLE}")
     connection: Connection = adapter(str(modules.pop())).connect(url, **options)
     return connection
 
@@ -78,7 +79,7 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
 
     Raises:
         UnknownSchemeError: a URL leads to no adapter; see `brokers.foreign_urls`.
-        ValueError: there is no broker, an option of `failover:` is unknown, or an option has an invalid value.
+        UsageError: there is no broker, an option of `failover:` is unknown, or an option has an invalid value.
     """
     url = understood(url)
     listed = FAILOVER.fullmatch(url)
@@ -90,7 +91,7 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         urls = tuple(each if _is_list(each) else understood(each) for each in urls)
         found, unknown = _options(listed["query"])
         if unknown or not urls:
-            raise ValueError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
+            raise UsageError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
     attempts = found.get("attempts")
     if reconnect is False or attempts == 0:
         return Failover(urls, None)
@@ -125,7 +126,7 @@ def _options(query: str | None) -> tuple[dict[str, Any], str]:
             try:
                 found[ours] = read(value)
             except (ValueError, KeyError):
-                raise ValueError(f"{name} must be {form}, got {value!r}") from None
+                raise UsageError(f"{name} must be {form}, got {value!r}") from None
         elif each:
             unknown.append(each)
     return found, "&".join(unknown)

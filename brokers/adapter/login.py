@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from brokers.adapter.endpoints import no_connection
-from brokers.errors import ConnectionFailedError
+from brokers.errors import ConnectionFailedError, UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import NOBODY, Ask, Credentials
@@ -83,8 +83,8 @@ def dialect_named(name: str | None, known: Mapping[str, DialectT]) -> DialectT |
     """Return the dialect called `name`, or None if `name` is None.
 
     Raises:
-        ValueError: there is no dialect of that name.
+        UsageError: there is no dialect of that name.
     """
     if name is not None and name not in known:
-        raise ValueError(f"dialect must be one of {', '.join(sorted(known))}, got {name!r}")
+        raise UsageError(f"dialect must be one of {', '.join(sorted(known))}, got {name!r}")
     return None if name is None else known[name]

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Generic, Protocol, TypeGuard, TypeVar
 
 from brokers.connection import Delivery, Transaction
-from brokers.errors import ClosedError
+from brokers.errors import ClosedError, UsageError
 
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 OwnedDeliveryT = TypeVar("OwnedDeliveryT", bound=Delivery, covariant=True)
@@ -39,10 +39,10 @@ def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> Deliver
     """Return `delivery`, having checked that it belongs to a connection.
 
     Raises:
-        ValueError: it belongs to another connection.
+        UsageError: it belongs to another connection.
     """
     if not owner.owns(delivery):
-        raise ValueError("the delivery belongs to another connection")
+        raise UsageError("the delivery belongs to another connection")
     return delivery
 
 
@@ -50,10 +50,10 @@ def own_transaction(transaction: Transaction, owner: object, kind: type[Transact
     """Return `transaction`, having checked that it belongs to a connection, whose transactions are of a `kind`.
 
     Raises:
-        ValueError: it belongs to another connection.
+        UsageError: it belongs to another connection.
     """
     if not isinstance(transaction, kind) or transaction.owner is not owner:
-        raise ValueError("the transaction belongs to another connection")
+        raise UsageError("the transaction belongs to another connection")
     return transaction
 
 
@@ -76,7 +76,7 @@ class DeferredTransaction(OwnedTransaction, Generic[DeliveryT]):
         """Add the acknowledgement of a delivery.
 
         Raises:
-            ValueError: the delivery belongs to another connection.
+            UsageError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
         own = own_delivery(delivery, self.owner)

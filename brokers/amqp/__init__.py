@@ -40,7 +40,7 @@ def connect(
 
     Raises:
         ConnectionFailedError: no broker answered; its subclasses TlsError and LoginRefusedError: one refused.
-        ValueError: `url` is invalid or has an unknown parameter.
+        UsageError: `url` is invalid or has an unknown parameter.
     """
     given = AmqpOptions(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
     urls, plan = read_failover(url, reconnect)

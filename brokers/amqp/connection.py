@@ -98,7 +98,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
         Raises:
             NotSentError: a thousand messages still waited after `timeout` seconds.
-            ValueError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
+            UsageError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
             StaleDestinationError: the temporary destination belongs to an earlier generation of this connection.
         """
         if transaction is not None:

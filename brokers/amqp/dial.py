@@ -101,7 +101,7 @@ def speaks_amqp(url: str, timeout: float) -> bool:
         timeout: seconds that this may take.
 
     Raises:
-        ValueError: `url` is invalid.
+        UsageError: `url` is invalid.
     """
     until = monotonic() + timeout
     try:

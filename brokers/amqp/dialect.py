@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from brokers.connection import Capabilities
+from brokers.errors import UsageError
 from brokers.message import MAX_CACHED_CHARACTERS, Destination, DestinationKind
 
 
@@ -148,12 +149,12 @@ def spell(destination: Destination, dialect: AmqpDialect) -> str:
     """Return the address of a destination: its own if it has one, else prefix and name.
 
     Raises:
-        ValueError: it has neither address nor name.
+        UsageError: it has neither address nor name.
     """
     if destination.address is not None:
         return destination.address
     if not destination.name:
-        raise ValueError(f"a destination must have a name or an address, got {destination.kind} without either")
+        raise UsageError(f"a destination must have a name or an address, got {destination.kind} without either")
     return dialect.prefixes.get(destination.kind, "") + destination.name
 
 

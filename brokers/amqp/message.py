@@ -51,6 +51,7 @@ from brokers.amqp.sections import (
     sole_data,
 )
 from brokers.amqp.shapes import Leaf, SectionShape, SectionShapes
+from brokers.errors import UsageError
 from brokers.message import (
     DEFAULT_PRIORITY,
     FIELDS,
@@ -269,7 +270,7 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
     one. `redelivered` has no meaning in a sent message.
 
     Raises:
-        ValueError: the message has no destination (or one without name and address), an unknown type, a body that does
+        UsageError: the message has no destination (or one without name and address), an unknown type, a body that does
             not fit its type, or text that UTF-8 cannot encode.
     """
     stamp = message.message_id, message.timestamp
@@ -282,7 +283,7 @@ def to_stamped_message(message: Message, message_id: str | None, timestamp: int,
     """Return the octets of the AMQP message that carries `message` with another id and timestamp.
 
     Raises:
-        ValueError: as for `to_amqp_message`.
+        UsageError: as for `to_amqp_message`.
     """
     return _plain_message(message, message_id, timestamp, dialect, with_header=True) or _any_message(
         changed(message, message_id=message_id, timestamp=timestamp), dialect, with_header=True
@@ -399,11 +400,11 @@ def _entry(entry: Property) -> bytes:
 
 
 def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes:
-    """Return the octets of a message, section by section. Raises ValueError as `to_amqp_message` does."""
+    """Return the octets of a message, section by section. Raises UsageError as `to_amqp_message` does."""
     if message.destination is None:
-        raise ValueError("the message has no destination")
+        raise UsageError("the message has no destination")
     if message.message_type not in MESSAGE_TYPES:
-        raise ValueError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
+        raise UsageError(f"over AMQP a message must be of a JMS message type, got {message.message_type}")
     pieces: Pieces = [
         _header(message, message.timestamp) if with_header else b"",
         _annotations(message.message_type, message.destination, message.reply_to, dialect),
@@ -418,7 +419,7 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
 def _header(message: Message, timestamp: int | None) -> bytes:
     priority, time_to_live = DEFAULT_PRIORITY if message.priority is None else message.priority, None
     if priority not in PRIORITIES:
-        raise ValueError(f"priority must be from 0 to 9, got {priority}")
+        raise UsageError(f"priority must be from 0 to 9, got {priority}")
     if message.expiration and timestamp is not None:
         time_to_live = min(max(1, message.expiration - timestamp), UINT)
     return _encoded_header(message.delivery_mode != DeliveryMode.NON_PERSISTENT, priority, time_to_live)
@@ -456,7 +457,7 @@ def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]
     user = message.properties.text(USER)
     fields = [
         None if message.message_id is None else to_wire(message.message_id),
-        None if user is None else user.encode(),
+        None if user is None else _user_id(user),
         to,
         message.type,
         None if message.reply_to is None else spell(message.reply_to, dialect),
@@ -468,12 +469,19 @@ def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]
     ]
     group, sequence = message.properties.text(GROUP), message.properties.value(GROUP_SEQUENCE)
     if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
-        raise ValueError(f"{GROUP_SEQUENCE} must be a JMS int, got {sequence!r}")
+        raise UsageError(f"{GROUP_SEQUENCE} must be a JMS int, got {sequence!r}")
     if sequence is not None:
         fields += [group, uint(sequence & UINT)]
     elif group is not None:
         fields.append(group)
     return fields
+
+
+def _user_id(user: str) -> bytes:
+    try:
+        return user.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"AMQP cannot carry {USER} of this message: {error}") from error
 
 
 def _body(message: Message) -> Pieces:
@@ -488,7 +496,7 @@ def _body(message: Message) -> Pieces:
             return [encode(AmqpSection.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
         case MessageType.STREAM, tuple() as elements if not isinstance(elements, Properties):
             return [encode(AmqpSection.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
-    raise ValueError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
+    raise UsageError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
 
 
 # From AMQP

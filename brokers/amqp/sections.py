@@ -17,6 +17,7 @@ from proton import Data, DataException, Described, ulong
 
 from brokers.amqp.primitives import read_value, write_value
 from brokers.amqp.stack import is_shallow, with_stack
+from brokers.errors import UsageError
 
 
 class AmqpSection(IntEnum):
@@ -87,17 +88,17 @@ def encode(section: AmqpSection, value: Any) -> bytes:
     """Encode a section, which is a described value.
 
     Raises:
-        ValueError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
+        UsageError: AMQP cannot carry the value: lone surrogates, more entries than proton encodes, too deep nesting.
     """
-    written = write_value(value)
-    if written is not None:
-        return BEGINNINGS[section] + written
-    data = Data()
     try:
+        written = write_value(value)
+        if written is not None:
+            return BEGINNINGS[section] + written
+        data = Data()
         data.put_object(Described(ulong(section), value))
         return bytes(data.encode())
-    except (DataException, OverflowError, RecursionError) as error:
-        raise ValueError(f"AMQP cannot carry the {section.name.lower()} of this message: {error}") from error
+    except (DataException, OverflowError, RecursionError, UnicodeEncodeError) as error:
+        raise UsageError(f"AMQP cannot carry the {section.name.lower()} of this message: {error}") from error
 
 
 def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:

@@ -68,7 +68,7 @@ class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
         """Add a message.
 
         Raises:
-            ValueError: the message has no destination, or content that AMQP cannot carry.
+            UsageError: the message has no destination, or content that AMQP cannot carry.
             StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """

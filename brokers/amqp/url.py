@@ -13,6 +13,7 @@ from typing import Final, TypedDict
 
 from brokers.adapter.login import Login, dialect_named
 from brokers.amqp.dialect import NAMED, AmqpDialect
+from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import (
@@ -195,7 +196,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
     """Return the login for the URL of one broker.
 
     Raises:
-        ValueError: the URL has a path that is not allowed, a fragment, no host, an invalid port, or an unknown or
+        UsageError: the URL has a path that is not allowed, a fragment, no host, an invalid port, or an unknown or
             invalid parameter; it has a user besides `credentials`; or host or path are not visible ASCII.
     """
     parts = split(url, FORM)
@@ -226,7 +227,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
 
 def _plain(what: str, text: str, advice: str) -> str:
     if not is_plain(text):
-        raise ValueError(f"the {what} must be visible ASCII, as HTTP requires, got {text!r}; {advice}")
+        raise UsageError(f"the {what} must be visible ASCII, as HTTP requires, got {text!r}; {advice}")
     return text
 
 
@@ -234,21 +235,21 @@ def _mechanism_of(name: str | None) -> Mechanism:
     known = {mechanism.lower(): mechanism for mechanism in Mechanism}
     found = Mechanism.AUTO if name is None else known.get(name.lower())
     if found is None:
-        raise ValueError(f"mechanism must be one of {', '.join(Mechanism)}, got {name!r}")
+        raise UsageError(f"mechanism must be one of {', '.join(Mechanism)}, got {name!r}")
     return found
 
 
 def _binding_of(scheme: str, name: str | None) -> WebSocketBinding | None:
     if scheme not in FORM.with_path:
         if name is not None:
-            raise ValueError(f"a URL with a binding must begin with amqp+ws:// or amqp+wss://, got {scheme}://")
+            raise UsageError(f"a URL with a binding must begin with amqp+ws:// or amqp+wss://, got {scheme}://")
         return None
     if name is not None and name not in WebSocketBinding.__members__.values():
-        raise ValueError(f"binding must be one of {', '.join(WebSocketBinding)}, got {name!r}")
+        raise UsageError(f"binding must be one of {', '.join(WebSocketBinding)}, got {name!r}")
     return WebSocketBinding.LENIENT if name is None else WebSocketBinding(name)
 
 
 def _temporary_queues_of(name: str | None) -> TemporaryQueues:
     if name is not None and name not in TemporaryQueues.__members__.values():
-        raise ValueError(f"temporaryQueues must be one of {', '.join(TemporaryQueues)}, got {name!r}")
+        raise UsageError(f"temporaryQueues must be one of {', '.join(TemporaryQueues)}, got {name!r}")
     return TemporaryQueues.DYNAMIC if name is None else TemporaryQueues(name)

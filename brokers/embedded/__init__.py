@@ -32,7 +32,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Bro
 
     Raises:
         ConnectionFailedError: the URL has a host, a login, a query or a fragment.
-        ValueError: there are options, but the broker is already running.
+        UsageError: there are options, but the broker is already running.
     """
     name = url.partition(":")[2]
     if name.startswith("/") or set("?#@") & set(name):

@@ -14,6 +14,7 @@ from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
 from brokers.embedded.queues import BrokerLimits, SubscribeTerms
+from brokers.errors import UsageError
 from brokers.message import Destination
 
 DEFAULT_MAX_MESSAGES: Final = 100_000
@@ -59,7 +60,7 @@ class Broker:
                 subscriptions; an operation that would create one more fails.
 
         Raises:
-            ValueError: a maximum is below 1.
+            UsageError: a maximum is below 1.
         """
         limits = BrokerLimits(
             max_messages=max_messages,
@@ -69,7 +70,7 @@ class Broker:
         )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
             if value < 1:
-                raise ValueError(f"{limit} must be at least 1, got {value}")
+                raise UsageError(f"{limit} must be at least 1, got {value}")
         self.name: Final = name
         self.claims: Final = Claims()
         self._core = EmbeddedCore(name, clock, max_deliveries, limits)
@@ -140,14 +141,14 @@ class Registry:
         """Connect to the broker called `name`, and start it if it has no connection yet.
 
         Raises:
-            ValueError: there are options, but the broker is already running and would ignore them.
+            UsageError: there are options, but the broker is already running and would ignore them.
         """
         with self._lock:
             broker = self._brokers.get(name)
             if broker is None:
                 broker = Broker(name, **options)
             elif options:
-                raise ValueError(f"embedded:{name} is already running; its start must set {', '.join(sorted(options))}")
+                raise UsageError(f"embedded:{name} is already running; its start must set {', '.join(sorted(options))}")
             self._brokers[name] = broker
             return broker.connect(on_close=lambda: self._drop_if_idle(broker))
 

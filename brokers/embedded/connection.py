@@ -241,7 +241,7 @@ class EmbeddedTransaction(OwnedTransaction):
         """Add a message; it gets its message id and timestamp now, and its place in the order at the commit.
 
         Raises:
-            ValueError: the message has no destination, or a body that does not fit its type.
+            UsageError: the message has no destination, or a body that does not fit its type.
             ClosedError: the transaction was committed or aborted before.
         """
         self.add(message)
@@ -256,7 +256,7 @@ class EmbeddedTransaction(OwnedTransaction):
         """Add the acknowledgement of a delivery, unless it was settled or went back; its consumer may end meanwhile.
 
         Raises:
-            ValueError: the delivery belongs to another connection.
+            UsageError: the delivery belongs to another connection.
             ClosedError: the transaction was committed or aborted before.
         """
         self._core.accept(own_delivery(delivery, self.owner).holding, self._batch)
@@ -440,7 +440,7 @@ class EmbeddedConnection(AdapterConnection):
         """Create a new temporary destination; every connection of the same broker can send to it by its name.
 
         Raises:
-            ValueError: `kind` is not temporary.
+            UsageError: `kind` is not temporary.
         """
         with self._lock:
             self._require_not_closing()

@@ -50,7 +50,14 @@ from brokers.embedded.queues import (
     received,
     redelivered,
 )
-from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError, StaleDestinationError
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    DestinationGoneError,
+    SendFailedError,
+    StaleDestinationError,
+    UsageError,
+)
 from brokers.message import Destination, DestinationKind, Message
 
 
@@ -291,11 +298,11 @@ class EmbeddedCore:
         """Return the message as the broker will store it.
 
         Raises:
-            ValueError: the message has no destination, or a body that does not fit its type.
+            UsageError: the message has no destination, or a body that does not fit its type.
         """
         destination = message.destination
         if destination is None:
-            raise ValueError("the message has no destination")
+            raise UsageError("the message has no destination")
         if not destination.name:
             key_of(destination)  # raises
         return received(message, self.new_message_id(), self.clock())

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers.embedded.lock import WakeUp, WakingLock
+from brokers.errors import UsageError
 from brokers.message import (
     DEFAULT_PRIORITY,
     DeliveryMode,
@@ -568,10 +569,10 @@ def key_of(destination: Destination) -> Key:
     """Return the key of a destination: kind and name, without the address that an adapter uses on the wire.
 
     Raises:
-        ValueError: it has no name, so it came from a connection to another broker.
+        UsageError: it has no name, so it came from a connection to another broker.
     """
     if not destination.name:
-        raise ValueError(f"a destination of the embedded broker must have a name, got {destination}")
+        raise UsageError(f"a destination of the embedded broker must have a name, got {destination}")
     return destination.kind, destination.name
 
 
@@ -591,11 +592,11 @@ def received(message: Message, message_id: str, now: int) -> Message:
     the memory later.
 
     Raises:
-        ValueError: the body does not fit the message type.
+        UsageError: the body does not fit the message type.
     """
     problem = body_problem(message)
     if problem is not None:
-        raise ValueError(problem)
+        raise UsageError(problem)
     body, priority, mode = message.body, message.priority, message.delivery_mode
     if isinstance(body, memoryview):
         body = bytes(body)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv6Address, ip_address
 
+from brokers.errors import UsageError
+
 
 def is_here_only(address: str) -> bool:
     """Return whether an IP address can be reached only from this machine."""
@@ -24,12 +26,12 @@ def check_reach(listening: socket.socket, otherwise: str) -> None:
         otherwise: the alternatives to another address, for the error text.
 
     Raises:
-        ValueError: other machines can reach the socket.
+        UsageError: other machines can reach the socket.
     """
     address = listening.getsockname()[0]
     if not is_here_only(address):
         listening.close()
-        raise ValueError(
+        raise UsageError(
             f"other machines reach {address}, and every client is let in there; accepted are addresses that only this"
             f" machine reaches, such as 127.0.0.1, {otherwise}"
         )

@@ -59,7 +59,7 @@ def connect(
 
     Raises:
         ConnectionFailedError: no broker, or no known one, answered; TlsError, LoginRefusedError: a broker refused.
-        ValueError: `url` has a path, no host, an invalid port, or an unknown parameter.
+        UsageError: `url` has a path, no host, an invalid port, or an unknown parameter.
     """
     given = StompOptions(
         heartbeat=heartbeat,

@@ -19,7 +19,7 @@ from io import BytesIO
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from brokers.errors import ConnectionLostError
+from brokers.errors import ConnectionLostError, UsageError
 from brokers.message import MAX_MESSAGE_OCTETS, TOO_LARGE
 from brokers.stomp.dialect import MESSAGE_HEADERS
 
@@ -456,7 +456,7 @@ def pack_apart(command: str, headers: Mapping[str, str], body: bytes, version: s
     """Encode one frame; a large body stays a piece of its own.
 
     Raises:
-        ValueError: see `pack_head`.
+        UsageError: see `pack_head`.
     """
     if len(body) < LARGE_OCTETS:
         return b"".join((pack_head(command, headers, version), body, b"\0"))
@@ -478,7 +478,7 @@ def pack_head(command: str, headers: Mapping[str, str], version: str = "1.2") ->
     takes four times as long, which matters at thousands of messages a second.
 
     Raises:
-        ValueError: a header has a NUL or a lone surrogate, which no frame can carry.
+        UsageError: a header has a NUL or a lone surrogate, which no frame can carry.
 
     Spec: STOMP 1.1 and 1.2, value encoding; STOMP 1.0 has none.
     """
@@ -489,14 +489,14 @@ def escaped(command: str, values: Collection[str], version: str) -> Collection[s
     """Return values of headers with the escapes that `version` requires.
 
     Raises:
-        ValueError: a value has a NUL.
+        UsageError: a value has a NUL.
     """
     together = "".join(values)  # all at once takes a third of the time
     if together.isprintable() and ":" not in together and "\\" not in together:
         return values
     together = "\0".join(values)
     if together.count("\0") != max(0, len(values) - 1):
-        raise ValueError(f"a header of {command} cannot hold NUL")
+        raise UsageError(f"a header of {command} cannot hold NUL")
     for special, escape in ESCAPES[version].items():
         together = together.replace(special, escape)
     return together.split("\0")
@@ -513,11 +513,11 @@ def _template(command: str, names: tuple[str, ...], version: str) -> str:
     """Return the head of a frame, with a place for each value: programs send few different sets of names.
 
     Raises:
-        ValueError: a name has a NUL.
+        UsageError: a name has a NUL.
     """
     head = f"{command}\n{header_lines(names, version)}\n"
     if "\0" in head:
-        raise ValueError(f"a header of {command} cannot hold NUL")
+        raise UsageError(f"a header of {command} cannot hold NUL")
     return head
 
 

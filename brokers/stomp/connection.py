@@ -18,7 +18,7 @@ from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError, UsageError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.acknowledge import Releases, StompSubscription
 from brokers.stomp.codec import Frames, pack
@@ -132,7 +132,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
 
         Raises:
             NotSentError: the broker did not read the pending data within `timeout` seconds.
-            ValueError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
+            UsageError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
             StaleDestinationError: the temporary destination was not made by this generation of the connection.
         """
         link = self._usable()
@@ -173,7 +173,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Send; a message without receipt is written together with the ACK of the delivery, in one system call.
 
         Raises:
-            ValueError, StaleDestinationError: as for `send`.
+            UsageError, StaleDestinationError: as for `send`.
         """
         link = self._usable()
         if is_confirmed(message):
@@ -317,14 +317,17 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             transaction: the name of the transaction that the message belongs to; empty for none.
 
         Raises:
-            ValueError: see `SendFrames.encode`.
+            UsageError: see `SendFrames.encode`.
             StaleDestinationError: a temporary destination belongs to an earlier generation.
         """
         self._require_own_places(message, link.dialect)
         sends = self._send_frames
         if sends.dialect is not link.dialect:
             sends = self._send_frames = SendFrames(link.dialect)
-        return sends.encode(message, receipt, transaction)
+        try:
+            return sends.encode(message, receipt, transaction)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"STOMP cannot carry a text of this message: {error}") from error
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before."""
@@ -363,6 +366,6 @@ def is_confirmed(message: Message) -> bool:
     """Return whether the broker is asked for a receipt for a message.
 
     Raises:
-        ValueError: see `octets_of`.
+        UsageError: see `octets_of`.
     """
     return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(octets_of(message)) >= LARGE_MESSAGE_OCTETS

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from brokers.errors import DestinationGoneError, SendFailedError
+from brokers.errors import DestinationGoneError, SendFailedError, UsageError
 from brokers.message import (
     FIELDS,
     MAX_CACHED_CHARACTERS,
@@ -57,11 +57,11 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
     sets, and `redelivered`, which has no meaning in a sent message.
 
     Raises:
-        ValueError: the message has no destination, a type other than text and bytes, a body that does not fit its type,
+        UsageError: the message has no destination, a type other than text and bytes, a body that does not fit its type,
             or a property whose name has another meaning for the broker.
     """
     if message.destination is None:
-        raise ValueError("the message has no destination")
+        raise UsageError("the message has no destination")
     headers = {"destination": spell(message.destination, dialect)}
     if routing := dialect.send_routing.get(message.destination.kind):
         headers["destination-type"] = routing
@@ -79,7 +79,7 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
         headers["type"] = message.type
     for name, _, value in message.properties:
         if not name or name in dialect.reserved:
-            raise ValueError(f"a property cannot be called {name!r} over STOMP: the broker would read it as a header")
+            raise UsageError(f"a property cannot be called {name!r} over STOMP: the broker would read it as a header")
         text = value if type(value) is str else as_text(value)
         if text is not None:
             headers[name] = text
@@ -93,7 +93,7 @@ def octets_of(message: Message) -> bytes:
     """Return the body of the SEND frame that carries `message`.
 
     Raises:
-        ValueError: the message has a type other than text and bytes, or a body that does not fit its type.
+        UsageError: the message has a type other than text and bytes, or a body that does not fit its type.
     """
     if type(message.body) is bytes and message.message_type is MessageType.BYTES:  # as nearly always
         return message.body
@@ -104,12 +104,12 @@ def octets_of(message: Message) -> bytes:
             return bytes(body)
         case MessageType.TEXT, str() as body:
             if "\0" in body:
-                raise ValueError("a text body with a NUL character cannot be sent over STOMP, where NUL ends the frame")
+                raise UsageError("a text body with a NUL character cannot be sent over STOMP, where NUL ends the frame")
             return body.encode()
         case (MessageType.BYTES | MessageType.TEXT) as kind, body:
-            raise ValueError(f"the body of a message of type {kind} cannot be {type(body).__name__} over STOMP")
+            raise UsageError(f"the body of a message of type {kind} cannot be {type(body).__name__} over STOMP")
         case kind, _:
-            raise ValueError(f"over STOMP a message must be of type text or bytes, got {kind}")
+            raise UsageError(f"over STOMP a message must be of type text or bytes, got {kind}")
 
 
 def from_frame(headers: Mapping[str, str], body: bytes, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> Message:
@@ -301,7 +301,7 @@ def spell(destination: Destination, dialect: StompDialect = ACTIVEMQ_CLASSIC) ->
     """Return a destination in the form for SEND and SUBSCRIBE: its address if it has one, else prefix and name.
 
     Raises:
-        ValueError: it has neither address nor name.
+        UsageError: it has neither address nor name.
     """
     return destination.address or dialect.prefixes[destination.kind] + _name_of(destination)
 
@@ -310,7 +310,7 @@ def spell_reply_to(destination: Destination, dialect: StompDialect = ACTIVEMQ_CL
     """Return a destination in the form for `reply-to`, so that JMS clients can parse it too.
 
     Raises:
-        ValueError: it has neither address nor name.
+        UsageError: it has neither address nor name.
     """
     if destination.address:
         return dialect.own_reply_prefix + destination.address
@@ -319,7 +319,7 @@ def spell_reply_to(destination: Destination, dialect: StompDialect = ACTIVEMQ_CL
 
 def _name_of(destination: Destination) -> str:
     if not destination.name:
-        raise ValueError(f"a destination must have a name or an address, got {destination.kind} without either")
+        raise UsageError(f"a destination must have a name or an address, got {destination.kind} without either")
     return destination.name
 
 

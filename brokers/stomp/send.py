@@ -51,7 +51,7 @@ class SendFrames:
             transaction: the transaction that the message belongs to, or an empty text. It needs no escapes.
 
         Raises:
-            ValueError: see `to_frame` and `pack_head`.
+            UsageError: see `to_frame` and `pack_head`.
         """
         place = message.destination
         name = None if place is None else place.address or place.name
@@ -111,7 +111,7 @@ class SendHead:
         """Return the frame of a message that resembles the one of this head; None if it does not.
 
         Raises:
-            ValueError: see `to_frame` and `pack_head`.
+            UsageError: see `to_frame` and `pack_head`.
         """
         correlation_id, properties = message.correlation_id, message.properties
         if (

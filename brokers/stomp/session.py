@@ -139,7 +139,7 @@ class StompSession:
         Raises:
             UnansweredError: the broker did not answer the login in time.
             ConnectionFailedError: no broker answered, it refused the login, or no dialect is known for it.
-            ValueError: the login cannot be encoded in a frame.
+            UsageError: the login cannot be encoded in a frame.
         """
         try:
             self._log_in(timeout, patience)

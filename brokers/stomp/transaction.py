@@ -109,7 +109,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         """Add a message.
 
         Raises:
-            ValueError: the message has no destination, or content that STOMP cannot carry.
+            UsageError: the message has no destination, or content that STOMP cannot carry.
             StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """

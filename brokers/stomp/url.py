@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from brokers.adapter.login import Login, dialect_named
+from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
 from brokers.tls import Tls
@@ -65,14 +66,14 @@ class StompLogin(Login):
 
         Raises:
             ConnectionFailedError: user and password are not available.
-            ValueError: host, client id, user or password have a line break or NUL.
+            UsageError: host, client id, user or password have a line break or NUL.
         """
         who = self.credentials()
         optional = {"client-id": self.client_id, "login": who.user, "passcode": who.password}
         headers = {"accept-version": self.version, "host": self.host}
         headers.update((name, value) for name, value in optional.items() if value is not None)
         if any(not UNESCAPED.isdisjoint(value) for value in headers.values()):
-            raise ValueError("host, client id, user and password must not contain line breaks or NUL")
+            raise UsageError("host, client id, user and password must not contain line breaks or NUL")
         return headers
 
 
@@ -100,7 +101,7 @@ def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> S
     """Return the login for the URL of one broker.
 
     Raises:
-        ValueError: the URL has a path, a fragment, no host, an invalid port, or an unknown or invalid parameter; or it
+        UsageError: the URL has a path, a fragment, no host, an invalid port, or an unknown or invalid parameter; or it
             has a user besides `credentials`.
     """
     parts = split(url, FORM)

@@ -21,7 +21,7 @@ from lxml import etree
 from soapjms import events
 from soapjms.bridge.message import http_form, read_http, taken
 from soapjms.protocol.content import gunzip
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.reply import Answer, Reply
 from soapjms.service.operations import Match, OperationRoute, Operations, RoutableRequest
@@ -36,7 +36,7 @@ EMPTY: Final = frozenset({HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT})
 """Statuses with which an application accepts the message without an answer."""
 
 
-class WsgiError(Exception):
+class WsgiError(SoapJmsError):
     """A response of the application that is not a SOAP answer; the service has failed."""
 
 

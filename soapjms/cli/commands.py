@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from brokers.errors import BrokerError
 from brokers.redaction import visible, without_logins
 from soapjms import __version__
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
@@ -127,7 +126,7 @@ def _message(error: Exception) -> str:
         return hint
     if isinstance(error, CallTimeoutError):
         return f"{text}; soapjms doctor --uri URI says whether anything consumes there"
-    if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
+    if isinstance(error, SoapJmsError | OSError) and text:
         return text
     return f"{type(error).__name__}: {text}\nThis is a bug in soapjms. --debug shows where it happened."
 

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-
-class SoapJmsError(Exception):
-    """Base class of all exceptions that soapjms defines."""
-
-
-class UsageError(SoapJmsError, ValueError):
-    """The caller gave a value that the specification or the API does not allow; the message says what is allowed."""
+from brokers.errors import SoapJmsError as SoapJmsError
+from brokers.errors import UsageError as UsageError
 
 
 class InvalidUriError(UsageError):

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from brokers.message import MAX_MESSAGE_OCTETS
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import SoapJmsError, UsageError
 
 MIB: Final = 1024 * 1024
 MAX_XML_DEPTH: Final = 2000
@@ -104,7 +104,7 @@ class Excess:
     text: str
 
 
-class LimitExceededError(ValueError):
+class LimitExceededError(SoapJmsError, ValueError):
     """A received message exceeds a limit. A node turns this error into a refusal."""
 
     def __init__(self, excess: Excess) -> None:

@@ -24,7 +24,7 @@ from soapjms.capture.recorder import Recorder
 from soapjms.observing import Begun, Ended, Observation
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import build_fault
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.errors import SoapFaultError, SoapJmsError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, Subcode
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
@@ -242,7 +242,7 @@ def _parsed(content: str | bytes) -> etree._Element:
 PROBLEMS_SHOWN: Final = 5
 
 
-class UnmetExpectationsError(AssertionError):
+class UnmetExpectationsError(SoapJmsError, AssertionError):
     """A stub did not receive expected requests, or received others; the text lists both, with the messages."""
 
 

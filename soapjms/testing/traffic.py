@@ -17,7 +17,7 @@ from brokers.message import Body, Message
 from soapjms.capture.recorder import Recorder
 from soapjms.observing import Begun, Ended, Observation, Observer
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, judge, violations
-from soapjms.protocol.errors import InvalidRecordError, UsageError
+from soapjms.protocol.errors import InvalidRecordError, SoapJmsError, UsageError
 from soapjms.protocol.exchange import Exchange, exchanges_of
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.record import Record, from_json
@@ -197,7 +197,7 @@ MESSAGES_SHOWN: Final = 3
 Captured: TypeAlias = Recorder | str | Path | Iterable[Record]
 
 
-class ConformanceError(AssertionError):
+class ConformanceError(SoapJmsError, AssertionError):
     """Captured messages break rules; the text lists the rules with the messages."""
 
 

@@ -10,7 +10,7 @@ from lxml import etree
 
 from soapjms.client.call import Response
 from soapjms.protocol.envelope import Fault
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError, UsageError
 from soapjms.protocol.names import SoapVersion
 
 
@@ -32,7 +32,7 @@ def failure(error: CallFailedError) -> JmsTransportError:
     return kind(error.text, error.reason, error.outcome, error.retry, error.trace)
 
 
-class JmsFaultError(zeep.exceptions.Fault):
+class JmsFaultError(SoapJmsError, zeep.exceptions.Fault):
     """The response is a SOAP fault. It has all attributes of zeep's Fault, for both SOAP versions, and more.
 
     Attributes:

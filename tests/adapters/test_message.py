@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from brokers.errors import UsageError
 from brokers.message import (
     Body,
     Destination,
@@ -60,9 +61,9 @@ def test_inferred_types(value: PropertyValue, kind: PropertyType) -> None:
 
 def test_values_without_a_type() -> None:
     """An integer beyond 64 bits and a value of another type have no JMS type."""
-    with pytest.raises(ValueError, match="64 bits"):
+    with pytest.raises(UsageError, match="64 bits"):
         infer_type(2**63)
-    with pytest.raises(TypeError, match="bytes"):
+    with pytest.raises(UsageError, match="bytes"):
         infer_type(b"x")  # type: ignore[arg-type] # the wrong type is the point
 
 
@@ -94,7 +95,7 @@ def test_integer_ranges(kind: PropertyType) -> None:
 )
 def test_values_of_another_type(value: PropertyValue, kind: PropertyType) -> None:
     """A value is not bent to the type asked for; the error names the property."""
-    with pytest.raises(TypeError, match="property p"):
+    with pytest.raises(UsageError, match="property p"):
         typed("p", value, kind)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Barrier, Event, Lock, Thread, get_ident
+from typing import Any
 
 import pytest
 from broker_contract_kit import (
@@ -31,11 +32,13 @@ from brokers import (
     Destination,
     DestinationKind,
     UnsupportedError,
+    UsageError,
     connect,
     properties,
     queue,
     topic,
 )
+from brokers.errors import SoapJmsError
 
 
 class DeliveryContract(Fixtures):
@@ -125,7 +128,7 @@ class DeliveryContract(Fixtures):
         inbox = Inbox()
         with connection.consume(destination, inbox):
             assert inbox.bodies(2 - is_unsent) == ["a"] * (2 - is_unsent)
-        with pytest.raises(ValueError, match="destination"):
+        with pytest.raises(UsageError, match="destination"):
             connection.begin_send(replace(message, destination=None), note)
 
     def test_release(self, connection: Connection) -> None:
@@ -440,6 +443,30 @@ class LifeCycleContract(Fixtures):
         connection.close()
         assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
 
+    def test_errors_after_the_end(self, broker: BrokerUnderTest) -> None:
+        """Whatever is asked of a closed connection, its error has the root of all others."""
+        closed = broker.connect()
+        uses: list[Callable[[], object]] = [
+            lambda: closed.send(text(queue("q"), "a")).result(PATIENCE),
+            lambda: closed.consume(queue("q"), Inbox()),
+            lambda: closed.unsubscribe(topic("t"), "d"),
+            closed.begin,
+            closed.temporary,
+            closed.wait_connected,
+        ]
+        closed.close()
+        for use in uses:
+            with pytest.raises(SoapJmsError):
+                use()
+
+    @pytest.mark.parametrize(
+        "odd", [{"selector": "\ud800"}, {"selector": "\0"}, {"destination": queue("\ud800")}], ids=str
+    )
+    def test_odd_subscriptions(self, connection: Connection, odd: dict[str, Any]) -> None:
+        """A subscription that cannot be asked for is refused with an error that has the root of all others."""
+        with suppress(SoapJmsError):
+            connection.consume(**{"destination": queue(fresh()), "on_delivery": Inbox(), **odd}).close()
+
     @pytest.mark.parametrize("consumer_first", [True, False])
     def test_close_from_on_delivery(
         self, broker: BrokerUnderTest, connection: Connection, consumer_first: bool
@@ -513,5 +540,5 @@ class LifeCycleContract(Fixtures):
 
     def test_prefetch_must_be_positive(self, connection: Connection) -> None:
         """A consumer that may hold nothing is the caller's error."""
-        with pytest.raises(ValueError, match="prefetch"):
+        with pytest.raises(UsageError, match="prefetch"):
             connection.consume(queue(fresh()), Inbox(), prefetch=0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from threading import Barrier
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from broker_contract_kit import (
@@ -36,11 +37,13 @@ from brokers import (
     PropertyType,
     SendFailedError,
     StaleDestinationError,
+    UsageError,
     properties,
     queue,
     topic,
     typed,
 )
+from brokers.errors import SoapJmsError
 from brokers.message import Body
 
 AWKWARD_VALUES: Final = {
@@ -55,6 +58,9 @@ AWKWARD_VALUES: Final = {
     "non_ascii": "Grüße, 東京 🙂",
     "empty": "",
 }
+
+HALF: Final = "\ud800"
+"""Half of a surrogate pair, which UTF-8 cannot encode."""
 
 
 class MessageContract(Fixtures):
@@ -88,11 +94,11 @@ class MessageContract(Fixtures):
     def test_a_body_of_another_type(self, connection: Connection, kind: MessageType, body: Body) -> None:
         """A body that does not go with the message's type is refused at once, in a transaction too."""
         message = Message(message_type=kind, body=body, destination=queue(fresh()))
-        with pytest.raises(ValueError, match="cannot"):
+        with pytest.raises(UsageError, match="cannot"):
             connection.send(message)
         if connection.capabilities.transactions:
             transaction = connection.begin()
-            with pytest.raises(ValueError, match="cannot"):
+            with pytest.raises(UsageError, match="cannot"):
                 transaction.send(message)
             transaction.abort()
 
@@ -120,17 +126,39 @@ class MessageContract(Fixtures):
         ids=lambda message: message.message_type,
     )
     def test_other_message_types(self, connection: Connection, message: Message) -> None:
-        """The other types arrive unchanged, or sending them raises ValueError; they never arrive as something else."""
+        """The other types arrive unchanged, or sending them raises UsageError; they never arrive as something else."""
         if connection.capabilities.message_types:
             received = round_trip(connection, message)
             assert (received.message_type, received.body) == (message.message_type, message.body)
         else:
-            with pytest.raises(ValueError, match=message.message_type):
+            with pytest.raises(UsageError, match=message.message_type):
                 round_trip(connection, message)
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"correlation_id": HALF},
+            {"type": HALF},
+            {"properties": Properties([typed("p", HALF)])},
+            {"properties": Properties([typed(HALF, "p")])},
+            {"properties": Properties([typed("JMSXUserID", HALF)])},
+            {"message_type": MessageType.TEXT, "body": HALF},
+            {"destination": queue(HALF)},
+            {"destination": queue("")},
+            {"correlation_id": "\0"},
+        ],
+        ids=str,
+    )
+    def test_odd_messages(self, connection: Connection, odd: dict[str, Any]) -> None:
+        """A message that cannot be written is refused with an error that has the root of all others."""
+        message = replace(Message(message_type=MessageType.BYTES, body=b"", destination=queue(fresh())), **odd)
+        with suppress(SoapJmsError):
+            connection.send(message).result(PATIENCE)
+        assert round_trip(connection, Message(message_type=MessageType.TEXT, body="next")).body == "next"
 
     def test_a_message_needs_a_destination(self, connection: Connection) -> None:
         """A message without a destination is the caller's error, raised at once."""
-        with pytest.raises(ValueError, match="destination"):
+        with pytest.raises(UsageError, match="destination"):
             connection.send(Message(message_type=MessageType.TEXT, body="lost"))
 
     @pytest.mark.parametrize("mode", list(DeliveryMode))
@@ -312,7 +340,7 @@ class DestinationContract(Fixtures):
 
     def test_temporary_needs_a_temporary_kind(self, connection: Connection) -> None:
         """Asking for a temporary destination of a lasting kind is the caller's error."""
-        with pytest.raises(ValueError, match="queue"):
+        with pytest.raises(UsageError, match="queue"):
             connection.temporary(DestinationKind.QUEUE)
 
     def test_only_the_owner_consumes_from_a_temporary_queue(self, connection: Connection, other: Connection) -> None:

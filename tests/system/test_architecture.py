@@ -120,13 +120,13 @@ WRITES_LOGS = ("soapjms.capture.log", "soapjms.replay.parquet")
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)
 def test_the_protocol_is_pure(path: Path) -> None:
-    """protocol: the standard library without I/O, clock, thread and randomness, lxml, two files of brokers."""
+    """protocol: the standard library without I/O, clock, thread and randomness, lxml, three files of brokers."""
     for module, _ in imports_of(path):
         top = module.split(".")[0]
         if top == "soapjms":
             assert module.startswith("soapjms.protocol"), module
         elif top == "brokers":
-            assert module in ("brokers.message", "brokers.redaction"), module
+            assert module in ("brokers.errors", "brokers.message", "brokers.redaction"), module
         else:
             assert top in THIRD_PARTY_OF_PROTOCOL or top in sys.stdlib_module_names, module
             assert not {top, module} & IMPURE, module

@@ -111,7 +111,7 @@ def test_the_error_catalogue_is_complete() -> None:
     assert catalogue.gaps() == []
     assert set(catalogue.table()["subcode"]) == set(Subcode)
     assert set(catalogue.table()["failure"]) == set(FailureReason)
-    for section in ("error", "subcode", "failure"):
+    for section in ("error", "broker", "subcode", "failure"):
         assert all(cause and remedy for cause, remedy in catalogue.table()[section].values())
 
 

@@ -71,7 +71,7 @@ def exported_as(name: str) -> str:
 
 def gaps() -> list[str]:
     """List missing and superfluous rows of the table."""
-    said = set(table()["error"]) | set(table()["internal"])
+    said = {name for section in ("error", "broker", "internal") for name in table()[section]}
     return [f"no row for {each}" for each in sorted(classes().keys() - said)] + [
         f"no class for {each}" for each in sorted(said - classes().keys())
     ]
@@ -80,8 +80,8 @@ def gaps() -> list[str]:
 def page() -> str:
     """Write the page."""
     parts = [INTRODUCTION]
-    for title, package in (("Errors of soapjms", "soapjms"), ("Errors of brokers", "brokers")):
-        parts += [f"## {title}\n", _table(("error", "cause", "what to do"), error_rows(package))]
+    for title, section in (("Errors of soapjms", "error"), ("Errors of the broker and of the connection", "broker")):
+        parts += [f"## {title}\n", _table(("error", "cause", "what to do"), error_rows(section))]
     parts += [
         "## Fault subcodes\n",
         "In the faults of SOAP over JMS. [conformance.md](conformance.md) shows the subcodes of each edition, and "
@@ -99,10 +99,10 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def error_rows(package: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each error with its cause and what to do."""
-    for name, (cause, remedy) in table()["error"].items():
-        if name.startswith(f"{package}.") and name in classes():
+def error_rows(section: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each error of a section with its cause and what to do."""
+    for name, (cause, remedy) in table()[section].items():
+        if name in classes():
             node = classes()[name]
             bases = ", ".join(ast.unparse(each) for each in node.bases)
             yield f"`{exported_as(name)}`<br>of {bases}", cause, remedy

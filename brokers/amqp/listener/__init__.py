@@ -63,7 +63,7 @@ class Listener:
 
         Raises:
             OSError: the address is not available.
-            ValueError: other machines can reach it, and the options neither have users nor admit all clients.
+            UsageError: other machines can reach it, and the options neither have users nor admit all clients.
         """
         self.broker = broker
         given = options or Options()

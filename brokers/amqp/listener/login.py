@@ -24,7 +24,7 @@ from proton import UNDESCRIBED, Array, Data, symbol, ubyte
 from brokers.amqp.listener.options import Action, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Frames, Performative, SaslError, pack
 from brokers.amqp.url import Mechanism
-from brokers.errors import LoginRefusedError
+from brokers.errors import LoginRefusedError, UsageError
 from brokers.listeners.guesses import Guesses
 from brokers.message import Destination
 
@@ -185,7 +185,7 @@ class Rights:
         """Parse one right from each line; empty lines and lines that begin with # are skipped.
 
         Raises:
-            ValueError: a line is invalid; the text has its number and the correct form.
+            UsageError: a line is invalid; the text has its number and the correct form.
         """
         return cls(
             _read(number, line)
@@ -202,7 +202,7 @@ def _read(number: int, line: str) -> Right:
     parts = line.split(None, 2)
     right = Right(*parts) if len(parts) == len(Right._fields) else None
     if right is None or right.action not in ACTIONS or not right.where.startswith(("queue:", "topic:", ANY)):
-        raise ValueError(
+        raise UsageError(
             f"line {number} must be USER {'|'.join(ACTIONS)} DESTINATION, as: ann send queue:a.*, got {line.strip()!r}"
         )
     return right._replace(where=right.where.rstrip())

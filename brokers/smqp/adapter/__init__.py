@@ -14,6 +14,7 @@ from typing import Final
 
 from brokers.adapter.endpoints import shake_hands
 from brokers.connection import DEFAULT_TIMEOUT
+from brokers.errors import UsageError
 from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
@@ -49,7 +50,7 @@ def connect(
 
     Raises:
         ConnectionFailedError: the server does not answer, or refused the login.
-        ValueError: the URL is invalid, or lacks an account or a password.
+        UsageError: the URL is invalid, or lacks an account or a password.
     """
     parts = split(url, FORM)
     found = options_of(parts, FORM)
@@ -61,7 +62,7 @@ def connect(
     if safe is not None:
         address = address._replace(secure=_secure(safe, address, timeout))
     if not who.user or who.password is None:
-        raise ValueError(f"an SMQP URL must have an account and a password; {FORM.example}")
+        raise UsageError(f"an SMQP URL must have an account and a password; {FORM.example}")
     settled = replace(options or ClientOptions(), timeout=timeout, tls=None)
     connection = SmqpConnection(address, who.user, who.password, settled)
     connection.is_local = are_local([url])

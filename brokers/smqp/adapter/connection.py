@@ -29,6 +29,7 @@ from brokers.errors import (
     SendFailedError,
     StaleDestinationError,
     UnsupportedError,
+    UsageError,
 )
 from brokers.message import Destination, DestinationKind, Message, queue, typed
 from brokers.smqp.adapter.consumer import SmqpConsumer
@@ -138,7 +139,7 @@ class SmqpConnection(AdapterConnection):
         if transaction is not None:
             raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
         if message.destination is None:
-            raise ValueError("message must have a destination, got None")
+            raise UsageError("message must have a destination, got None")
         topic = topic_of(message.destination)
         content = to_content(message, time(), self.dialect).written() + b"\r\n"
         future: Completion[SendResult] = self.completion()
@@ -224,7 +225,7 @@ class SmqpConnection(AdapterConnection):
         """Create a temporary destination, always a fresh one; the server removes it when this login ends.
 
         Raises:
-            ValueError: `kind` is not temporary.
+            UsageError: `kind` is not temporary.
             BrokerError: the server refused to create it.
         """
         self._require_open()

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote
 
+from brokers.errors import UsageError
 from brokers.message import (
     DEFAULT_PRIORITY,
     DeliveryMode,
@@ -61,10 +62,10 @@ def topic_of(destination: Destination) -> str:
     """Return the topic of a destination.
 
     Raises:
-        ValueError: the destination has no name.
+        UsageError: the destination has no name.
     """
     if not destination.name:
-        raise ValueError(f"a destination of SMQP must have a name, got {destination}")
+        raise UsageError(f"a destination of SMQP must have a name, got {destination}")
     if destination.name.startswith("/"):
         return destination.name
     return PREFIXES[destination.kind] + segment_for(destination.name)
@@ -84,9 +85,12 @@ def to_content(message: Message, now: float, dialect: SmqpDialect) -> SmqpMessag
         dialect: the dialect of the server.
 
     Raises:
-        ValueError: SMQP cannot carry the message type or a value.
+        UsageError: SMQP cannot carry the message type or a value.
     """
-    return SmqpMessage(Attributes(_attributes(message, now, dialect)), (_section(message),))
+    try:
+        return SmqpMessage(Attributes(_attributes(message, now, dialect)), (_section(message),))
+    except UnicodeEncodeError as error:
+        raise UsageError(f"SMQP cannot carry a text of this message: {error}") from error
 
 
 def _section(message: Message) -> SmqpSection:
@@ -96,7 +100,7 @@ def _section(message: Message) -> SmqpSection:
     if message.message_type is MessageType.BYTES and isinstance(body, bytes | memoryview | None):
         return SmqpSection(BYTES, bytes(body or b""))
     kind = type(body).__name__
-    raise ValueError(
+    raise UsageError(
         f"SMQP cannot carry a {message.message_type} message with a body of type {kind}, only str text or bytes"
     )
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.ids import (
     Ranges,
@@ -411,14 +412,14 @@ def format_command(command: Command, dialect: SmqpDialect = STRICT) -> bytes:
     """Write a command, followed by an empty line if that is customary.
 
     Raises:
-        ValueError: an argument has a line break.
+        UsageError: an argument has a line break.
     """
     kind = command.kind
     form = COMMANDS[kind] if isinstance(kind, CommandKind) else NOTICES[kind][0]
     parts = [*kind.split(), *(argument.write(command, dialect) for argument in form.arguments)]
     line = " ".join(part for part in parts if part)
     if "\r" in line or "\n" in line:
-        raise ValueError("an argument of a command must not have a line break")
+        raise UsageError("an argument of a command must not have a line break")
     return f"{line}\r\n{'' if kind in BARE else EMPTY}".encode()
 
 

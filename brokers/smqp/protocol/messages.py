@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.ids import (
     NUMBER,
@@ -204,10 +205,10 @@ def attribute(name: str, value: str) -> Attribute:
     """Make an attribute to send.
 
     Raises:
-        ValueError: the name or the value does not fit into a line.
+        UsageError: the name or the value does not fit into a line.
     """
     if NAME.fullmatch(name) is None or any(octet < " " and octet != "\t" for octet in name + value) or "\x7f" in value:
-        raise ValueError(f"an attribute must have a plain name and a value of one line, got {name!r}: {value[:80]!r}")
+        raise UsageError(f"an attribute must have a plain name and a value of one line, got {name!r}: {value[:80]!r}")
     return Attribute(name, value.strip(BLANKS))
 
 

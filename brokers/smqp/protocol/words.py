@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 
 BLANKS: Final = " \t"
@@ -153,10 +154,10 @@ def quoted(word: str) -> str:
     """Write a word, with a backslash before special characters and blanks.
 
     Raises:
-        ValueError: the word is empty, or has a line break.
+        UsageError: the word is empty, or has a line break.
     """
     if not word or any(octet in word for octet in "\r\n"):
-        raise ValueError(f"a word of SMQP must not be empty or have a line break, got {word!r}")
+        raise UsageError(f"a word of SMQP must not be empty or have a line break, got {word!r}")
     return "".join(f"\\{each}" if each in SPECIAL or each in BLANKS else each for each in word)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.ids import Timeout
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import ROOT, fold, parent, parse_topic, segment_for
@@ -46,11 +47,11 @@ class Administration:
             is_peer: whether it belongs to another server, and may pass on messages published there.
 
         Raises:
-            ValueError: the name or the password is invalid.
+            UsageError: the name or the password is invalid.
             RefusedError: 409: the account exists.
         """
         if not name or NOT_IN_NAMES & set(name) or not password or set("\r\n") & set(password):
-            raise ValueError("an account must have a name without slashes and blanks, and a password of one line")
+            raise UsageError("an account must have a name without slashes and blanks, and a password of one line")
         core = self._core
         path = f"{ACCOUNTS}/{_segment(name)}"
         if core.accounts.find(name) is not None or core.directory.find(path) is not None:
@@ -122,11 +123,11 @@ class Administration:
             parameters: the values; None for the server's default, infinity for a timeout that never ends.
 
         Raises:
-            ValueError: a parameter is unknown.
+            UsageError: a parameter is unknown.
             RefusedError: 404: there is no such topic; 401: the account lacks the right.
         """
         if unknown := set(parameters) - set(PARAMETERS):
-            raise ValueError(f"parameters of a topic must be among {', '.join(PARAMETERS)}, got {', '.join(unknown)}")
+            raise UsageError(f"parameters of a topic must be among {', '.join(PARAMETERS)}, got {', '.join(unknown)}")
         topic: Topic = find_topic(self._core, path)
         if by is not None and Right.PARAMETERS not in self._core.rights.of(self._account(by), path):
             raise RefusedError(ReplyCode.UNAUTHORIZED, f"{by} lacks the right PARAMETERS at {path}")

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from brokers.errors import ClosedError
+from brokers.errors import ClosedError, UsageError
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.guesses import Guesses, Lane
 from brokers.listeners.handshakes import Handshakes
@@ -278,10 +278,10 @@ class Server:
         """Pass on messages that are published here with a Depth to another server with subscribers.
 
         Raises:
-            ValueError: there is already a link to that server.
+            UsageError: there is already a link to that server.
         """
         if peer.context in self._links:
-            raise ValueError(f"peer must be a server without a link, got {peer.context}, which has one")
+            raise UsageError(f"peer must be a server without a link, got {peer.context}, which has one")
         link = PeerLink(self.engine.core, self.call, peer)
         self._links[peer.context] = link
         self.call(self._know_links).result()

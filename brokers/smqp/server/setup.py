@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from brokers.errors import UsageError
 from brokers.files import check_files
 from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.protocol.words import parse_keywords
@@ -46,7 +47,7 @@ LINK_KEYS: Final = frozenset({"host", "port", "account", "password", "password_f
 KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
 
 
-class SetupError(ValueError):
+class SetupError(UsageError):
     """The setup file is invalid; the message says where, and repeats no password."""
 
 

@@ -532,7 +532,7 @@ def test_a_message_that_amqp_cannot_carry(broker: Broker, raw: Raw, caplog: pyte
     assert (raw.received, broker.depth(queue("DLQ.q"))) == ([], 0)
     (dropped,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert "dropped message" in dropped
-    assert "it could not be sent to an AMQP client: 'utf-8' codec can't encode" in dropped
+    assert "it could not be sent to an AMQP client: AMQP cannot carry the value of this message: 'utf-8'" in dropped
 
 
 def test_settled_deliveries_are_gone(broker: Broker, raw: Raw) -> None:
