@@ -19,7 +19,7 @@ from soapjms.middleware import properties_of
 from soapjms.observing import NOTHING
 from soapjms.protocol.assertions import Setting, Verdict, habits_of
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Envelope, Fault, as_envelope, header_of, read_envelope
+from soapjms.protocol.envelope import Envelope, Fault, as_envelope, body_value, header_of, read_envelope
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.properties import Carrier
@@ -77,6 +77,15 @@ class Response:
     def element(self) -> etree._Element | None:
         """The first element of the SOAP body; None if the body is empty."""
         return self.envelope.content
+
+    def body_value(self) -> Any:
+        """Return the content of the response's element as plain Python, as `Request.body_value` does.
+
+        Raises:
+            SoapFaultError: the response holds a fault.
+            UsageError: something would be lost.
+        """
+        return body_value(self.raise_for_fault().envelope)
 
     def raise_for_fault(self) -> Self:
         """Return the response itself if it holds no fault.

@@ -13,6 +13,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from lxml import etree
@@ -188,6 +189,61 @@ def _around(version: SoapVersion) -> tuple[bytes, bytes]:
 
 _AROUND: Final[Mapping[SoapVersion, tuple[bytes, bytes]]] = {version: _around(version) for version in SoapVersion}
 """The octets of an envelope before and after the element in its body."""
+
+
+# Values
+
+
+def body_value(envelope: Envelope) -> Any:
+    """Return the content of the element in the Body as plain Python, without a schema; None if the Body is empty.
+
+    An element with text alone is its text, and `xsi:nil` is None. An element with elements in it is a dict of them by
+    local name, in their order; those of one name that follow each other are a list. White space between elements,
+    comments, namespaces, and `xsi:type` are left out.
+
+    Raises:
+        UsageError: something would be lost: an attribute, text beside elements, elements of one local name that are
+            apart or of two namespaces, content in spite of `xsi:nil`, or a second element in the Body.
+    """
+    contents = list(envelope.body.iterchildren(etree.Element))
+    if not contents:
+        return None
+    if len(contents) > 1:
+        raise UsageError(f"plain values show one element of a Body, got {len(contents)}: read them in `envelope.body`")
+    values = dict[etree._Element, Any]()
+    for element in reversed(list(contents[0].iter(etree.Element))):  # an element comes after those in it
+        values[element] = _value(element, [(each, values.pop(each)) for each in element.iterchildren(etree.Element)])
+    return values[contents[0]]
+
+
+_XSI: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
+_LEFT_OUT: Final = frozenset(_XSI + each for each in ("nil", "type", "schemaLocation", "noNamespaceSchemaLocation"))
+
+
+def _value(element: etree._Element, children: Sequence[tuple[etree._Element, Any]]) -> Any:
+    if others := [str(each) for each in element.attrib if each not in _LEFT_OUT]:
+        raise _not_plain(element, f"the attribute {shown(others[0])}")
+    text = "".join([element.text or "", *(each.tail or "" for each in element)])
+    if element.get(_XSI + "nil", "").strip() in ("true", "1"):
+        if children or text:
+            raise _not_plain(element, "content in spite of xsi:nil")
+        return None
+    if not children:
+        return text
+    if text.strip(" \t\r\n"):
+        raise _not_plain(element, "text beside elements")
+    found = dict[str, Any]()
+    for tag, group in groupby(children, lambda each: str(each[0].tag)):
+        name, values = etree.QName(tag).localname, [value for _, value in group]
+        if name in found:
+            raise _not_plain(element, f"elements {shown(name)} that are apart, or of two namespaces")
+        found[name] = values if len(values) > 1 else values[0]
+    return found
+
+
+def _not_plain(element: etree._Element, what: str) -> UsageError:
+    path = [etree.QName(each).localname for each in (*reversed([*element.iterancestors()]), element)]
+    return UsageError(f"plain values cannot show {shown('.'.join(path[2:]))}, which has {what}: read it in `element`")
 
 
 # Faults

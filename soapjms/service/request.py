@@ -16,7 +16,7 @@ from lxml import etree
 from brokers.message import Message, Properties
 from soapjms.protocol.assertions import Verdict
 from soapjms.protocol.attachments import Attachments
-from soapjms.protocol.envelope import Envelope, as_envelope
+from soapjms.protocol.envelope import Envelope, as_envelope, body_value
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
@@ -269,6 +269,19 @@ class Request:
     def properties(self) -> Properties:
         """The properties of the JMS message."""
         return self.message.properties
+
+    def body_value(self) -> Any:
+        """Return the content of the request's element as plain Python, without a WSDL; None if the Body is empty.
+
+        An element with text alone is its text, and `xsi:nil` is None. An element with elements in it is a dict of them
+        by local name; those of one name that follow each other are a list. Values are text, as no schema is known.
+        White space between elements, comments, namespaces, and `xsi:type` are left out.
+
+        Raises:
+            UsageError: something would be lost: an attribute, text beside elements, elements of one local name that are
+                apart or of two namespaces, content in spite of `xsi:nil`, or a second element in the Body.
+        """
+        return body_value(self.envelope)
 
     def find(self, path: str) -> etree._Element | None:
         """Find an element below the request's; see lxml."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from calling_kit import GREETER, NS, PATIENCE, Peers, arrivals, element, envelope, greeter, text_of
 from lxml import etree
+from places import ROOT
 
 import soapjms
 from brokers import Connection
@@ -49,6 +50,47 @@ class TestEnvelopes(Peers):
         assert text_of(client.call(body)) == "Hello Bob"
         assert text_of(client.submit(body).result(PATIENCE)) == "Hello Bob"
         assert body.getparent() is parent
+
+
+class TestValues(Peers):
+    """Bodies as plain Python."""
+
+    def test_both_ways(self, connection: Connection, client: Client) -> None:
+        """A service reads values from the request, a client from the response."""
+        seen: list[object] = []
+        service = Service()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: soapjms.Request) -> etree._Element:
+            seen.append(request.body_value())
+            answer = element("greetMeResponse")
+            etree.SubElement(answer, "text").text = "Hello"
+            return answer
+
+        with Dispatcher(connection, f"jms:{GREETER}", service):
+            assert client.call(envelope("Ann")).body_value() == {"text": "Hello"}
+        assert seen == ["Ann"]
+
+    def test_a_fault(self, connection: Connection, client: Client) -> None:
+        """A fault has no value: it is raised."""
+        service = Service()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: soapjms.Request) -> None:
+            raise soapjms.SoapFaultError("no")
+
+        with (
+            Dispatcher(connection, f"jms:{GREETER}", service),
+            pytest.raises(soapjms.SoapFaultError, match="no"),
+        ):
+            client.call(envelope()).body_value()
+
+    def test_documentation(self) -> None:
+        """What docs/services.md shows of a service without a WSDL runs as it stands."""
+        text = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
+        block = text.partition("## By elements")[2].partition("```python\n")[2].partition("```")[0]
+        assert "body_value() ==" in block
+        exec(compile(block, "services.md", "exec"), {})
 
 
 class TestShown(Peers):
