@@ -30,6 +30,7 @@ from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.names import SoapVersion, Subcode
 from soapjms.protocol.requesting import RequestingNode
 from soapjms.replay import ENGINES
+from soapjms.replay.engines import EngineName
 
 GREETER = "urn:soapjms:greeter"
 URI = "jms:queue:demo.greeter?timeToLive=60000"
@@ -160,7 +161,7 @@ def exchange(url: str, log: Path) -> list[Step]:
     return steps
 
 
-def replay(log: Path, out: Path, engine: str | None) -> tuple[list[Step], Path]:
+def replay(log: Path, out: Path, engine: EngineName | None) -> tuple[list[Step], Path]:
     """Replay the captured log: each provoked fault must show as a broken rule with the right answer."""
     from soapjms.replay import replay as run
 

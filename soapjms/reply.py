@@ -13,8 +13,8 @@ from lxml import etree
 from brokers.message import PropertyValue
 from soapjms import events
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
-from soapjms.protocol.errors import SoapFaultError
+from soapjms.protocol.envelope import Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
+from soapjms.protocol.errors import Blame, SoapFaultError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.xml import parse_own
 

@@ -29,8 +29,8 @@ from lxml import etree
 
 from brokers.listeners.guesses import Guesses
 from soapjms.middleware import is_coroutine
-from soapjms.protocol.envelope import Blame, blocks_for
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.envelope import blocks_for
+from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.text import named
 from soapjms.reply import Prepared
 from soapjms.service.request import Request

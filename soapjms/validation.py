@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import TIMEOUT_MAX
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
@@ -68,14 +68,17 @@ def finite(seconds: float, name: str = "timeout") -> float:
     return seconds
 
 
-def payload_type(kind: MessageType) -> MessageType:
+PayloadTypeName: TypeAlias = Literal["bytes", "text"]
+
+
+def payload_type(kind: MessageType | PayloadTypeName) -> MessageType:
     """Return the message type of requests, which may be given by name.
 
     Raises:
         UsageError: it is neither BYTES nor TEXT (Protocol-2034).
     """
     if kind not in (MessageType.BYTES, MessageType.TEXT):
-        raise UsageError(f"message_type must be MessageType.BYTES or MessageType.TEXT, got {kind!r}")
+        raise UsageError(f"message_type must be 'bytes' or 'text', got {kind!r}")
     return MessageType(kind)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from brokers.connection import Capabilities
 from brokers.errors import UsageError
@@ -100,6 +100,7 @@ DIALECTS: Final[Mapping[str, AmqpDialect]] = {
 }
 """Dialects by the `product` in the properties of the broker's `open`."""
 
+AmqpDialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "plain"]
 NAMED: Final[Mapping[str, AmqpDialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
 """Dialects by the name that a program gives, for brokers that do not identify themselves."""
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from secrets import token_hex
-from typing import Final, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from brokers.adapter.login import Login, dialect_named
-from brokers.amqp.dialect import NAMED, AmqpDialect
+from brokers.amqp.dialect import NAMED, AmqpDialect, AmqpDialectName
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
@@ -41,12 +41,18 @@ class Mechanism(StrEnum):
     NONE = "none"  # no SASL
 
 
+MechanismName: TypeAlias = Literal["auto", "ANONYMOUS", "PLAIN", "EXTERNAL", "none"]
+
+
 class WebSocketBinding(StrEnum):
     """The editions of the WebSocket binding."""
 
     CSPRD01 = "csprd01"  # the draft of 2014: one AMQP frame is one message, from either side
     CS01 = "cs01"  # the specification of 2016: messages may hold any number or part of frames
     LENIENT = "lenient"  # CS01, with the draft's sub-protocol if a server does not know the other
+
+
+WebSocketBindingName: TypeAlias = Literal["csprd01", "cs01", "lenient"]
 
 
 class SubprotocolToken(StrEnum):
@@ -62,6 +68,8 @@ class TemporaryQueues(StrEnum):
     DYNAMIC = "dynamic"  # a queue that the broker creates and names
     TOPICS = "topics"  # a topic that this side names, as over STOMP; Artemis only
 
+
+TemporaryQueuesName: TypeAlias = Literal["dynamic", "topics"]
 
 TOKENS: Final = {
     WebSocketBinding.CSPRD01: SubprotocolToken.CSPRD01,
@@ -140,14 +148,14 @@ class AmqpKeywords(TypedDict, total=False):
 
     idle: float
     credentials: Credentials | Ask | None
-    mechanism: Mechanism | str | None
-    dialect: str | None
+    mechanism: Mechanism | MechanismName | None
+    dialect: AmqpDialectName | None
     client_id: str | None
     message_ids: bool | None
     anonymous_relay: bool
     max_message: int
-    temporary_queues: TemporaryQueues | str | None
-    binding: WebSocketBinding | str | None
+    temporary_queues: TemporaryQueues | TemporaryQueuesName | None
+    binding: WebSocketBinding | WebSocketBindingName | None
     path: str | None
     redirect_hosts: Collection[str] | None
 
@@ -179,15 +187,15 @@ class AmqpOptions:
 
     idle: float = 30.0
     credentials: Credentials | Ask | None = None
-    mechanism: Mechanism | str | None = None
+    mechanism: Mechanism | MechanismName | None = None
     tls: Tls | None = None
-    dialect: str | None = None
+    dialect: AmqpDialectName | None = None
     client_id: str | None = None
     message_ids: bool | None = None
     anonymous_relay: bool = True
     max_message: int = MAX_MESSAGE_OCTETS
-    temporary_queues: TemporaryQueues | str | None = None
-    binding: WebSocketBinding | str | None = None
+    temporary_queues: TemporaryQueues | TemporaryQueuesName | None = None
+    binding: WebSocketBinding | WebSocketBindingName | None = None
     path: str | None = None
     redirect_hosts: Collection[str] | None = None
 

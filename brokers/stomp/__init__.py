@@ -16,6 +16,7 @@ from brokers.adapter.failover import read_failover
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.connection import StompConnection
+from brokers.stomp.dialect import StompDialectName
 from brokers.stomp.url import StompOptions, login_of
 from brokers.tls import Tls
 from brokers.url import Ask, Credentials, are_local
@@ -33,7 +34,7 @@ def connect(
     reconnect: Reconnect | bool = True,
     credentials: Credentials | Ask | None = None,
     tls: Tls | ssl.SSLContext | None = None,
-    dialect: str | None = None,
+    dialect: StompDialectName | None = None,
     client_id: str | None = None,
     dead_letters: str | None = None,
     max_message: int = MAX_MESSAGE_OCTETS,

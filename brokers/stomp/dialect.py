@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from brokers.connection import Capabilities
 from brokers.errors import ConnectionFailedError
@@ -251,6 +251,7 @@ ARTEMIS: Final = StompDialect(
 DIALECTS: Final[Mapping[str, StompDialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
 """Dialects by the broker's name in the header `server` of CONNECTED, without its version."""
 
+StompDialectName: TypeAlias = Literal["activemq", "artemis"]
 NAMED: Final[Mapping[str, StompDialect]] = {dialect.name: dialect for dialect in DIALECTS.values()}
 
 

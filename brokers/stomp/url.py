@@ -12,7 +12,7 @@ from typing import Final
 from brokers.adapter.login import Login, dialect_named
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect, StompDialectName
 from brokers.tls import Tls
 from brokers.url import (
     Ask,
@@ -91,7 +91,7 @@ class StompOptions:
     heartbeat: float = 10.0
     credentials: Credentials | Ask | None = None
     tls: Tls | None = None
-    dialect: str | None = None
+    dialect: StompDialectName | None = None
     client_id: str | None = None
     dead_letters: str | None = None
     max_message: int = MAX_MESSAGE_OCTETS

@@ -26,7 +26,7 @@ from soapjms.protocol.content import ContentType, gunzip, gzipped
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import LimitExceededError, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile, SoapVersion
+from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName, SoapVersion
 from soapjms.protocol.received_message import without_quotes
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
@@ -142,7 +142,7 @@ def serve(
     stack: ExitStack,
     connection: Connection,
     behind: str | JmsUri | Port | Behind,
-    profile: Profile | str | None,
+    profile: Profile | ProfileName | Auto | None,
     one_way: frozenset[str],
     max_body: int,
     options: Mapping[str, Any],

@@ -9,8 +9,8 @@ from typing import Final
 from starlette.responses import PlainTextResponse, Response
 
 from soapjms.bridge.message import written
-from soapjms.protocol.envelope import Blame, Fault, build_fault
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
+from soapjms.protocol.envelope import Fault, build_fault
+from soapjms.protocol.errors import Blame, CallFailedError, CallTimeoutError, SendOutcome
 from soapjms.protocol.limits import Excess
 from soapjms.protocol.names import SoapVersion
 

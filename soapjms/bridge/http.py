@@ -39,7 +39,7 @@ from soapjms.client.client import DEFAULT_TIMEOUT, Client
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import KNOWN_MEDIA_TYPES, Profile
+from soapjms.protocol.names import KNOWN_MEDIA_TYPES, Auto, Profile, ProfileName
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
@@ -98,7 +98,7 @@ class HttpBridge:
         read_timeout: float = PIECE_TIMEOUT,
         write_timeout: float = PIECE_TIMEOUT,
         public_url: str | None = None,
-        profile: Profile | str | None = None,
+        profile: Profile | ProfileName | Auto | None = None,
         limits: Limits = DEFAULT_LIMITS,
         **options: Any,
     ) -> None:

@@ -38,7 +38,7 @@ from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.attachments import Attachment, Part
 from soapjms.protocol.envelope import Fault, serialize
 from soapjms.protocol.errors import InvalidAttachmentError
-from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES, ProfileName
 from soapjms.protocol.record import EPOCH, Record, to_members
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
@@ -179,7 +179,7 @@ def _client(
     names: str | None,
     properties: Mapping[str, str],
     timeout: float,
-    profile: str | None,
+    profile: ProfileName | None,
     text: bool,
     **place: Any,
 ) -> Iterator[Client]:

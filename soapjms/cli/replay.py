@@ -22,11 +22,11 @@ from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.protocol.errors import InvalidPropertyError, UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES, Auto, ProfileName
 from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice
+from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice, EngineName
 from soapjms.replay.errors import SparkFailedError, importing_spark
 from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
@@ -101,7 +101,7 @@ def take_follow(options: dict[str, Any]) -> Follow | None:
     return None if folder is None else Follow(folder=folder, options=given)
 
 
-def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary:
+def follow_logs(follow: Follow, out: str, profile: ProfileName | Auto, **terms: Any) -> Summary:
     """Follow logs until told to stop, with a line on standard error for each step.
 
     Raises:
@@ -210,8 +210,8 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 def command(
     logs: tuple[str, ...],
     out: str,
-    profile: str,
-    engine: str | None,
+    profile: ProfileName | Auto,
+    engine: EngineName | None,
     as_json: bool,
     wsdls: tuple[str, ...],
     ports: tuple[str, ...],
@@ -257,7 +257,7 @@ def command(
     sys.exit(summary.exit_status)
 
 
-def _check_engine(engine: str | None, follow: Follow | None, terms: Mapping[str, Any]) -> None:
+def _check_engine(engine: EngineName | None, follow: Follow | None, terms: Mapping[str, Any]) -> None:
     """Refuse options of Spark with another engine.
 
     Raises:
@@ -271,7 +271,9 @@ def _check_engine(engine: str | None, follow: Follow | None, terms: Mapping[str,
         raise click.UsageError(f"--master and --conf are for Spark, not for the engine {engine}; leave out one of them")
 
 
-def _replay(logs: tuple[str, ...], out: str, profile: str, engine: str | None, terms: Mapping[str, Any]) -> Summary:
+def _replay(
+    logs: tuple[str, ...], out: str, profile: ProfileName | Auto, engine: EngineName | None, terms: Mapping[str, Any]
+) -> Summary:
     from soapjms.replay import replay
 
     with progress() as tell:

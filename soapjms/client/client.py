@@ -42,7 +42,7 @@ from soapjms.client.call import (
     new_content,
 )
 from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingCall, PendingCalls
-from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, reply_strategy
+from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
 from soapjms.middleware import around, plain
@@ -53,7 +53,16 @@ from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.envelope import envelope as wrapped
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Mep, Profile, SoapVersion
+from soapjms.protocol.names import (
+    DEFAULT_PROFILE,
+    Auto,
+    CorrelationRule,
+    FailureReason,
+    Mep,
+    Profile,
+    ProfileName,
+    SoapVersion,
+)
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, ExchangeFailed, RequestingNode, ResponseIgnored
 from soapjms.protocol.uri import JmsUri
@@ -62,7 +71,7 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
-from soapjms.validation import connection_to, edition, finite, payload_type
+from soapjms.validation import PayloadTypeName, connection_to, edition, finite, payload_type
 from soapjms.wsdl import read_wsdl
 
 DEFAULT_TIMEOUT: Final = 30.0
@@ -245,9 +254,9 @@ class Client:
         uri: str | JmsUri | Port,
         *,
         properties: Mapping[str, Value] = MappingProxyType({}),
-        profile: Profile | str = DEFAULT_PROFILE,
-        message_type: MessageType = MessageType.BYTES,
-        replies: ReplyStrategy | str | None = None,
+        profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
+        message_type: MessageType | PayloadTypeName = MessageType.BYTES,
+        replies: ReplyStrategy | ReplyStrategyName | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,

@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import partial
 from math import inf
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brokers.adapter.wait import left
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery, end_temporary, stop
@@ -73,6 +73,9 @@ class ReplyStrategy(StrEnum):
     TEMPORARY = "temporary"
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
+
+
+ReplyStrategyName: TypeAlias = Literal["temporary", "exclusive", "shared"]
 
 
 class Replies(ABC):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.errors import Blame, BlameName, SoapFaultError, UsageError
 from soapjms.protocol.names import Mep, SoapVersion
 from soapjms.protocol.wsdl import Binding, Operation, Place, Port, Service, WsdlVersion
 from soapjms.protocol.wsdl.elements import CONTEXT_PARAMETER, Extension
@@ -46,7 +46,7 @@ class DeclaredFaultError(SoapFaultError, Generic[Detail]):
         detail: Detail,
         reason: object = None,
         *,
-        blame: str = "Receiver",
+        blame: Blame | BlameName = "Receiver",
         subcode: str | None = None,
         code: str | None = None,
         subcodes: Iterable[str] = (),

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS
 from soapjms.generate.calls import Caller, GeneratedCall
-from soapjms.generate.files import FORMS, LogWriter, writer
+from soapjms.generate.files import FORMS, FormName, LogWriter, writer
 from soapjms.generate.table import VIOLATIONS
 from soapjms.generate.traffic import (
     SECOND_MICROSECONDS,
@@ -34,7 +34,7 @@ from soapjms.generate.traffic import (
     labels,
 )
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, EditionName, Profile
 
 __all__ = ["BROKEN", "DISORDER", "FORMS", "PACE", "VIOLATIONS", "Generated", "generate"]
 
@@ -65,8 +65,8 @@ def generate(
     messages: int,
     *,
     seed: int = 1,
-    profile: str = DEFAULT_PROFILE.name,
-    form: str = "jsonl",
+    profile: Profile | EditionName = DEFAULT_PROFILE,
+    form: FormName = "jsonl",
     broken: float = BROKEN,
     rates: Mapping[str, float] = MappingProxyType({}),
     queues: int = 20,
@@ -140,7 +140,8 @@ def _reported(made: Iterator[GeneratedCall], progress: Callable[[int], None]) ->
         yield call
 
 
-def _edition(name: str) -> Profile:
+def _edition(profile: Profile | EditionName) -> Profile:
+    name = profile.name if isinstance(profile, Profile) else profile
     if name not in EDITIONS:
         raise UsageError(f"profile must be one of {', '.join(EDITIONS)}, got {name!r}")
     return EDITIONS[name]

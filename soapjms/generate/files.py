@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from soapjms.capture.log import CaptureLog
 from soapjms.generate.traffic import TrafficLine
 from soapjms.protocol.errors import UsageError
 
-FORMS: Final = ("jsonl", "gzip", "parquet")
+FormName: TypeAlias = Literal["jsonl", "gzip", "parquet"]
+FORMS: Final[tuple[FormName, ...]] = get_args(FormName)
 
 
 class LogWriter(Protocol):

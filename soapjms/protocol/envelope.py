@@ -20,9 +20,9 @@ from lxml import etree
 
 from soapjms.protocol import names, xml
 from soapjms.protocol.content import UNDECLARED, detect_encoding
-from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError, UsageError, is_name
+from soapjms.protocol.errors import Blame, InvalidEnvelopeError, SoapFaultError, UsageError, is_name
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
+from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, SoapVersionName, Subcode
 from soapjms.protocol.text import named, shown
 
 
@@ -145,7 +145,10 @@ def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element
 
 
 def envelope(
-    body: etree._Element | None, *, headers: Iterable[etree._Element] = (), version: SoapVersion | str = "1.1"
+    body: etree._Element | None,
+    *,
+    headers: Iterable[etree._Element] = (),
+    version: SoapVersion | SoapVersionName = "1.1",
 ) -> etree._Element:
     """Make a SOAP envelope; the elements are copied.
 
@@ -247,15 +250,6 @@ def _not_plain(element: etree._Element, what: str) -> UsageError:
 
 
 # Faults
-
-
-class Blame(StrEnum):
-    """The fault codes that both SOAP versions have, which say whose mistake it is."""
-
-    SENDER = "Sender"
-    RECEIVER = "Receiver"
-    MUST_UNDERSTAND = "MustUnderstand"
-    VERSION_MISMATCH = "VersionMismatch"
 
 
 class FaultShape(StrEnum):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from brokers.errors import SoapJmsError as SoapJmsError
 from brokers.errors import UsageError as UsageError
@@ -135,7 +135,17 @@ class CallTimeoutError(CallFailedError, TimeoutError):
     """No correlated response came in time."""
 
 
-BLAMES: Final = ("Sender", "Receiver", "MustUnderstand", "VersionMismatch", "Client", "Server")
+class Blame(StrEnum):
+    """The fault codes that both SOAP versions have, which say whose mistake it is."""
+
+    SENDER = "Sender"
+    RECEIVER = "Receiver"
+    MUST_UNDERSTAND = "MustUnderstand"
+    VERSION_MISMATCH = "VersionMismatch"
+
+
+BlameName: TypeAlias = Literal["Sender", "Receiver", "MustUnderstand", "VersionMismatch", "Client", "Server"]
+BLAMES: Final[tuple[str, ...]] = get_args(BlameName)
 """The fault codes of SOAP 1.2 that say whose mistake it is, and the two that SOAP 1.1 has for the first two."""
 
 
@@ -170,7 +180,7 @@ class SoapFaultError(SoapJmsError):
         self,
         reason: object,
         *,
-        blame: str = "Receiver",
+        blame: Blame | BlameName = "Receiver",
         detail: Any = None,
         subcode: str | None = None,
         code: str | None = None,
@@ -184,7 +194,7 @@ class SoapFaultError(SoapJmsError):
             raise UsageError(f"blame must be one of {', '.join(BLAMES)}, got {blame!r}")
         self.reason = "no reason given" if reason is None else str(reason)
         super().__init__(self.reason)
-        self.blame = blame
+        self.blame: Blame | BlameName = blame
         self.detail = detail
         self.subcode = subcode
         self.code = code

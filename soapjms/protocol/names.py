@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Literal, Self, TypeAlias
 
 CR_NAMESPACE: Final = "http://www.w3.org/2008/07/soap/bindings/JMS/"
 REC_NAMESPACE: Final = "http://www.w3.org/2010/soapjms/"
@@ -49,6 +49,8 @@ class SoapVersion(StrEnum):
         return version
 
 
+SoapVersionName: TypeAlias = Literal["1.1", "1.2"]
+
 SOAP_MEDIA_TYPES: Final[Mapping[SoapVersion, str]] = {version: version.media_type for version in SoapVersion}
 VERSION_OF_MEDIA_TYPE: Final[Mapping[str, SoapVersion]] = {kind: version for version, kind in SOAP_MEDIA_TYPES.items()}
 MULTIPART: Final = "multipart/related"
@@ -74,6 +76,20 @@ class Subcode(StrEnum):
     MISSING_SOAP_ACTION = "missingSoapAction"
     CONTENT_ENCODING_NOT_SUPPORTED = "contentEncodingNotSupported"
 
+
+SubcodeName: TypeAlias = Literal[
+    "unsupportedLookupVariant",
+    "unrecognizedBindingVersion",
+    "contentTypeMismatch",
+    "missingContentType",
+    "mismatchedSoapAction",
+    "missingRequestURI",
+    "malformedRequestURI",
+    "targetServiceNotAllowedInRequestURI",
+    "unsupportedJMSMessageFormat",
+    "missingSoapAction",
+    "contentEncodingNotSupported",
+]
 
 CR_SUBCODES: Final = frozenset(Subcode) - {Subcode.MISSING_SOAP_ACTION, Subcode.CONTENT_ENCODING_NOT_SUPPORTED}
 
@@ -308,6 +324,11 @@ DIALECTS: Final[Mapping[str, Profile]] = {each.name: each for each in (CXF, WEBS
 
 PROFILES: Final[Mapping[str, Profile]] = {**EDITIONS, **DIALECTS}
 DEFAULT_PROFILE: Final = REC_2012
+
+EditionName: TypeAlias = Literal["cr-2009", "rec-2012"]
+ProfileName: TypeAlias = Literal[EditionName, "cxf", "websphere", "spring-ws", "tibco"]
+
+Auto: TypeAlias = Literal["auto"]
 AUTO: Final = "auto"
 """Given in place of a profile's name to find the profile by a namespace that shows the edition."""
 

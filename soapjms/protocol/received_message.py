@@ -18,7 +18,8 @@ from brokers.message import Message, MessageType, Properties, Property, as_text
 from soapjms.protocol import names
 from soapjms.protocol.attachments import Attachments, Multipart, Part, read_multipart
 from soapjms.protocol.content import DECODERS, ContentType, is_plain, parse_content_type
-from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, read_fault
+from soapjms.protocol.envelope import Envelope, Fault, UnknownVersionError, as_envelope, read_fault
+from soapjms.protocol.errors import Blame
 from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
 from soapjms.protocol.names import Profile, SoapVersion
 from soapjms.protocol.properties import PROPERTY_NAMES

@@ -27,8 +27,8 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Blame, Envelope, build_fault, enclosed, read_envelope, read_fault
-from soapjms.protocol.errors import LocalProtocolError
+from soapjms.protocol.envelope import Envelope, build_fault, enclosed, read_envelope, read_fault
+from soapjms.protocol.errors import Blame, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import Excess
 from soapjms.protocol.mep import Input, State, StateMachine

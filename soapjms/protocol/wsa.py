@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from lxml import etree
 
-from soapjms.protocol.envelope import Blame, Envelope, blocks_for, build_fault
+from soapjms.protocol.envelope import Envelope, blocks_for, build_fault
+from soapjms.protocol.errors import Blame
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 

@@ -11,14 +11,15 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self, TypeAlias
 
 from soapjms.replay.errors import SPARK_PACKAGES
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
 EXACT: Final = "exact"
-ENGINES: Final = (SPARK, LOCAL, EXACT)
+EngineName: TypeAlias = Literal["spark", "local", "exact"]
+ENGINES: Final[tuple[EngineName, ...]] = (SPARK, LOCAL, EXACT)
 """What may run a replay, with equal results: Spark; this process, without Spark or Java; or this process, judging each
 exchange by itself instead of one for all that no rule tells apart."""
 

@@ -27,14 +27,14 @@ except ImportError as _error:
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.names import profile as profile_of
 from soapjms.protocol.senders import editions_of, senders_of
 from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
-from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, choose_engine, is_elsewhere
+from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, EngineName, choose_engine, is_elsewhere
 from soapjms.replay.errors import importing_spark
 from soapjms.replay.inputs import RejectedRow, expand, shown, whole
 from soapjms.replay.output import staging
@@ -48,8 +48,8 @@ SenderArgument: TypeAlias = str | JmsUri | Port | Description
 def replay(
     logs: LogArgument | Iterable[LogArgument],
     out: str | os.PathLike[str],
-    profile: str = DEFAULT_PROFILE.name,
-    engine: str | None = None,
+    profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
+    engine: EngineName | None = None,
     *,
     senders: SenderArgument | Iterable[SenderArgument] = (),
     properties: Mapping[str, Value] = MappingProxyType({}),
@@ -114,7 +114,7 @@ def _built(out: str) -> Iterator[Path]:
 
 
 def make_terms(
-    profile: str,
+    profile: Profile | ProfileName | Auto,
     senders: SenderArgument | Iterable[SenderArgument],
     properties: Mapping[str, Value],
     variants: str | Iterable[str],
@@ -166,11 +166,15 @@ def _note_files(job: Job, tally: RunTally) -> None:
             tally.note(*MARKED)
 
 
-def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, ProfileChoice | None]:
+def _profile(
+    profile: Profile | ProfileName | Auto, senders: Iterable[SenderArgument]
+) -> tuple[Profile, ProfileChoice | None]:
     """Return the profile and what chose it; the default profile for now if the logs are to show it."""
-    if name != AUTO:
+    if isinstance(profile, Profile):
+        return profile, None
+    if profile != AUTO:
         try:
-            return profile_of(name), None
+            return profile_of(profile), None
         except ValueError as error:
             raise UsageError(f"{error}; or {AUTO}") from None
     editions = editions_of(senders)

@@ -31,7 +31,7 @@ from soapjms.ping import DEFAULT_TIMEOUT, BrokerClock, Pinger
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
@@ -173,7 +173,7 @@ class Dispatcher:
         durable: str | None = None,
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
-        profile: Profile | str = DEFAULT_PROFILE,
+        profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
         names: Names | None = None,

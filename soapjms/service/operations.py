@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lxml import etree
 
 from soapjms import events
 from soapjms.middleware import around, plain
 from soapjms.protocol.envelope import (
-    Blame,
     Envelope,
     as_envelope,
     build_fault,
@@ -34,7 +33,7 @@ from soapjms.protocol.envelope import (
     not_understood,
     read_fault,
 )
-from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, StoreError, UsageError
+from soapjms.protocol.errors import Blame, InvalidAttachmentError, SoapFaultError, StoreError, UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.text import named
 from soapjms.protocol.wsa import (
@@ -134,6 +133,7 @@ def element_name(element: etree._Element | None) -> str:
     return "" if element is None else str(element.tag)
 
 
+Required: TypeAlias = Literal["required"]
 REQUIRED: Final = "required"
 
 MAX_MATCHES: Final = 1024
@@ -236,7 +236,7 @@ class Operations:
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
-        addressing: bool | str = False,
+        addressing: bool | Required = False,
     ) -> None:
         self._routes = Routes()
         self._matches: dict[tuple[str, str | None], Match] = {}
@@ -404,7 +404,7 @@ def action_of(asked: RoutableRequest) -> str | None:
     return asked.soap_action or stated_action(asked.envelope)
 
 
-def _addressing(given: bool | str) -> bool | str:
+def _addressing(given: bool | Required) -> bool | Required:
     if isinstance(given, bool) or given == REQUIRED:
         return given
     raise UsageError(f"addressing must be True, False, or {REQUIRED!r}, got {given!r}")

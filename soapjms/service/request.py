@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from lxml import etree
 
@@ -44,6 +44,10 @@ class UnfinishedRule(StrEnum):
     FAULT = "fault"
 
 
+FailureRuleName: TypeAlias = Literal["fault", "dead-letter"]
+UnfinishedRuleName: TypeAlias = Literal["rerun", "fault"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What becomes of a request whose function fails, for a service or for one operation of it.
@@ -67,8 +71,8 @@ class Policy:
 
     retries: int = 0
     pause: float = 0.5
-    then: FailureRule | str = FailureRule.FAULT
-    unfinished: UnfinishedRule | str = UnfinishedRule.RERUN
+    then: FailureRule | FailureRuleName = FailureRule.FAULT
+    unfinished: UnfinishedRule | UnfinishedRuleName = UnfinishedRule.RERUN
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:

@@ -10,7 +10,7 @@ from lxml import etree
 
 from soapjms.protocol.errors import UsageError
 from soapjms.security import Verify
-from soapjms.service.operations import Middleware, OperationRoute, Operations
+from soapjms.service.operations import Middleware, OperationRoute, Operations, Required
 from soapjms.service.request import DEFAULT, Policy
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Service(Operations):
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
-        addressing: bool | str = False,
+        addressing: bool | Required = False,
         validate: bool = True,
         loader: Any = None,
         allow: Iterable[str | Path] = (),

@@ -11,7 +11,8 @@ from brokers.message import Message
 from soapjms.middleware import properties_of
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, build_fault
+from soapjms.protocol.envelope import build_fault
+from soapjms.protocol.errors import Blame
 from soapjms.protocol.responding import NO_OTHERS, RequestAccepted, RespondingNode
 from soapjms.reply import Prepared, service_failed
 from soapjms.service.addressing import Conversation

@@ -25,8 +25,8 @@ from soapjms.destinations import ReplyRule
 from soapjms.observing import Outcome as Ending
 from soapjms.ping import BrokerClock
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
-from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
+from soapjms.protocol.envelope import as_envelope, build_fault, wrap
+from soapjms.protocol.errors import Blame, OvertakenError, StoreError, UsageError
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode

@@ -34,7 +34,7 @@ from soapjms.bridge.wsgi import WsgiService
 from soapjms.destinations import connect_url
 from soapjms.observing import Health, Observer
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile, ProfileName
 from soapjms.protocol.text import reason_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
@@ -173,7 +173,7 @@ class ServeOptions:
     durable: str | None = None
     middleware: tuple[str | Middleware, ...] = ()
     verify: str | Verify | None = None
-    profile: str | None = None
+    profile: ProfileName | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     grace: float = 30.0
@@ -349,7 +349,7 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
         raise UsageError(f"the module {module_name} cannot be imported: {said}") from error
 
 
-def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Profile | str]:
+def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Profile | ProfileName]:
     """Return where requests come to, and the profile: the one given, else the WSDL's, else the default.
 
     Raises:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
 import pytest
@@ -203,7 +203,7 @@ def soapjms_connection(soapjms_broker: BrokerInUse) -> Iterator[Connection]:
 class UriMaker(Protocol):
     """Makes URIs of unique destinations."""
 
-    def __call__(self, what: str = "", kind: str = "queue") -> str:
+    def __call__(self, what: str = "", kind: Literal["queue", "topic"] = "queue") -> str:
         """Return a `jms:` URI; `what` is a part of its name, `kind` is `queue` or `topic`."""
 
 
@@ -212,7 +212,7 @@ def soapjms_uri(request: pytest.FixtureRequest) -> UriMaker:
     """A function that returns the URI of a new destination: `soapjms_uri("orders")`, `soapjms_uri("news", "topic")`."""
     test = _for_name(request.node.name)
 
-    def make(what: str = "", kind: str = "queue") -> str:
+    def make(what: str = "", kind: Literal["queue", "topic"] = "queue") -> str:
         if kind not in ("queue", "topic"):
             raise UsageError(f"kind must be 'queue' or 'topic', got {kind!r}")
         return f"jms:{kind}:" + ".".join(filter(None, ["soapjms-test", test, _for_name(what), uuid4().hex]))

@@ -25,7 +25,7 @@ from soapjms.observing import Begun, Ended, Observation
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import build_fault
 from soapjms.protocol.errors import SoapFaultError, SoapJmsError, UsageError
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile, Subcode
+from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName, Subcode, SubcodeName
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
@@ -95,7 +95,7 @@ class Expectation:
         self._function = lambda request: answer
         return self
 
-    def fault(self, subcode: Subcode | str, reason: str = "the stub was told to answer so") -> Self:
+    def fault(self, subcode: Subcode | SubcodeName, reason: str = "the stub was told to answer so") -> Self:
         """Answer with a fault of the binding, such as `missingContentType`, in the shape of the stub's profile.
 
         For a fault of the application pass a `soapjms.SoapFaultError` to `respond`.
@@ -278,7 +278,7 @@ class StubService:
         connection: Connection,
         uri: str | JmsUri | Port,
         *,
-        profile: Profile | str = DEFAULT_PROFILE,
+        profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
         workers: int = 1,
         strict: bool = False,
         names: Names | None = None,

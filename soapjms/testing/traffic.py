@@ -19,7 +19,7 @@ from soapjms.observing import Begun, Ended, Observation, Observer
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, judge, violations
 from soapjms.protocol.errors import InvalidRecordError, SoapJmsError, UsageError
 from soapjms.protocol.exchange import Exchange, exchanges_of
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile, ProfileName
 from soapjms.protocol.record import Record, from_json
 from soapjms.protocol.uri import visible
 from soapjms.validation import edition
@@ -203,7 +203,7 @@ class ConformanceError(SoapJmsError, AssertionError):
 
 def assert_conforms(
     captured: Captured,
-    profile: Profile | str = DEFAULT_PROFILE,
+    profile: Profile | ProfileName = DEFAULT_PROFILE,
     *,
     allow: str | Collection[str] = (),
     strict: bool = False,

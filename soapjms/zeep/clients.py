@@ -24,17 +24,17 @@ from soapjms.capture.recorder import Recorder
 from soapjms.client.async_client import AsyncSender, sent_through
 from soapjms.client.call import CallContent, Response, checked_response
 from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
-from soapjms.client.replies import ReplyStrategy, reply_strategy
+from soapjms.client.replies import ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.event_loop import elsewhere
 from soapjms.middleware import around_async, is_coroutine, middleware_given
 from soapjms.observing import Observer, observers_given
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import connection_to, edition, finite, payload_type
+from soapjms.validation import PayloadTypeName, connection_to, edition, finite, payload_type
 from soapjms.zeep.errors import failure
 
 
@@ -81,9 +81,9 @@ class ClientEndpoints:
         *,
         operation_timeout: float = DEFAULT_TIMEOUT,
         properties: Mapping[str, Value] = MappingProxyType({}),
-        profile: Profile | str = AUTO,
-        message_type: MessageType = MessageType.BYTES,
-        replies: ReplyStrategy | str | None = None,
+        profile: Profile | ProfileName | Auto = AUTO,
+        message_type: MessageType | PayloadTypeName = MessageType.BYTES,
+        replies: ReplyStrategy | ReplyStrategyName | None = None,
         names: Names | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
         addressing: bool = False,

@@ -17,7 +17,8 @@ from brokers.message import MessageType, properties
 from soapjms.protocol import xml
 from soapjms.protocol.assertions import Setting, guess_dialect, judge
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, build_fault, serialize
+from soapjms.protocol.envelope import build_fault, serialize
+from soapjms.protocol.errors import Blame
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
 from soapjms.protocol.names import DIALECTS, PROFILES, Mep, Profile, SoapVersion, Subcode

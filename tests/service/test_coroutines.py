@@ -16,7 +16,7 @@ from service_kit import GREET, accepted
 
 from soapjms import Request, Service
 from soapjms.protocol.envelope import as_envelope, read_fault
-from soapjms.service.event_loop import Loop
+from soapjms.service.event_loop import OwnLoop
 
 
 def said(service: Service, **changes: Any) -> str | None:
@@ -88,7 +88,7 @@ def test_whatever_is_raised(error: BaseException, caplog: pytest.LogCaptureFixtu
 def test_context() -> None:
     """Context variables of the worker's thread, such as a trace, are there; those it sets stay its own."""
     variable: ContextVar[str] = ContextVar("variable", default="none")
-    loop = Loop()
+    loop = OwnLoop()
 
     async def change() -> str:
         before = variable.get()

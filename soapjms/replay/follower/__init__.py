@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import DEFAULT_PROFILE
+from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
 from soapjms.protocol.values import Value
@@ -58,7 +58,7 @@ SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
 def follow(
     folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    profile: str = DEFAULT_PROFILE.name,
+    profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
     *,
     senders: SenderArgument | Iterable[SenderArgument] = (),
     properties: Mapping[str, Value] = MappingProxyType({}),

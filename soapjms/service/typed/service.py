@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lxml import etree
 
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.errors import Blame, BlameName, SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.reply import Reply
 from soapjms.security import Verify
-from soapjms.service.operations import Middleware, OperationRoute, Operations
+from soapjms.service.operations import Middleware, OperationRoute, Operations, Required
 from soapjms.service.request import DEFAULT, Policy, Request
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
@@ -144,7 +144,7 @@ class TypedService(Operations):
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
-        addressing: bool | str = False,
+        addressing: bool | Required = False,
     ) -> None:
         super().__init__(
             policy=policy,
@@ -243,7 +243,7 @@ class TypedService(Operations):
         return tuple(name for name in self._described.operations if name not in self.operations)
 
     def fault(
-        self, name: str, /, *detail: Any, _message: object = None, _blame: str = "Receiver", **values: Any
+        self, name: str, /, *detail: Any, _message: object = None, _blame: Blame | BlameName = "Receiver", **values: Any
     ) -> SoapFaultError:
         """Make a fault that the WSDL declares, to be raised.
 

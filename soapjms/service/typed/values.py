@@ -20,8 +20,8 @@ from zeep.xsd import ComplexType, CompoundValue
 from zeep.xsd.context import XmlParserContext
 
 from soapjms.protocol.attachments import XOP_INCLUDE, Attachment, Attachments, Part
-from soapjms.protocol.envelope import Blame, Envelope, as_envelope, wrap
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.envelope import Envelope, as_envelope, wrap
+from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
 from soapjms.reply import Reply
