@@ -84,7 +84,7 @@ class TestClient(Peers):
     @pytest.mark.parametrize("message_type", [MessageType.MAP, "object", None])
     def test_message_type(self, connection: Connection, message_type: Any) -> None:
         """A request is a BytesMessage or a TextMessage."""
-        with pytest.raises(UsageError, match=r"message_type must be MessageType\.BYTES or MessageType\.TEXT"):
+        with pytest.raises(UsageError, match=r"message_type must be 'bytes' or 'text'"):
             Client(connection, URI, message_type=message_type)
 
     def test_message_type_by_name(self, connection: Connection, other: Connection) -> None:

@@ -512,7 +512,7 @@ class TestErrors(Gallery):
                 ({"transport": transport, "names": None}, "must be given alone, got names too"),
                 ({"transport": zeep.Transport()}, r"must be a soapjms\.zeep\.JmsTransport, got a Transport"),
                 ({"connection": connection, "profile": "rec"}, "profile must be a Profile"),
-                ({"connection": connection, "message_type": "map"}, "message_type must be MessageType"),
+                ({"connection": connection, "message_type": "map"}, "message_type must be 'bytes' or 'text'"),
             ):
                 with pytest.raises(UsageError, match=message):
                     Client(path, **arguments)
