@@ -240,6 +240,24 @@ def parse_content_type(text: str) -> ContentType:
     return ContentType(found[1].lower(), parameters, repeats=number > len(parameters), has_gap=has_gap)
 
 
+def with_media_type(text: str, media_type: str) -> str:
+    """Return a content type with another media type; the parameters stay as they are written."""
+    found = _MEDIA_TYPE.match(text)
+    return media_type if found is None else text[: found.start(1)] + media_type + text[found.end(1) :]
+
+
+def with_parameter(text: str, name: str, value: str) -> str:
+    """Return a content type with another value of a parameter, or with the parameter at its end if it has none."""
+    found = _MEDIA_TYPE.match(text)
+    position = 0 if found is None else found.end()
+    while (parameter := _PARAMETER.match(text, position)) is not None:
+        if (parameter[1] or "").lower() == name:
+            group = 2 if parameter[2] is not None else 3
+            return text[: parameter.start(group)] + value + text[parameter.end(group) :]
+        position = parameter.end()
+    return f'{text}; {name}="{value}"'
+
+
 def _without_comments(text: str) -> tuple[str, str | None]:
     """Replace each comment, which may hold others, with a space; return an error too if a comment has no end."""
     kept: list[str] = []

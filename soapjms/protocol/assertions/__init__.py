@@ -2,8 +2,9 @@
 
 `response_table.py` has the whole table, ASSERTIONS, with the rows on responses and those that no log can show; the
 rows on one message are in `request_table.py`. The checks of the rows are in `request_checks.py`, `body_checks.py` and
-`response_checks.py`; `markup.py` says what they may read of a body. `judge.py` turns an exchange into verdicts, and
-`batch.py` does so for many similar exchanges; `habits.py` has the habits of real stacks that break no assertion.
+`response_checks.py`, and say with `spots.py` what would be right; `markup.py` says what they may read of a body.
+`judge.py` turns an exchange into verdicts, and `batch.py` does so for many similar exchanges; `habits.py` has the
+habits of real stacks that break no assertion.
 
 Spec: SOAP/JMS appendix E.
 """
@@ -39,6 +40,7 @@ from soapjms.protocol.assertions.model import (
     Verdict,
 )
 from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULTS
+from soapjms.protocol.assertions.spots import Reason, Spot, SpotKind
 from soapjms.protocol.names import Level
 
 __all__ = [
@@ -57,8 +59,11 @@ __all__ = [
     "Memory",
     "Need",
     "Outcome",
+    "Reason",
     "Sees",
     "Setting",
+    "Spot",
+    "SpotKind",
     "Verdict",
     "guess_dialect",
     "habits",

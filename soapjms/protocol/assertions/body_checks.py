@@ -5,9 +5,12 @@ Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
 
 from __future__ import annotations
 
+from typing import Final
+
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
 from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
+from soapjms.protocol.assertions.spots import Reason, Spot, beginning, in_body, in_property, span_of
 from soapjms.protocol.attachments import Part
 from soapjms.protocol.content import (
     ContentType,
@@ -21,6 +24,7 @@ from soapjms.protocol.content import (
     is_ebcdic,
     is_known,
     parse_content_type,
+    with_parameter,
 )
 from soapjms.protocol.text import named, shown
 
@@ -45,7 +49,19 @@ def charset_matches_encoding(case: Case) -> str | None:
     charset, body = case.message.charset, case.message.body
     assert charset is not None
     assert body is not None
-    return charset_disagreement(charset, body) if isinstance(body, bytes) else _of_text(charset, body)
+    problem = charset_disagreement(charset, body) if isinstance(body, bytes) else _of_text(charset, body)
+    return None if problem is None else Reason(problem, *_encodings(case, body))
+
+
+def _encodings(case: Case, body: bytes | str) -> tuple[Spot, ...]:
+    """Return the spots that state the encoding: the charset, and what the body declares if it declares anything."""
+    declared = declared_encoding(body) if isinstance(body, str) else detect_encoding(body).declared
+    if declared is None:
+        wanted = in_body(f"a document in the charset {named(case.message.charset)}")
+        return in_property(case.message, names.CONTENT_TYPE, "the charset of the body", is_value=False), wanted
+    right = with_parameter(case.message.text(names.CONTENT_TYPE) or "", "charset", declared)
+    wanted = in_body("the encoding that the charset parameter names", span_of(declared, body))
+    return in_property(case.message, names.CONTENT_TYPE, right), wanted
 
 
 def _of_text(charset: str | None, document: str) -> str | None:
@@ -69,7 +85,11 @@ def text_charset_disagreement(case: Case) -> str | None:
     kind, body, part = case.message.content_type, case.message.body, case.message.soap_part
     if part is not None:
         kind, body = part.content_type, _document(part)
-    return _of_text(kind.charset, body) if kind is not None and isinstance(body, str) else None
+    problem = _of_text(kind.charset, body) if kind is not None and isinstance(body, str) else None
+    if problem is None or not isinstance(body, str):
+        return None
+    declared = span_of(declared_encoding(body), case.message.body)
+    return Reason(problem, in_body("no encoding in the XML declaration, or that of the charset", declared))
 
 
 @reads(Fact.PROPERTIES, Fact.BODY)
@@ -97,7 +117,11 @@ def reads_as_inferred(case: Case) -> str | None:
     try:
         decode(body, document_encoding(body))
     except ValueError as error:
-        return f"there is no charset, and the document does not read in the encoding that its octets tell: {error}"
+        wrong = (error.start, error.end) if isinstance(error, UnicodeDecodeError) else beginning(body)
+        return Reason(
+            f"there is no charset, and the document does not read in the encoding that its octets tell: {error}",
+            in_body("a document in the encoding that its first octets and its XML declaration tell", wrong),
+        )
     return None
 
 
@@ -118,10 +142,14 @@ def first_is_xml(case: Case) -> str | None:
     """
     body = case.message.body
     if body is None:
-        return case.message.body_problem
+        return Reason(case.message.body_problem or "", in_body("a SOAP envelope as octets or text"))
     if not starts_as_xml(body) and not has_ebcdic_charset(case):
-        return f"the body begins with {body[:20]!r}, not with an XML document"
-    return case.message.envelope_problem
+        return Reason(
+            f"the body begins with {body[:20]!r}, not with an XML document",
+            in_body("an XML document from the first octet on: <", beginning(body)),
+        )
+    problem = case.message.envelope_problem
+    return None if problem is None else Reason(problem, in_body("a well-formed XML document, a SOAP envelope"))
 
 
 def has_ebcdic_charset(case: Case) -> bool:
@@ -162,7 +190,11 @@ def multipart_type(case: Case) -> str | None:
     inner = None if part.content_type is None else part.content_type.media_type
     if stated is not None and inner is not None and stated.lower() == inner:
         return None
-    return f"the type parameter is {shown(stated)}, the first part's Content-Type is {shown(inner)}"
+    said = f"the type parameter is {shown(stated)}, the first part's Content-Type is {shown(inner)}"
+    if inner is None:
+        return Reason(said, in_body("a first part with a Content-Type"))
+    right = with_parameter(case.message.text(names.CONTENT_TYPE) or "", "type", inner)
+    return Reason(said, in_property(case.message, names.CONTENT_TYPE, right))
 
 
 @reads(Fact.PROPERTIES, Fact.BODY)
@@ -177,7 +209,11 @@ def soap_part_fits(case: Case) -> str | None:
     if document is None:
         return None
     problem = _part_charset_problem(part, document, case)
-    return f"in the SOAP part {problem}" if problem is not None else _part_version_problem(part, case)
+    problem = f"in the SOAP part {problem}" if problem is not None else _part_version_problem(part, case)
+    if problem is None:
+        return None
+    stated = span_of(part.fields.get("content-type"), case.message.body)
+    return Reason(problem, in_body("a Content-Type of the SOAP part that says its charset and SOAP version", stated))
 
 
 def _document(part: Part) -> bytes | str | None:
@@ -216,7 +252,13 @@ def _part_version_problem(part: Part, case: Case) -> str | None:
     return None
 
 
+BOUNDARY: Final = "-- and the value of the parameter boundary, the start of the first part"
+
+
 @reads(Fact.PROPERTIES, Fact.BODY, Fact.MESSAGE_TYPE)
 def multipart_start(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4; Protocol-2029."""
-    return case.message.multipart_problem or case.message.body_problem
+    problem = case.message.multipart_problem or case.message.body_problem
+    if problem is None:
+        return None
+    return Reason(problem, in_body(BOUNDARY, beginning(case.message.body)))

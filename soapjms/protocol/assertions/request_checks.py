@@ -16,7 +16,8 @@ from typing import Final
 from brokers.message import DeliveryMode, MessageType, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
-from soapjms.protocol.content import ContentType, parse_content_type
+from soapjms.protocol.assertions.spots import MESSAGE_TYPE, Reason, Spot, SpotKind, header, in_body, in_property
+from soapjms.protocol.content import ContentType, parse_content_type, with_media_type
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
 from soapjms.protocol.record import Direction
@@ -24,16 +25,27 @@ from soapjms.protocol.text import named, shown
 from soapjms.protocol.uri import Severity
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
+SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
 
 # Properties and their names
 
 
-def missing(case: Case, name: str) -> str | None:
-    """Say that a property is missing, and which stack's name was read in its place; None if it is present."""
+def missing(case: Case, name: str, accepted: str, *, is_value: bool = False) -> str | None:
+    """Say that a property is missing, and which stack's name was read in its place; None if it is present.
+
+    Args:
+        case: the message under judgement.
+        name: the property.
+        accepted: the value, or a description of the values, that would be right.
+        is_value: True if it is the value.
+    """
     if not case.message.misses(name):
         return None
     alias = case.message.alias_of(name)
-    return f"{name} is missing or empty" + (f"; {alias} was read in its place" if alias else "")
+    if alias is None:
+        return Reason(f"{name} is missing or empty", Spot(SpotKind.PROPERTY, name, accepted, is_value))
+    right = Spot(SpotKind.PROPERTY, name, case.message.text(name) or "")
+    return Reason(f"{name} is missing or empty; {alias} was read in its place", right)
 
 
 # Binding version
@@ -45,7 +57,13 @@ def binding_version(case: Case) -> str | None:
     seen = case.message.text(names.BINDING_VERSION)
     if seen == names.BINDING_VERSION_VALUE:
         return None
-    return f"{names.BINDING_VERSION} is {shown(seen)}, not 1.0" if seen else missing(case, names.BINDING_VERSION)
+    right = names.BINDING_VERSION_VALUE
+    if not seen:
+        return missing(case, names.BINDING_VERSION, right, is_value=True)
+    return Reason(
+        f"{names.BINDING_VERSION} is {shown(seen)}, not {right}",
+        in_property(case.message, names.BINDING_VERSION, right),
+    )
 
 
 @reads(Fact.PROPERTIES)
@@ -67,9 +85,12 @@ def message_format(case: Case) -> str | None:
     """
     message = case.message.message
     if message.message_type not in PAYLOAD_TYPES:
-        return f"the message is of type {message.message_type}; accepted are BytesMessage and TextMessage"
+        return Reason(
+            f"the message is of type {message.message_type}; accepted are BytesMessage and TextMessage",
+            header(MESSAGE_TYPE, " or ".join(PAYLOAD_TYPES), is_value=False),
+        )
     if message.body is None and not case.message.truncated:
-        return f"the body of the {message.message_type} message is null"
+        return Reason(f"the body of the {message.message_type} message is null", in_body("the SOAP envelope"))
     return None
 
 
@@ -79,7 +100,9 @@ def message_format(case: Case) -> str | None:
 @reads(Fact.PROPERTIES)
 def content_type_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
-    return missing(case, names.CONTENT_TYPE)
+    return missing(
+        case, names.CONTENT_TYPE, f"{SOAP_11} for SOAP 1.1, {SOAP_12} for SOAP 1.2, {names.MULTIPART} with attachments"
+    )
 
 
 @reads(Fact.PROPERTIES)
@@ -100,11 +123,15 @@ def media_type_known(case: Case) -> str | None:
     kind = case.message.content_type
     assert kind is not None
     if kind.problem:
-        return f"{names.CONTENT_TYPE}: {kind.problem}"
+        form = in_property(case.message, names.CONTENT_TYPE, "type/subtype; name=value", is_value=False)
+        return Reason(f"{names.CONTENT_TYPE}: {kind.problem}", form)
     if case.message.is_simple or kind.media_type == names.MULTIPART:
         return None
-    known = {*names.KNOWN_MEDIA_TYPES, *case.setting.profile.media_types.values()}
-    return f"the media type is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
+    known = ", ".join(sorted({*names.KNOWN_MEDIA_TYPES, *case.setting.profile.media_types.values()}))
+    return Reason(
+        f"the media type is {shown(kind.media_type)}; accepted are {known}",
+        in_property(case.message, names.CONTENT_TYPE, known, is_value=False),
+    )
 
 
 @reads(Fact.PROPERTIES)
@@ -126,9 +153,14 @@ def media_type_fits_envelope(case: Case) -> str | None:
     kind, envelope = case.message.content_type, case.message.envelope
     assert kind is not None
     assert envelope is not None
-    if kind.media_type in (envelope.version.media_type, case.setting.profile.media_types[envelope.version]):
+    wanted = case.setting.profile.media_types[envelope.version]
+    if kind.media_type in (envelope.version.media_type, wanted):
         return None
-    return f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}"
+    right = with_media_type(case.message.text(names.CONTENT_TYPE) or "", wanted)
+    return Reason(
+        f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}",
+        in_property(case.message, names.CONTENT_TYPE, right),
+    )
 
 
 # Content encoding
@@ -146,10 +178,19 @@ def content_encoding_supported(case: Case) -> str | None:
     seen = case.message.content_encoding
     known = case.setting.profile.content_encodings or frozenset()
     if seen not in known:
-        return f"{names.CONTENT_ENCODING} is {shown(seen)}; supported are {', '.join(sorted(known))}"
+        supported = ", ".join(sorted(known))
+        return Reason(
+            f"{names.CONTENT_ENCODING} is {shown(seen)}; supported are {supported}",
+            in_property(case.message, names.CONTENT_ENCODING, supported, is_value=False),
+        )
     if isinstance(case.message.message.body, str):
-        return f"{names.CONTENT_ENCODING} is {seen!r} on a TextMessage"
-    return f"{names.CONTENT_ENCODING} is {seen!r} on a multipart body" if is_multipart(case) else None
+        what = "a TextMessage"
+    elif is_multipart(case):
+        what = "a multipart body"
+    else:
+        return None
+    identity = in_property(case.message, names.CONTENT_ENCODING, "identity")
+    return Reason(f"{names.CONTENT_ENCODING} is {seen!r} on {what}", identity)
 
 
 # isFault
@@ -160,12 +201,14 @@ def is_fault_stated(case: Case) -> str | None:
     """Say why SOAPJMS_isFault and the body disagree, or None. Spec: SOAP/JMS 2.2.3 isFault."""
     stated, fault = case.message.is_fault, case.message.fault
     if stated is None:
-        return f"{names.IS_FAULT} is {shown(case.message.text(names.IS_FAULT))}, neither true nor false"
-    if fault is not None and not stated and case.setting.profile.spelled(names.IS_FAULT) is not None:
-        return f"the body is a fault, {names.IS_FAULT} does not say so"
-    if fault is None and stated:
-        return f"{names.IS_FAULT} is true, the body is no fault"
-    return None
+        said = f"{names.IS_FAULT} is {shown(case.message.text(names.IS_FAULT))}, neither true nor false"
+    elif fault is not None and not stated and case.setting.profile.spelled(names.IS_FAULT) is not None:
+        said = f"the body is a fault, {names.IS_FAULT} does not say so"
+    elif fault is None and stated:
+        said = f"{names.IS_FAULT} is true, the body is no fault"
+    else:
+        return None
+    return Reason(said, in_property(case.message, names.IS_FAULT, "false" if fault is None else "true"))
 
 
 @reads(Fact.PROPERTIES)
@@ -179,7 +222,12 @@ def fault_flag_type(case: Case) -> str | None:
     """Spec: REC 2.2.3 isFault (WG-31): a boolean; getBooleanProperty of a number is an exception."""
     flag = case.message.message.properties.lookup(names.IS_FAULT)
     assert flag is not None
-    return None if flag.type is PropertyType.BOOLEAN else f"{names.IS_FAULT} is a JMS {flag.type}, not a boolean"
+    if flag.type is PropertyType.BOOLEAN:
+        return None
+    return Reason(
+        f"{names.IS_FAULT} is a JMS {flag.type}, not a boolean",
+        Spot(SpotKind.PROPERTY_TYPE, names.IS_FAULT, PropertyType.BOOLEAN),
+    )
 
 
 # Properties that the sender is known to have set
@@ -200,18 +248,26 @@ def states_soap_action(case: Case) -> bool:
 @reads(Fact.PROPERTIES)
 def target_service(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 targetService; Protocol-2009."""
-    return _shows(case, "targetService", case.message.text(names.TARGET_SERVICE))
+    return _shows(case, "targetService", names.TARGET_SERVICE, case.message.text(names.TARGET_SERVICE))
 
 
 @reads(Fact.PROPERTIES)
 def soap_action(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
-    return missing(case, names.SOAP_ACTION) or _shows(case, "soapAction", case.message.soap_action)
+    wanted = str(case.stated("soapAction"))
+    return missing(case, names.SOAP_ACTION, wanted, is_value=True) or _shows(
+        case, "soapAction", names.SOAP_ACTION, case.message.soap_action
+    )
 
 
-def _shows(case: Case, name: str, seen: str | None) -> str | None:
+def _shows(case: Case, name: str, property_name: str, seen: str | None) -> str | None:
     wanted = case.stated(name)
-    return None if wanted == seen else f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}"
+    if wanted == seen:
+        return None
+    return Reason(
+        f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}",
+        in_property(case.message, property_name, wanted),
+    )
 
 
 CLOCK_TOLERANCE_MILLISECONDS: Final = 2000
@@ -227,9 +283,13 @@ def delivery_mode(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
     seen = case.message.message.delivery_mode
     if seen not in DELIVERY_MODES:
-        return f"JMSDeliveryMode is {seen}; it is 1 or 2"
+        return Reason(f"JMSDeliveryMode is {seen}; it is 1 or 2", header("JMSDeliveryMode", "1 or 2", is_value=False))
     wanted = _read(case, "deliveryMode")
-    return None if wanted in (None, seen) else f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}"
+    if wanted in (None, seen):
+        return None
+    return Reason(
+        f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}", _shown_as("deliveryMode", wanted, case)
+    )
 
 
 @reads(Fact.PROPERTIES, Fact.PRIORITY)
@@ -237,9 +297,11 @@ def priority(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 priority; Protocol-2007."""
     seen = case.message.message.priority
     if seen is None or not 0 <= seen <= 9:
-        return f"JMSPriority is {seen}; it is 0 to 9"
+        return Reason(f"JMSPriority is {seen}; it is 0 to 9", header("JMSPriority", "0 to 9", is_value=False))
     wanted = _read(case, "priority")
-    return None if wanted in (None, seen) else f"priority was set to {wanted}, JMSPriority is {seen}"
+    if wanted in (None, seen):
+        return None
+    return Reason(f"priority was set to {wanted}, JMSPriority is {seen}", _shown_as("priority", wanted, case))
 
 
 @reads(Fact.PROPERTIES, Fact.LIFETIME)
@@ -252,7 +314,9 @@ def expiration(case: Case) -> str | None:
     right = sent + wanted if wanted else 0
     if bool(seen) is bool(right) and abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
         return None
-    return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
+    return Reason(
+        f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows", header("JMSExpiration", right)
+    )
 
 
 @reads(Fact.PROPERTIES)
@@ -292,7 +356,8 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     wanted, reply = case.stated(name), case.message.message.reply_to
     if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
         return None
-    return f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}"
+    right = header("JMSReplyTo", f"{'topic' if is_topic else 'queue'}:{wanted}")
+    return Reason(f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}", right)
 
 
 @reads(Fact.PROPERTIES)
@@ -321,7 +386,10 @@ def reply_topic_ignored(case: Case) -> str | None:
     ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
     if reply is None or not reply.kind.is_topic or reply.name != ignored:
         return None
-    return f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {named(reply)}"
+    return Reason(
+        f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {named(reply)}",
+        header("JMSReplyTo", "a destination that does not come from topicReplyToName", is_value=False),
+    )
 
 
 def ignored_reply_topic(case: Case) -> object | None:
@@ -341,14 +409,19 @@ def _variant(case: Case) -> str | None:
 @reads(Fact.ASKS)
 def reply_to_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.1.2; Protocol-2050."""
-    return None if case.message.message.reply_to is not None else "JMSReplyTo is not set on a request"
+    if case.message.message.reply_to is not None:
+        return None
+    right = header("JMSReplyTo", "the queue or topic, possibly temporary, for the response", is_value=False)
+    return Reason("JMSReplyTo is not set on a request", right)
 
 
 @reads(Fact.REPLY_TO)
 def reply_to_absent(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.7.1; Protocol-2051."""
     reply = case.message.message.reply_to
-    return None if reply is None else f"JMSReplyTo is {named(reply)} on a one-way message"
+    if reply is None:
+        return None
+    return Reason(f"JMSReplyTo is {named(reply)} on a one-way message", header("JMSReplyTo", "nothing", is_value=False))
 
 
 def _pattern(case: Case) -> Mep | None:
@@ -382,7 +455,11 @@ _MAX_NAMED: Final = 20
 @reads(Fact.PROPERTIES)
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
-    return missing(case, names.REQUEST_URI)
+    return missing(case, names.REQUEST_URI, URI_FORM)
+
+
+URI_FORM: Final = "jms:VARIANT:NAME with the variant jndi, queue or topic, such as jms:queue:orders"
+"""What a requestURI has to look like, for people."""
 
 
 @reads(Fact.PROPERTIES)
@@ -416,7 +493,7 @@ def variant_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.variant else f"{shown(uri.redacted)} has no lookup variant"
+    return None if uri.variant else Reason(f"{shown(uri.redacted)} has no lookup variant", _uri_form(case))
 
 
 @reads(Fact.PROPERTIES)
@@ -424,7 +501,14 @@ def destination_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.destination else f"{shown(uri.redacted)} has no destination name"
+    return None if uri.destination else Reason(f"{shown(uri.redacted)} has no destination name", _uri_form(case))
+
+
+def _uri_form(case: Case, position: int | None = None) -> Spot:
+    marked = (
+        None if position is None else (position, min(position + 1, len(case.message.text(names.REQUEST_URI) or "")))
+    )
+    return in_property(case.message, names.REQUEST_URI, URI_FORM, is_value=False, span=marked)
 
 
 @reads(Fact.PROPERTIES)
@@ -433,7 +517,10 @@ def well_formed(case: Case) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
-    return f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}" if broken else None
+    if not broken:
+        return None
+    text = f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}"
+    return Reason(text, _uri_form(case, broken[0].position))
 
 
 @reads(Fact.PROPERTIES)
@@ -443,7 +530,16 @@ def variant_supported(case: Case) -> str | None:
     assert uri is not None
     if uri.variant in case.setting.variants:
         return None
-    return f"the lookup variant is {shown(uri.variant)}; supported are {', '.join(sorted(case.setting.variants))}"
+    supported = ", ".join(sorted(case.setting.variants))
+    begin = len("jms:")
+    spot = in_property(
+        case.message,
+        names.REQUEST_URI,
+        f"jms:VARIANT:NAME with a variant of {supported}",
+        is_value=False,
+        span=(begin, max(begin, uri.text.find(":", begin))),
+    )
+    return Reason(f"the lookup variant is {shown(uri.variant)}; supported are {supported}", spot)
 
 
 @reads(Fact.PROPERTIES)
@@ -469,7 +565,12 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     assert uri is not None
     left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
     more = f" and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
-    return f"the requestURI still holds {', '.join(map(named, left[:_MAX_NAMED]))}{more}" if left else None
+    if not left:
+        return None
+    return Reason(
+        f"the requestURI still holds {', '.join(map(named, left[:_MAX_NAMED]))}{more}",
+        in_property(case.message, names.REQUEST_URI, uri.without(excluded)),
+    )
 
 
 @reads(Fact.PROPERTIES)
@@ -500,6 +601,27 @@ SHOWN: Final[Mapping[str, Callable[[Case], object | None]]] = {
     "targetService": lambda case: case.message.text(names.TARGET_SERVICE),
 }
 """For each binding property that a message shows, the function that returns its value; None if the capture lacks it."""
+
+SPOTS: Final[Mapping[str, str]] = {
+    "deliveryMode": "JMSDeliveryMode",
+    "timeToLive": "JMSExpiration",
+    "priority": "JMSPriority",
+    "replyToName": "JMSReplyTo",
+    "targetService": names.TARGET_SERVICE,
+}
+"""The header or property that shows each of them."""
+
+
+def _shown_as(name: str, wanted: object, case: Case) -> Spot:
+    """Return the spot at which a message should show the value of a binding property."""
+    if name == "targetService":
+        return in_property(case.message, SPOTS[name], wanted)
+    if name == "timeToLive":
+        return header(SPOTS[name], f"{wanted} ms after JMSTimestamp" if wanted else "0", is_value=not wanted)
+    if name == "replyToName":
+        return header(SPOTS[name], f"the destination with the name {named(wanted)}", is_value=False)
+    return header(SPOTS[name], int(wanted) if isinstance(wanted, int) else wanted)
+
 
 SHOWN_FACTS: Final = (Fact.PROPERTIES, Fact.DELIVERY_MODE, Fact.PRIORITY, Fact.LIFETIME, Fact.REPLY_TO)
 """What those functions read."""
@@ -542,7 +664,10 @@ def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
         wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
         said = (f"{name} is {shown(wanted)}, the message shows {shown(seen)}" for name, wanted, seen in wrong)
         over = f", over {' and '.join(losers)}" if losers else ""
-        return f"by {' or '.join(winners)}{over}: {'; '.join(said)}" if wrong else None
+        if not wrong:
+            return None
+        spots = (_shown_as(name, wanted, case) for name, wanted, _ in wrong)
+        return Reason(f"by {' or '.join(winners)}{over}: {'; '.join(said)}", *spots)
 
     return applies, check
 
@@ -586,10 +711,10 @@ def last_one_counts(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2; Protocol-2002."""
     wrong = [each for each in _repeated(case) if not _agrees(*each)]
     said = (f"{name} is {shown(wanted)} at last, the message shows {shown(seen)}" for name, wanted, seen in wrong)
-    return "; ".join(said) or None
+    spots = (_shown_as(name, wanted, case) for name, wanted, _ in wrong)
+    return Reason("; ".join(said), *spots) if wrong else None
 
 
-SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
 STATING = (SOAP_12, names.MULTIPART, names.XOP)
 """The media types that may state an action; all but the first have the envelope's media type in a parameter."""
 
@@ -634,13 +759,20 @@ def actions_match(case: Case) -> str | None:
 def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
     seen = case.message.soap_action
     wrong = [action for action in stated_actions(kind) if action != seen]
-    return f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}" if wrong else None
+    if not wrong:
+        return None
+    right = wrong[0] if len(stated_actions(kind)) == 1 else ""
+    spot = in_property(case.message, names.SOAP_ACTION, right or ONE_ACTION, is_value=bool(right))
+    return Reason(f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}", spot)
+
+
+ONE_ACTION: Final = "the same action here and wherever the content type states one"
 
 
 @reads(Fact.PROPERTIES)
 def soap_action_present(case: Case) -> str | None:
     """Spec: REC 2.2.3 soapAction (WG-63)."""
-    return missing(case, names.SOAP_ACTION)
+    return missing(case, names.SOAP_ACTION, stated_actions(case.message.content_type)[0], is_value=True)
 
 
 @reads(Fact.PROPERTIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, reads
+from soapjms.protocol.assertions.spots import MESSAGE_TYPE, Reason, Spot, header, in_body, in_property, span_of
 from soapjms.protocol.envelope import Envelope, FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
 from soapjms.protocol.text import named, shown
@@ -18,7 +19,10 @@ def same_message_type(case: Case) -> str | None:
     request, response = case.pair
     if request.message.message_type is response.message.message_type:
         return None
-    return f"the request is {request.message.message_type}, the response {response.message.message_type}"
+    wanted = request.message.message_type
+    return Reason(
+        f"the request is {wanted}, the response {response.message.message_type}", header(MESSAGE_TYPE, wanted)
+    )
 
 
 @reads(Fact.BODY_KIND)
@@ -37,7 +41,10 @@ def sent_to_reply_destination(case: Case) -> str | None:
     assert seen is not None
     if wanted.name == seen.name and wanted.kind.is_topic is seen.kind.is_topic:
         return None
-    return f"JMSReplyTo of the request is {named(wanted)}, the response went to {named(seen)}"
+    return Reason(
+        f"JMSReplyTo of the request is {named(wanted)}, the response went to {named(seen)}",
+        header("JMSDestination", f"{wanted.kind}:{wanted.name}"),
+    )
 
 
 @reads(Fact.PROPERTIES, Fact.BODY)
@@ -63,21 +70,26 @@ def right_correlation(case: Case) -> str | None:
     rule = case.setting.profile.correlation
     other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
     hint = " (the other id of the request)" if seen is not None and seen == other else ""
-    return f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}"
+    return Reason(
+        f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}",
+        header("JMSCorrelationID", wanted),
+    )
 
 
 @reads(Fact.PRIORITY, Fact.REPEATED_URI)
 def copied(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3, the table; Protocol-2039."""
     request, response = case.pair
-    wrong = []
+    wrong, spots = [], []
     for label, wanted, seen in (
         ("JMSPriority", request.message.priority, response.message.priority),
         (names.REQUEST_URI, request.text(names.REQUEST_URI), response.text(names.REQUEST_URI)),
     ):
         if wanted is not None and seen is not None and wanted != seen:
             wrong.append(f"{label} is {shown(seen)}, the request's is {shown(wanted)}")
-    return "; ".join(wrong) or None
+            is_uri = label == names.REQUEST_URI
+            spots.append(in_property(response, label, wanted) if is_uri else header(label, wanted))
+    return Reason("; ".join(wrong), *spots) if wrong else None
 
 
 @reads(Fact.DELIVERY_MODE)
@@ -87,7 +99,8 @@ def same_delivery_mode(case: Case) -> str | None:
     wanted, seen = request.message.delivery_mode, response.message.delivery_mode
     if wanted is None or seen is None or wanted == seen:
         return None
-    return f"JMSDeliveryMode is {seen}, the request's is {wanted}"
+    right = header("JMSDeliveryMode", int(wanted))
+    return Reason(f"JMSDeliveryMode is {seen}, the request's is {wanted}", right)
 
 
 @reads(Fact.EXPIRY)
@@ -97,7 +110,7 @@ def expires_with_request(case: Case) -> str | None:
     wanted, seen = request.message.expiration, response.message.expiration
     if not wanted or seen is None or 0 < seen <= wanted:
         return None
-    return f"JMSExpiration is {seen or 'never'}, the request's is {wanted}"
+    return Reason(f"JMSExpiration is {seen or 'never'}, the request's is {wanted}", header("JMSExpiration", wanted))
 
 
 # Faults
@@ -116,7 +129,17 @@ def jndi_supported(case: Case) -> str | None:
     fault = case.message.fault
     if fault is None or fault.subcode != Subcode.UNSUPPORTED_LOOKUP_VARIANT:
         return None
-    return f"a request with the lookup variant jndi is answered with {fault.subcode}"
+    return Reason(
+        f"a request with the lookup variant jndi is answered with {fault.subcode}",
+        _subcode_spot(case, "a response, or a fault for another reason"),
+    )
+
+
+def _subcode_spot(case: Case, accepted: str) -> Spot:
+    """Return the spot of the body that has the subcode of a fault, or its code; of the whole body without a fault."""
+    fault = case.message.fault
+    told = None if fault is None else fault.subcode or fault.code
+    return in_body(accepted, span_of(told, case.message.body))
 
 
 SHAPES = {Soap11FaultShape.FAULTCODE: FaultShape.FAULTCODE, Soap11FaultShape.DETAIL: FaultShape.DETAIL}
@@ -134,11 +157,18 @@ def fault_shape(case: Case) -> str | None:
     fault, profile = case.message.fault, case.setting.profile
     assert fault is not None
     if fault.namespace != profile.namespace:
-        return f"the subcode {named(fault.subcode)} is in the namespace {fault.namespace}, not in {profile.namespace}"
+        return Reason(
+            f"the subcode {named(fault.subcode)} is in the namespace {fault.namespace}, not in {profile.namespace}",
+            in_body(f"the namespace {profile.namespace}", span_of(fault.namespace, case.message.body)),
+        )
     if fault.subcode not in profile.subcodes:
-        return f"{shown(fault.subcode)} is no subcode of {profile.name}"
+        known = ", ".join(sorted(profile.subcodes))
+        return Reason(f"{shown(fault.subcode)} is no subcode of {profile.name}", _subcode_spot(case, known))
     wanted = FaultShape.SUBCODE if fault.version is SoapVersion.SOAP_12 else SHAPES[profile.soap11_fault]
-    return None if fault.shape is wanted else f"the subcode stands in the {fault.shape}, not in the {wanted}"
+    if fault.shape is wanted:
+        return None
+    right = _subcode_spot(case, f"the subcode in the {wanted}")
+    return Reason(f"the subcode stands in the {fault.shape}, not in the {wanted}", right)
 
 
 @reads(Fact.PROPERTIES, Fact.BODY)
@@ -150,7 +180,9 @@ def right_reaction(case: Case) -> str | None:
     if observed in expected:
         return None
     seen = "no fault" if fault is None else f"the fault {named(observed or fault.code)}"
-    return f"the request calls for {' or '.join(expected)}; the answer is {seen}"
+    wanted = " or ".join(expected)
+    right = _subcode_spot(case, f"a fault with the subcode {wanted}")
+    return Reason(f"the request calls for {wanted}; the answer is {seen}", right)
 
 
 @reads(Fact.PROPERTIES, Fact.BODY)
@@ -166,4 +198,7 @@ def fault_has_cause(case: Case) -> str | None:
     assert fault is not None
     if case.subcodes or fault.subcode in case.spared:
         return None
-    return f"nothing that was captured of the request calls for {named(fault.subcode)}"
+    return Reason(
+        f"nothing that was captured of the request calls for {named(fault.subcode)}",
+        _subcode_spot(case, "the result of the operation, or a fault of the service"),
+    )
