@@ -1,4 +1,7 @@
-"""Make docs/errors.md: each error class with its cause and what to do, from errors.toml; none is left out."""
+"""Make docs/errors.md: each error class with its cause and what to do, from errors.toml; none is left out.
+
+The subcodes are those of `soapjms/replay/report/remedies.toml`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from soapjms.replay.report.remedies import subcode_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,7 +91,7 @@ def page() -> str:
         "## Fault subcodes\n",
         "In the faults of SOAP over JMS. [conformance.md](conformance.md) shows the subcodes of each edition, and "
         "which fault wins.\n",
-        _table(("subcode", "cause", "what to do"), rows("subcode")),
+        _table(("subcode", "cause", "what to do"), subcode_rows()),
         "## Failure reasons\n",
         "`CallFailedError.reason`.\n",
         _table(("reason", "cause", "what to do"), rows("failure")),
@@ -111,6 +116,11 @@ def error_rows(section: str) -> Iterator[tuple[str, str, str]]:
 def rows(section: str) -> Iterator[tuple[str, str, str]]:
     """Yield the rows of another section of the table."""
     yield from ((f"`{name}`", cause, remedy) for name, (cause, remedy) in table()[section].items())
+
+
+def subcode_rows() -> Iterator[tuple[str, str, str]]:
+    """Yield each subcode with its cause and what to do, which the report of a replay says too."""
+    yield from ((f"`{name}`", *texts) for name, texts in subcode_texts().items())
 
 
 def _table(header: Sequence[str], lines: Iterator[tuple[str, ...]]) -> str:
