@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.message import Destination, Element, Message, Properties
 from soapjms.protocol.assertions import Outcome, Verdict, guess_dialect
+from soapjms.protocol.assertions.spots import MESSAGE_TYPE
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
@@ -344,7 +345,7 @@ def destination_text(destination: Destination | None) -> str | None:
 def headers(record: Record) -> Iterator[tuple[str, str]]:
     """Yield a message's headers, then its properties, by their JMS names: the first ones, each limited in length."""
     message = record.message
-    known = [(name, value) for name, value in _jms_headers(message) if value is not None]
+    known = [(name, value) for name, value in jms_headers(message) if value is not None]
     named = [*known, *((each.name, each.value) for each in message.properties)]
     for name, value in named[:MAX_SAMPLE_HEADERS]:
         yield _cut(name), _cut(str(value).lower() if isinstance(value, bool) else str(value))
@@ -354,8 +355,9 @@ def headers(record: Record) -> Iterator[tuple[str, str]]:
         yield "…", "the body was cut when it was captured"
 
 
-def _jms_headers(message: Message) -> Iterator[tuple[str, object]]:
-    yield "JMS message type", message.message_type
+def jms_headers(message: Message) -> Iterator[tuple[str, object]]:
+    """Yield a message's headers by their JMS names, the message type first; None for those that it does not have."""
+    yield MESSAGE_TYPE, message.message_type
     yield "JMSDestination", destination_text(message.destination)
     yield "JMSMessageID", message.message_id
     yield "JMSCorrelationID", message.correlation_id

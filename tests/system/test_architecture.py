@@ -21,7 +21,9 @@ ORDER = (
     "names errors text limits content xml uri values properties wsdl envelope wsa "
     "attachments record exchange received_message assertions mep message_parts requesting responding senders"
 ).split()
-INSIDE_ASSERTIONS = "spots model request_checks body_checks response_checks markup request_table response_table judge batch habits".split()
+INSIDE_ASSERTIONS = (
+    "spots model request_checks body_checks response_checks markup request_table response_table judge batch habits"
+).split()
 
 # Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.
 IMPURE = frozenset(

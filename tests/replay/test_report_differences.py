@@ -1,0 +1,192 @@
+"""What a message has beside what would be right: marked, short, and plain text whatever a log holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from report_kit import ATTACK
+from vector_kit import CASES, exchange_of, setting_of
+
+from brokers.message import changed, properties
+from soapjms.protocol.assertions import Judge, Outcome, Setting, Verdict, judge, readings
+from soapjms.protocol.exchange import Exchange
+from soapjms.protocol.uri import visible
+from soapjms.replay.report.differences import BEFORE, MAX_SHOWN, Difference, Piece, differences
+
+BROKEN = (Outcome.FAILED, Outcome.WARNING)
+REQUEST = {"base": "request"}
+LONGEST = 4 * MAX_SHOWN + 2
+"""Every octet may be an escape of four characters, and dots stand for what is left out on both sides."""
+
+
+def shown(pieces: tuple[Piece, ...]) -> str:
+    """Write pieces with brackets around those that are marked."""
+    return "".join(f"[{each.text}]" if each.is_marked else each.text for each in pieces)
+
+
+def exchange_with(**parts: Any) -> Exchange:
+    """Make a request with other headers, body, or properties beside its own."""
+    exchange = exchange_of({"records": [REQUEST]})
+    assert exchange.request is not None
+    message = exchange.request.message
+    more = parts.pop("more", {})
+    if more:
+        parts["properties"] = message.properties.merged(properties(more))
+    return replace(exchange, request=replace(exchange.request, message=changed(message, **parts)))
+
+
+def of(assertion: str, exchange: Exchange, setting: Setting | None = None) -> list[Difference]:
+    """Return the differences by the broken assertion."""
+    used = setting or Setting()
+    (verdict,) = (each for each in broken(exchange, used) if each.assertion == assertion)
+    return differences(verdict, exchange, used)
+
+
+def broken(exchange: Exchange, setting: Setting) -> list[Verdict]:
+    """Return the verdicts of the broken assertions."""
+    return [each for each in judge(exchange, setting) if each.outcome in BROKEN]
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_every_broken_assertion_has_differences(case: dict[str, Any], profile: str) -> None:
+    """Of a bounded length, without control characters, and equal after a way through JSON."""
+    exchange, setting = exchange_of(case), setting_of(case, profile)
+    for verdict in broken(exchange, setting):
+        found = differences(verdict, exchange, setting)
+        assert found, verdict
+        for each in found:
+            assert Difference.of(json.loads(json.dumps(each))) == each
+            assert each.right
+            for pieces in (each.seen, each.right):
+                assert len("".join(piece.text for piece in pieces)) <= LONGEST
+                assert all(visible(line) == line for piece in pieces for line in piece.text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("assertion", "parts", "place", "seen", "right"),
+    [
+        (
+            "Protocol-2010",
+            {"more": {"SOAPJMS_bindingVersion": "0.9"}},
+            "property SOAPJMS_bindingVersion",
+            "[0.9]",
+            "[1.0]",
+        ),
+        (
+            "Protocol-2024",
+            {"more": {"SOAPJMS_requestURI": "jms:queue:q?targetService=s&x=1&replyToName=r&y=2"}},
+            "property SOAPJMS_requestURI",
+            "jms:queue:q?[targetService=s&]x=1[&replyToName=r]&y=2",
+            "jms:queue:q?x=1&y=2",
+        ),
+        (
+            "Local-2.2.4-syntax",
+            {"more": {"SOAPJMS_requestURI": "jms:queue:q?a=%zz"}},
+            "property SOAPJMS_requestURI",
+            "jms:queue:q?a=[%]zz",
+            "jms:VARIANT:NAME with the variant jndi, queue or topic, such as jms:queue:orders",
+        ),
+        ("Protocol-2007", {"priority": 12}, "header JMSPriority", "[12]", "0 to 9"),
+        (
+            "Protocol-2030",
+            {"body": b"\x00\x01<a/>"},
+            "body, octets 0 to 5",
+            "[\\x00\\x01<a/>]",
+            "an XML document from the first octet on: <",
+        ),
+    ],
+)
+def test_what_is_marked(assertion: str, parts: dict[str, Any], place: str, seen: str, right: str) -> None:
+    """The words or octets that are wrong, and those that are right in their place."""
+    (found,) = of(assertion, exchange_with(**parts))
+    assert (found.place, shown(found.seen), shown(found.right)) == (place, seen, right)
+
+
+def test_octet_of_a_body() -> None:
+    """The octet that does not decode is marked, with its position in the body."""
+    body = b"<?xml version='1.0' encoding='utf-8'?><x>" + b"." * 100 + b"\xe4</x>"
+    (found,) = of("Protocol-2014", exchange_with(body=body, more={"SOAPJMS_contentType": "text/xml"}))
+    assert found.place == f"body, octet {body.index(0xE4)}"
+    assert found.spans == ((141, 142),)
+    assert shown(found.seen) == f"…{'.' * BEFORE}[\\xe4]</x>"
+
+
+def test_charset_and_declaration() -> None:
+    """Both places are shown that contradict each other."""
+    body = b"<?xml version='1.0' encoding='iso-8859-1'?><x/>"
+    header, document = of(
+        "Protocol-2012", exchange_with(body=body, more={"SOAPJMS_contentType": "text/xml; charset=utf-8"})
+    )
+    assert (shown(header.seen), shown(header.right)) == (
+        "text/xml; charset=[utf-8]",
+        "text/xml; charset=[iso-8859-1]",
+    )
+    assert shown(document.seen) == "<?xml version='1.0' encoding='[iso-8859-1]'?><x/>"
+    assert document.place == "body, octets 30 to 39"
+
+
+def test_a_missing_property_has_nothing() -> None:
+    """Nothing is marked where there is nothing."""
+    (found,) = of("Protocol-2016", exchange_with(properties=properties({})))
+    assert (found.seen, found.spans, found.is_value) == ((), (), False)
+
+
+def test_long_values_are_cut_around_the_mark() -> None:
+    """A value of any length is compared quickly, and shown up to a limit."""
+    long = "jms:queue:q?" + "&".join(f"p{number}={number}" for number in range(20_000))
+    uri = long.replace("q?", "q?targetService=s&")
+    (found,) = of("Protocol-2021", exchange_with(more={"SOAPJMS_requestURI": uri}))
+    assert "[targetService=s&]" in shown(found.seen)
+    assert found.seen[-1].text == "…"
+    parameters = "&".join(["targetService=s"] * 20_000)
+    (found,) = of("Protocol-2021", exchange_with(more={"SOAPJMS_requestURI": f"jms:queue:q?{parameters}"}))
+    assert len(shown(found.seen)) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"body": ATTACK.encode()},
+        {"body": ATTACK},
+        {"more": {"SOAPJMS_contentType": f"{ATTACK}/x"}},
+        {"more": {"SOAPJMS_contentType": f'text/xml; charset="{ATTACK}"'}},
+        {"more": {"SOAPJMS_requestURI": f"jms:queue:{ATTACK}"}},
+        {"more": {"SOAPJMS_bindingVersion": ATTACK, "SOAPJMS_soapAction": ATTACK}},
+        {"body": "\ud800", "more": {"SOAPJMS_requestURI": "jms:\ud800:\ud800"}},
+    ],
+)
+def test_hostile_content_is_plain_text(parts: dict[str, Any]) -> None:
+    """Nothing that a terminal or a browser would act on is left, and all of it can be written as UTF-8."""
+    exchange = exchange_with(**parts)
+    found = [each for verdict in broken(exchange, Setting()) for each in differences(verdict, exchange, Setting())]
+    assert found
+    for piece in (piece for each in found for pieces in (each.seen, each.right) for piece in pieces):
+        piece.text.encode()
+        assert all(line.isprintable() for line in piece.text.split("\n"))
+
+
+def test_nothing_for_what_is_not_broken() -> None:
+    """A verdict that passed has no differences, nor has one on another exchange."""
+    exchange = exchange_with()
+    assert all(differences(each, exchange, Setting()) == [] for each in judge(exchange, Setting()))
+    other = exchange_with(priority=12)
+    (verdict,) = broken(other, Setting())
+    assert differences(verdict, exchange, Setting()) == []
+
+
+def test_verdicts_of_many_exchanges() -> None:
+    """A judge of many exchanges may reuse a reason; the difference is that of the message at hand."""
+    judging = Judge(Setting())
+    for number in range(4):
+        uri = f"jms:queue:q?targetService={number}"
+        exchange = exchange_with(more={"SOAPJMS_requestURI": uri})
+        found = [
+            difference
+            for verdict in judging.findings(readings(exchange, Setting()))
+            if verdict.assertion == "Protocol-2021"
+            for difference in differences(verdict, exchange, Setting())
+        ]
+        assert [shown(each.seen) for each in found] == [f"jms:queue:q[?targetService={number}]"]
