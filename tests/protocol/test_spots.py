@@ -10,9 +10,18 @@ from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, PropertyType, changed, typed
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Reason, Setting, Spot, SpotKind, Verdict, judge
-from soapjms.protocol.assertions.spots import MAX_RIGHT_CHARACTERS, MESSAGE_TYPE
+from soapjms.protocol.assertions.spots import (
+    MAX_RIGHT_CHARACTERS,
+    MESSAGE_TYPE,
+    header,
+    in_body,
+    in_property,
+    missing_property,
+)
 from soapjms.protocol.content import parse_content_type, with_media_type, with_parameter
 from soapjms.protocol.exchange import Exchange
+from soapjms.protocol.names import REC_2012
+from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 
 BROKEN = (Outcome.FAILED, Outcome.WARNING)
@@ -128,9 +137,14 @@ def test_media_type(text: str, expected: str) -> None:
 
 def test_long_values_are_cut() -> None:
     """A spot does not keep a long text of a message."""
-    reason = Reason("why", Spot(SpotKind.PROPERTY, "SOAPJMS_requestURI", "x" * 10_000))
-    assert reason == "why"
-    assert len(reason.spots[0].right) == MAX_RIGHT_CHARACTERS
+    long, message = "x" * 10_000, Reading(Message(message_type=MessageType.BYTES), REC_2012)
+    for spot in (
+        header("JMSReplyTo", long),
+        in_property(message, "x", long),
+        missing_property("x", long),
+        in_body(long),
+    ):
+        assert len(spot.right) == MAX_RIGHT_CHARACTERS
 
 
 def test_every_check_has_a_vector_with_spots() -> None:

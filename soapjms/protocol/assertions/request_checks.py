@@ -16,7 +16,16 @@ from typing import Final
 from brokers.message import DeliveryMode, MessageType, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
-from soapjms.protocol.assertions.spots import MESSAGE_TYPE, Reason, Spot, SpotKind, header, in_body, in_property
+from soapjms.protocol.assertions.spots import (
+    MESSAGE_TYPE,
+    Reason,
+    Spot,
+    SpotKind,
+    header,
+    in_body,
+    in_property,
+    missing_property,
+)
 from soapjms.protocol.content import ContentType, parse_content_type, with_media_type
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
@@ -43,8 +52,8 @@ def missing(case: Case, name: str, accepted: str, *, is_value: bool = False) -> 
         return None
     alias = case.message.alias_of(name)
     if alias is None:
-        return Reason(f"{name} is missing or empty", Spot(SpotKind.PROPERTY, name, accepted, is_value))
-    right = Spot(SpotKind.PROPERTY, name, case.message.text(name) or "")
+        return Reason(f"{name} is missing or empty", missing_property(name, accepted, is_value=is_value))
+    right = missing_property(name, case.message.text(name) or "")
     return Reason(f"{name} is missing or empty; {alias} was read in its place", right)
 
 

@@ -53,25 +53,31 @@ class Reason(str):
     def __new__(cls, text: str, *spots: Spot) -> Reason:
         """Make a reason."""
         made = super().__new__(cls, text)
-        made.spots = tuple(each._replace(right=each.right[:MAX_RIGHT_CHARACTERS]) for each in spots)
+        made.spots = spots
         return made
 
 
 def header(name: str, right: object, *, is_value: bool = True) -> Spot:
     """Return the spot of a header."""
-    return Spot(SpotKind.HEADER, name, str(right), is_value)
+    return Spot(SpotKind.HEADER, name, str(right)[:MAX_RIGHT_CHARACTERS], is_value)
+
+
+def missing_property(name: str, right: str, *, is_value: bool = True) -> Spot:
+    """Return the spot of a property that the message does not have under its own name."""
+    return Spot(SpotKind.PROPERTY, name, right[:MAX_RIGHT_CHARACTERS], is_value)
 
 
 def in_property(
     message: Reading, name: str, right: object, *, is_value: bool = True, span: tuple[int, int] | None = None
 ) -> Spot:
     """Return the spot of a property, under the name that it has in the message."""
-    return Spot(SpotKind.PROPERTY, message.alias_of(name) or name, str(right), is_value, span)
+    seen = name if message.message.properties.lookup(name) is not None else message.alias_of(name) or name
+    return Spot(SpotKind.PROPERTY, seen, str(right)[:MAX_RIGHT_CHARACTERS], is_value, span)
 
 
 def in_body(accepted: str, span: tuple[int, int] | None = None) -> Spot:
     """Return a spot of the body with a description of what is accepted."""
-    return Spot(SpotKind.BODY, "", accepted, False, span)
+    return Spot(SpotKind.BODY, "", accepted[:MAX_RIGHT_CHARACTERS], False, span)
 
 
 def span_of(text: str | None, body: bytes | str | None) -> tuple[int, int] | None:
