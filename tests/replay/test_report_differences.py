@@ -14,11 +14,17 @@ from brokers.message import changed, properties
 from soapjms.protocol.assertions import Judge, Outcome, Setting, Verdict, judge, readings
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.uri import visible
-from soapjms.replay.report.differences import BEFORE, MAX_SHOWN, Difference, Piece, differences
+from soapjms.replay.report.differences import (
+    MAX_SHOWN_CHARACTERS,
+    SHOWN_BEFORE_CHARACTERS,
+    Difference,
+    Piece,
+    differences,
+)
 
 BROKEN = (Outcome.FAILED, Outcome.WARNING)
 REQUEST = {"base": "request"}
-LONGEST = 4 * MAX_SHOWN + 2
+LONGEST = 4 * MAX_SHOWN_CHARACTERS + 2
 """Every octet may be an escape of four characters, and dots stand for what is left out on both sides."""
 
 
@@ -111,7 +117,7 @@ def test_octet_of_a_body() -> None:
     (found,) = of("Protocol-2014", exchange_with(body=body, more={"SOAPJMS_contentType": "text/xml"}))
     assert found.place == f"body, octet {body.index(0xE4)}"
     assert found.spans == ((141, 142),)
-    assert shown(found.seen) == f"…{'.' * BEFORE}[\\xe4]</x>"
+    assert shown(found.seen) == f"…{'.' * SHOWN_BEFORE_CHARACTERS}[\\xe4]</x>"
 
 
 def test_charset_and_declaration() -> None:

@@ -22,9 +22,9 @@ from soapjms.replay.findings import jms_headers
 Span = tuple[int, int]
 """Begin and end."""
 
-BEFORE: Final = 60
+SHOWN_BEFORE_CHARACTERS: Final = 60
 """Octets or characters that are shown before the first mark."""
-MAX_SHOWN: Final = 300
+MAX_SHOWN_CHARACTERS: Final = 300
 """Maximum number of octets or characters that are shown of a value."""
 MAX_WORDS: Final = 64
 """Maximum number of words that are compared from the first one on that differs."""
@@ -166,8 +166,8 @@ def _span(words: list[str], begin: int, end: int) -> Span:
 def _pieces(value: str | bytes, marks: Iterable[Span]) -> tuple[Piece, ...]:
     """Cut a value at its marks, and leave out what is far before or after the first one."""
     spans = [each for each in marks if each[0] < each[1]]
-    first = max(0, spans[0][0] - BEFORE) if spans else 0
-    last = min(len(value), first + MAX_SHOWN)
+    first = max(0, spans[0][0] - SHOWN_BEFORE_CHARACTERS) if spans else 0
+    last = min(len(value), first + MAX_SHOWN_CHARACTERS)
     pieces, at = [Piece("…")] if first else [], first
     for begin, end in spans:
         pieces += [Piece(_text(value[at:begin])), Piece(_text(value[max(at, begin) : min(end, last)]), True)]
