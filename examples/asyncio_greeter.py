@@ -38,18 +38,16 @@ def envelope(name: str) -> str:
     return f'<e:Envelope xmlns:e="{space}"><e:Body><greetMe xmlns="{NAMESPACE}">{name}</greetMe></e:Body></e:Envelope>'
 
 
-async def call(client: soapjms.Client, name: str) -> str | None:
-    """Make a call without blocking the event loop."""
-    # `submit` waits while the connection is lost, so it runs on a thread; the future needs none.
-    future = await asyncio.to_thread(client.submit, envelope(name))
-    response = (await future).raise_for_fault()
-    return None if response.element is None else response.element.text
-
-
-async def greet_all(client: soapjms.Client) -> None:
-    """Make several calls at once."""
-    for greeting in await asyncio.gather(*(call(client, name) for name in ("Ann", "Bob", "Cem"))):
-        print(greeting)
+async def greet_all(url: str) -> None:
+    """Serve on this event loop, and make several calls at once."""
+    async with (
+        soapjms.connect_async(url) as connection,
+        soapjms.AsyncDispatcher(connection, URI, service, workers=4),
+        soapjms.AsyncClient(connection, URI, timeout=10) as client,
+    ):
+        for response in await asyncio.gather(*(client.call(envelope(name)) for name in ("Ann", "Bob", "Cem"))):
+            answer = response.raise_for_fault().element
+            print(None if answer is None else answer.text)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,12 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         print(__doc__, file=sys.stderr)
         return 2
-    with (
-        soapjms.connect(*arguments or ["embedded:"]) as connection,
-        soapjms.Dispatcher(connection, URI, service, workers=4),
-        soapjms.Client(connection, URI, timeout=10) as client,
-    ):
-        asyncio.run(greet_all(client))
+    asyncio.run(greet_all(*arguments or ["embedded:"]))
     return 0
 
 

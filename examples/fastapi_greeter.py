@@ -1,10 +1,10 @@
-"""An HTTP endpoint that calls a SOAP service over JMS: FastAPI at the front, examples/greeter_service.py behind it.
+"""A FastAPI application that calls a SOAP service over JMS, examples/greeter_service.py, and is one itself.
 
 SOAPJMS_CONNECTION=stomp://admin:admin@localhost:61613 uvicorn --app-dir examples fastapi_greeter:app
 
-Then: curl 'http://localhost:8000/greeting?name=World'
+Then: curl 'http://localhost:8000/greeting?name=World'. Over JMS it says how often it greeted, at jms:queue:greetings.
 
-python examples/fastapi_greeter.py does both, with the service at the embedded broker, in one process.
+python examples/fastapi_greeter.py does all of it, with the greeter at the embedded broker, in one process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 import os
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Request
 from greeter_service import service
@@ -24,14 +24,28 @@ from soapjms.bridge.listener import Listener
 
 NAMESPACE = "urn:greeter"
 URI = "jms:queue:greeter"
+COUNT_URI = "jms:queue:greetings"
+
+counter = soapjms.Service()
+
+
+@counter.operation(f"{{{NAMESPACE}}}countGreetings")
+async def count_greetings(request: soapjms.Request) -> etree._Element:
+    """Say how often somebody was greeted. It runs on the application's own loop, so it may use what belongs to it."""
+    response = etree.Element(f"{{{NAMESPACE}}}countGreetingsResponse")
+    response.text = str(app.state.greetings)
+    return response
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Keep one connection and one client for all requests; both are thread-safe."""
-    with ExitStack() as stack:
-        connection = stack.enter_context(soapjms.connect(os.environ.get("SOAPJMS_CONNECTION", "embedded:")))
-        app.state.greeter = stack.enter_context(soapjms.Client(connection, URI, timeout=5))
+    """Keep one connection for all that is called and served; at the end, finish what is under way."""
+    app.state.greetings = 0
+    async with (
+        soapjms.connect_async(os.environ.get("SOAPJMS_CONNECTION", "embedded:")) as connection,
+        soapjms.AsyncClient(connection, URI, timeout=5) as app.state.greeter,
+        soapjms.AsyncDispatcher(connection, COUNT_URI, counter),
+    ):
         yield
 
 
@@ -48,11 +62,11 @@ def envelope(name: str) -> etree._Element:
 
 
 @app.get("/greeting")
-def greeting(name: str, request: Request) -> dict[str, str]:
-    """Greet somebody. Not `async`, so FastAPI runs it on a thread, where a call may block."""
-    client: soapjms.Client = request.app.state.greeter
+async def greeting(name: str, request: Request) -> dict[str, str]:
+    """Greet somebody."""
+    client: soapjms.AsyncClient = request.app.state.greeter
     try:
-        response = client.call(envelope(name)).raise_for_fault()
+        response = (await client.call(envelope(name))).raise_for_fault()
     except ValueError as error:  # a character that XML cannot hold
         raise HTTPException(422, f"{error}") from error
     except soapjms.SoapFaultError as fault:
@@ -61,6 +75,7 @@ def greeting(name: str, request: Request) -> dict[str, str]:
         raise HTTPException(504, "the greeter did not answer in time") from error
     except soapjms.CallFailedError as error:
         raise HTTPException(502, "the greeter cannot be reached") from error
+    request.app.state.greetings += 1
     return {"greeting": response.envelope.body.findtext(".//{*}greeting") or ""}
 
 

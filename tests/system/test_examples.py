@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from lxml import etree
 from calling_kit import PATIENCE, eventually, fresh
 from places import ROOT
 from real_brokers import RealBroker
@@ -217,9 +218,17 @@ def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def ask_all(*queries: str) -> list[tuple[int, Any]]:
         async with app.router.lifespan_context(app):
-            return [await ask(app, query) for query in queries]
+            answers = [await ask(app, query) for query in queries]
+            count = await asyncio.to_thread(counter.call, etree.Element("{urn:greeter}countGreetings"))
+            assert count.element is not None
+            assert count.element.text == "2"
+            return answers
 
-    with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, service.URI, service.service):
+    with (
+        soapjms.connect(url) as connection,
+        soapjms.Dispatcher(connection, service.URI, service.service),
+        soapjms.Client(connection, "jms:queue:greetings", timeout=PATIENCE) as counter,
+    ):
         answers = asyncio.run(ask_all("name=World", "name=%3CEve%3E", "name=", "name=%00"))
     assert answers[:3] == [
         (200, {"greeting": "Hello World"}),
@@ -236,7 +245,7 @@ def test_fastapi_greeter_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def ask_in_vain() -> tuple[int, Any]:
         async with app.router.lifespan_context(app):
-            app.state.greeter.timeout = 0.1
+            app.state.greeter.client.timeout = 0.1
             return await ask(app, "name=World")
 
     assert asyncio.run(ask_in_vain()) == (504, {"detail": "the greeter did not answer in time"})
