@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lxml import etree
 from calling_kit import PATIENCE, eventually, fresh
+from lxml import etree
 from places import ROOT
 from real_brokers import RealBroker
 
