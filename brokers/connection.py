@@ -18,7 +18,6 @@ An adapter is imported only when its URL scheme is used.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,11 +27,10 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
+from brokers import events
 from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
-
-log = logging.getLogger("brokers")
 
 DEFAULT_TIMEOUT: Final = 30.0
 """Default time limit for connecting, subscribing and committing, in seconds."""
@@ -545,7 +543,7 @@ def stop(consumer: Consumer) -> None:
     try:
         consumer.close()
     except BrokerError as error:
-        log.debug("the consumer was gone before: %s", error)
+        events.CONSUMER_GONE_BEFORE.log(error)
 
 
 def end_temporary(connection: Connection, destination: Destination) -> None:
@@ -553,4 +551,4 @@ def end_temporary(connection: Connection, destination: Destination) -> None:
     try:
         connection.end_temporary(destination)
     except BrokerError as error:
-        log.debug("%s was gone before: %s", destination, error)
+        events.DESTINATION_GONE_BEFORE.log(destination, error)

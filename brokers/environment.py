@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-log = logging.getLogger(__name__)
+from brokers import events
 
 USER: Final = "SOAPJMS_USER"
 PASSWORD: Final = "SOAPJMS_PASSWORD"  # noqa: S105  # a name
@@ -50,4 +49,4 @@ def name_in(environment: Mapping[str, str], name: str) -> str | None:
 @cache
 def _warn(old: str, name: str) -> None:
     """Log once that a name is old."""
-    log.warning("the variable %s is called %s now; the old name is still read", old, name)
+    events.ENVIRONMENT_OLD_NAME.log(old, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -11,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from brokers import events
 from brokers.errors import TlsError
 from brokers.files import check_files
-
-log = logging.getLogger(__name__)
 
 WRONG_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate that is for another host name or address."""
@@ -98,7 +96,7 @@ class Tls:
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)
         if not self.verify:
-            log.warning("the certificate of %s is not checked: anyone on the path can read and change traffic", host)
+            events.TLS_UNCHECKED.log(host)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Final
 
-from brokers.events import LogEvent
+from brokers.events.log_event import LogEvent
 
 ANSWER_DEAD_LETTER_FAILED: Final = LogEvent(
     "answer.dead_letter_failed",

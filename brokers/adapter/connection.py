@@ -7,7 +7,6 @@ destinations are handled here for every protocol. Sessions and the sending of me
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from threading import Condition, Lock
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
+from brokers import events
 from brokers.adapter.consumer import LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
@@ -146,8 +146,6 @@ class AdapterConnection(Connection):
         """Call `function` on the executor; raise RuntimeError once that is closed."""
         self._callbacks.call(function)
 
-
-log = logging.getLogger(__name__)
 
 ATTEMPT_SECONDS: Final = 20.0
 """Maximum duration of one attempt to reconnect, over all brokers, in seconds."""
@@ -402,7 +400,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         try:
             self._crew.submit(function)
         except RuntimeError as error:
-            log.warning("%s: a due task has to wait: %s", self._name, error)
+            events.CONNECTION_TASK_DELAYED.log(self._name, error)
             self.later(THREAD_RETRY_SECONDS, function)
 
     def forget(self, consumer: ConsumerT) -> None:
@@ -449,7 +447,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         self._be_connected(link)
 
     def _give_up(self, cause: str) -> None:
-        log.error("%s, so the connection is closed", cause)
+        events.CONNECTION_GIVEN_UP.log(cause)
         self._life.become(ConnectionState.CLOSED, cause)
         self.close()
 
@@ -464,6 +462,6 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
             is_over = self._is_closing or self._reconnector is None
         for consumer in ended:
             consumer.end_for_good(f"{link.lost()}, and with it {consumer.options.destination}")
-        log.warning("%s%s", link.lost(), "" if is_over else "; reconnecting")
+        events.CONNECTION_LOST.log(link.lost(), "" if is_over else "; reconnecting")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()

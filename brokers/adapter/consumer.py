@@ -15,6 +15,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from brokers import events
 from brokers.adapter.endpoints import Openable, Reconnect
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, UsageError
@@ -43,8 +44,6 @@ def temporary_kind(kind: DestinationKind) -> DestinationKind:
         raise UsageError(f"kind must be that of a temporary destination, got {kind}")
     return kind
 
-
-log = logging.getLogger(__name__)
 
 RENEWAL: Final = Reconnect()
 """Pauses between attempts to renew a subscription that the broker ended."""
@@ -183,10 +182,10 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             return
         where = self.options.destination
         if self.is_temporary:
-            log.error("the broker ended the consumer of %s, which cannot be renewed: %s", where, why)
+            events.CONSUMER_ENDED.log(where, why)
             self.owner.forget(self)
         else:
-            log.error("the broker ended the consumer of %s, which will be renewed: %s", where, why)
+            events.CONSUMER_INTERRUPTED.log(where, why)
             self._plan(0, why, pause)
 
     def _have_problem(self, why: str) -> bool:
@@ -216,7 +215,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         except Exception as error:  # the next attempt may succeed, for example after a time-out or lack of memory
             why = why_of(error)
             level = logging.DEBUG if why == before or isinstance(error, ConnectionLostError) else logging.WARNING
-            log.log(level, "no consumer of %s yet: %s", self.options.destination, why)
+            events.CONSUMER_NOT_RENEWED.log(self.options.destination, why, level=level)
         if self._problem and not self._is_stopped:
             self._plan(failed + 1, why)
 
@@ -235,7 +234,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
                 self._problem = ""
                 self._tell("")
                 seconds = monotonic() - self._since
-        log.warning("the consumer of %s was renewed after %.1f s", self.options.destination, seconds)
+        events.CONSUMER_RENEWED.log(self.options.destination, seconds)
 
     def stop(self) -> None:
         """Start no further `on_delivery`; held deliveries may still be settled."""
@@ -270,7 +269,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self._on_delivery(delivery)
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held
             delivery.release()  # first, because logging may fail for lack of memory
-            log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+            events.DELIVERY_FAILED.log(delivery.message.message_id)
         if self.options.auto_accept:
             self._conclude(delivery)
 
@@ -279,14 +278,14 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         if self.options.auto_accept:
             self._refuse(delivery, f"it has {octets} octets, and there is no memory to read it")
         else:
-            log.error("a message of %d octets is released: there is no memory to read it", octets)
+            events.DELIVERY_OUT_OF_MEMORY.log(octets)
             delivery.release()
 
     def _refuse(self, delivery: DeliveryT, reason: str) -> None:
         """Refuse a message whose body was not read, and call `on_refused` if there is one."""
         where, message = self.options.destination, delivery.message
         if self.options.auto_accept:
-            log.warning("message %s from %s was dropped: %s", message.message_id, where, reason)
+            events.DELIVERY_REFUSED.log(message.message_id, where, reason)
             self._conclude(delivery)
         else:
             delivery.reject(reason)
@@ -294,7 +293,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             try:
                 self.options.on_refused(message, reason)
             except Exception:
-                log.exception("on_refused failed for message %s", message.message_id)
+                events.DELIVERY_REFUSAL_FAILED.log(message.message_id)
 
     @abstractmethod
     def _conclude(self, delivery: DeliveryT) -> None:

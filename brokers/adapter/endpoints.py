@@ -20,6 +20,7 @@ from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from brokers import events
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.threads.thread import Thread
@@ -197,8 +198,6 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
         raise ClosedError("the connection was closed meanwhile")
 
 
-log = logging.getLogger(__name__)
-
 NEAR_PAUSE_SECONDS: Final = 2.0
 """Longest pause after an attempt that was answered, even by a refusal, in seconds."""
 
@@ -301,7 +300,7 @@ class Reconnector:
                 was_silent, is_silent = is_silent, isinstance(error, UnreachableError)
                 failed = failed + 1 if is_silent == was_silent else 0
             else:
-                log.warning("%s: connected again after %.1f s", self._name, monotonic() - lost)
+                events.CONNECTION_RESTORED.log(self._name, monotonic() - lost)
                 return
             if number == self._plan.attempts:
                 self._give_up(f"{self._name} could not reconnect in {number} attempts: {why}")
@@ -312,5 +311,5 @@ class Reconnector:
         why = f"{error}" or repr(error)
         level = logging.DEBUG if why == before else logging.WARNING
         ours = error if not isinstance(error, BrokerError) else None  # a bug, so its traceback is useful
-        log.log(level, "%s: attempt %d failed: %s", self._name, number, why, exc_info=ours)
+        events.CONNECTION_ATTEMPT_FAILED.log(self._name, number, why, level=level, exc_info=ours)
         return why

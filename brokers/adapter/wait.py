@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
+from brokers import events
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
-
-log = logging.getLogger("brokers")
 
 T = TypeVar("T")
 
@@ -75,7 +73,7 @@ def when_connected(connection: Connection, until: float, attempt: Callable[[], T
         except (ConnectionLostError, StaleDestinationError) as error:
             if connection.state is ConnectionState.CONNECTED and connection.generation == generation:
                 raise  # another attempt would fail in the same way
-            log.debug("nothing was sent: %s", error)
+            events.SEND_REPEATED.log(error)
 
 
 def why_lost(connection: Connection) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from math import inf
 from typing import TypeGuard
 from uuid import uuid4
 
+from brokers import events
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.transaction import own_transaction
@@ -43,8 +43,6 @@ from brokers.connection import (
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
-
-log = logging.getLogger(__name__)
 
 
 class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
@@ -221,7 +219,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 for consumer in consumers:
                     consumer.detach()
         except ConnectionLostError:
-            log.debug("%s: the connection was lost before it was closed", link)
+            events.AMQP_LOST_AT_CLOSE.log(link)
         link.close(until)
 
     # Used by transactions.
@@ -249,7 +247,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 self._crew.submit(send)
                 return
         except RuntimeError:
-            log.debug("%s was closed before refused messages could be sent elsewhere", self)
+            events.AMQP_CLOSED_WITH_REFUSED.log(self)
         then(list(refused))
 
     def owns(self, delivery: Delivery) -> TypeGuard[AmqpDelivery]:

@@ -5,7 +5,6 @@ A consumer has one receiving link in each generation of the connection; see `bro
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Outcome
 
+from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
@@ -28,8 +28,6 @@ from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import TOO_LARGE, DestinationKind, Message
 from brokers.threads.pool import Crew
 from brokers.threads.timer import Later
-
-log = logging.getLogger(__name__)
 
 FIRST_RETREAT_SECONDS: Final = 4.0
 """Upper bound of the first pause before a stolen durable subscription is taken back, in seconds; it doubles."""
@@ -87,7 +85,7 @@ class AmqpDelivery(Delivery):
             reason = f"delivered {deliveries} times and not accepted"
             if self._dispose(reason):
                 rest = " goes back, until the limit of its queue" if self._returns else " is a dead letter"
-                log.error("message %s%s: %s", self.message.message_id, rest, reason)
+                events.AMQP_TOO_MANY_DELIVERIES.log(self.message.message_id, rest, reason)
             return
         self._settle_later(Outcome.MODIFIED)
 
@@ -97,7 +95,7 @@ class AmqpDelivery(Delivery):
         Qpid nevertheless delivers it again, until `maximumDeliveryAttempts` of its queue is reached.
         """
         if self._dispose(reason):
-            log.warning("message %s was rejected: %s", self.message.message_id, reason)
+            events.DELIVERY_REJECTED.log(self.message.message_id, reason)
 
     @property
     def _returns(self) -> bool:

@@ -12,7 +12,6 @@ pool, and hands the lead back when the reading thread is ready again and some ti
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -29,6 +28,7 @@ from typing import Any, Final, NoReturn
 
 from proton import Condition, ProtonException
 
+from brokers import events
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.amqp.machine import AmqpMachine, Handlers
 from brokers.amqp.stack import start, with_stack
@@ -78,8 +78,6 @@ class Waker:
         self._near.close()
         self._far.close()
 
-
-log = logging.getLogger(__name__)
 
 READ_OCTETS: Final = 65_536
 """Maximum number of octets of one read."""
@@ -366,7 +364,7 @@ class Driver(ABC):
         try:
             with_stack(lambda: self._read_until(machine, connected, lambda: self._is_waiting and monotonic() >= until))
         except RuntimeError as error:
-            log.warning("%s: no thread stands in for one that is busy: %s", self, error)
+            events.AMQP_NO_STAND_IN.log(self, error)
         finally:
             self._lead.release()
 
@@ -405,7 +403,7 @@ class Driver(ABC):
         except Exception as failed:
             if is_protons(failed):
                 return ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
-            log.exception("%s: the reading thread failed", self)
+            events.AMQP_READER_FAILED.log(self)
             return ConnectionFailedError(f"{self}: {failed!r}")
 
     def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
@@ -550,7 +548,7 @@ class Driver(ABC):
     def _note_failed(self, error: Exception) -> None:
         if isinstance(error, MemoryError) and self.is_up:
             raise error  # the data is lost here, so the peer must send it again
-        log.error("%s: arriving data could not be handled", self, exc_info=error)
+        events.AMQP_DATA_FAILED.log(self, exc_info=error)
 
     def _hang_up(self) -> None:
         with self.lock:

@@ -6,7 +6,6 @@ read, dispatches proton's events, and takes the octets to write.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Final, Protocol
 from cproton_ffi import ffi, lib
 from proton import Collector, Connection, ProtonException, Transport, symbol
 
+from brokers import events
 from brokers.adapter.wrong_port import HEAD_OCTETS, check
 from brokers.amqp.events import Handlers as Handlers
 from brokers.amqp.events import dispatch
@@ -37,11 +37,9 @@ HTTP: Final = b"HTTP/"
 BEGINNING: Final = AMQP_HEADER[:5]
 """The beginning of every header of AMQP itself, of any version."""
 
-log = logging.getLogger(__name__)
-
 
 def _trace(transport: Transport, message: str) -> None:
-    log.debug("%s", message)
+    events.AMQP_FRAME.log(message)
 
 
 class SaslLogin(Protocol):

@@ -13,12 +13,12 @@ Spec: AMQP 1.0 part 4.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from brokers import events
 from brokers.adapter.consumer import DeliveryState
 from brokers.adapter.transaction import DeferredTransaction, DeliveryOwner, went_back
 from brokers.amqp.consumer import AmqpDelivery
@@ -29,8 +29,6 @@ from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
 from brokers.threads.futures import Completion
-
-log = logging.getLogger(__name__)
 
 
 class AmqpTransactionOwner(DeliveryOwner[AmqpDelivery], Protocol):
@@ -232,7 +230,7 @@ class _Commit:
         else:
             self._end([], error)
         if discharged and isinstance(error, SendFailedError):
-            log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
+            events.TRANSACTION_REFUSED.log(error)
             self._session.drop()
 
     def _end(self, refused: list[RefusedSend], error: BrokerError | None = None) -> None:

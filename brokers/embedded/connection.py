@@ -8,7 +8,6 @@ completes is woken when that has no more to do. An `inline` consumer runs on the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import Final, TypeAlias, TypeGuard, TypeVar
 
+from brokers import events
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.transaction import OwnedTransaction, own_delivery, own_transaction
@@ -40,8 +40,6 @@ from brokers.selector import Selector
 from brokers.threads.bursts import after_burst
 from brokers.threads.futures import Completion, DoneCompletion
 from brokers.threads.pool import Crew
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -196,7 +194,7 @@ class EmbeddedConsumer(Consumer):
         except BaseException as error:  # SystemExit too: it must not end the thread and leave the message held
             delivery.release()  # first, because logging may fail for lack of memory
             with suppress(MemoryError):
-                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+                events.EMBEDDED_DELIVERY_FAILED.log(delivery.message.message_id)
             if isinstance(error, KeyboardInterrupt):  # meant for the program, whose thread this is
                 raise
 

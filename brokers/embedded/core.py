@@ -11,7 +11,6 @@ that is empty and unused is forgotten at once and does not count.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Final, TypeAlias
 
+from brokers import events
 from brokers.connection import RefusedSend
 from brokers.embedded.lock import OwnThread, WakeUp, WakingLock
 from brokers.embedded.queues import (
@@ -226,8 +226,6 @@ class DestinationNodes:
         maker.made -= 1
         self._made -= 1
 
-
-log = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
 NAME_OCTETS: Final = 16
@@ -710,14 +708,14 @@ class EmbeddedCore:
     def _bury(self, source: Destination, entry: QueueEntry, reason: str) -> None:
         """Put a message into the dead letters, or drop and log it if that is not possible."""
         if is_dead_letter_queue(source):
-            log.error("dropped message %s from %s: %s", entry.message.message_id, source, reason)
+            events.EMBEDDED_MESSAGE_DROPPED.log(entry.message.message_id, source, reason)
             return
         letter = dead_letter(entry.message, source, reason)
         try:
             route = self._nodes.route(letter, self._maker_of(source))
             self._require_places((route,))  # the total does not grow, so only the queue's limits count
         except SendFailedError as error:
-            log.error("dropped message %s: %s", letter.message_id, error)
+            events.EMBEDDED_DEAD_LETTER_DROPPED.log(letter.message_id, error)
             return
         self._nodes.put(route, self._numbers)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-import logging
 import sys
 from typing import Final
+
+from brokers import events
 
 if sys.platform != "win32":
     import resource
 
-log = logging.getLogger(__name__)
 
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of `accept` while no file can be opened. It fails again and again, and the client keeps waiting."""
@@ -31,8 +31,8 @@ def bounded(wanted: int, each: int, what: str) -> int:
     if limit is None or wanted * each + RESERVED_FILES <= limit:
         return wanted
     most = max(1, (limit - RESERVED_FILES) // each)
-    said = "%s: at most %d, not %d, because this process may have no more than %d files open; see ulimit -n"
-    log.warning(said, what, most, wanted, limit)
+
+    events.FILES_FEW.log(what, most, wanted, limit)
     return most
 
 
@@ -45,7 +45,7 @@ def raise_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):  # for example, the system has a lower limit
-            log.debug("the limit of open files stays at %d", soft)
+            events.FILES_LIMIT_KEPT.log(soft)
 
 
 def _limit() -> int | None:

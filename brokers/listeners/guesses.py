@@ -7,7 +7,6 @@ user who has logged in from a place before is counted apart from strangers there
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
@@ -15,7 +14,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
-log = logging.getLogger(__name__)
+from brokers import events
 
 FREE_LOGINS: Final = 10
 """Number of refused logins of one lane that are checked without a pause."""
@@ -77,9 +76,7 @@ class Guesses:
             self._unseen[lane] = self._unseen.get(lane, 0) + 1
             if self._unseen[lane] == 1:
                 those = self._what.replace(" ", "s ", 1)
-                log.warning(
-                    "%s %s are refused unseen for now, but one every %g s", those, _told(lane), LOGIN_INTERVAL_SECONDS
-                )
+                events.LOGIN_UNSEEN.log(those, _told(lane), LOGIN_INTERVAL_SECONDS)
             return False
 
     def right(self, address: str, user: str) -> None:
@@ -101,7 +98,7 @@ class Guesses:
                 self._unseen.pop(self._refused.popitem(last=False)[0], None)
             unseen = self._unseen.pop(lane, 0)
         others = f"; {unseen} more since the last one were refused unseen" if unseen else ""
-        log.warning("a %s %s was refused%s", self._what, _told(lane._replace(user=user)), others)
+        events.LOGIN_REFUSED.log(self._what, _told(lane._replace(user=user)), others)
 
     def _count(self, lane: Lane) -> float:
         count, since = self._refused.get(lane, (0.0, 0.0))

@@ -7,12 +7,10 @@ then the connection is not counted, so silent clients could use up all the files
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 
+from brokers import events
 from brokers.listeners.room import ClientShare, Room
-
-log = logging.getLogger(__name__)
 
 
 class Handshakes:
@@ -71,7 +69,7 @@ class _Arrival(asyncio.Protocol):
                 transport, first, self._context, server_side=True, ssl_handshake_timeout=self._handshakes.timeout
             )
         except OSError as error:  # an SSL error, a lost connection, or the time-out
-            log.info("no TLS with %s: %s", peer, error)
+            events.TLS_HANDSHAKE_FAILED.log(peer, error)
             secured = None
         finally:
             self._leave()

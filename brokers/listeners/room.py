@@ -7,16 +7,14 @@ working on never is. So any number of silent clients may connect, and others sti
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
 from typing import Final
 
+from brokers import events
 from brokers.listeners.guesses import LOGIN_GRACE_SECONDS, place_of
-
-log = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Minimum interval between two log lines about ended shares, in seconds."""
@@ -200,6 +198,6 @@ class Room:
         now = self._ticks()
         if now - self._told_at < LOG_INTERVAL_SECONDS:
             return
-        said = "there is no room for more %s: %d were ended, the last for one from %s"
-        log.warning(said, self._what, self._gone, place or "somewhere")
+
+        events.CLIENTS_ENDED.log(self._what, self._gone, place or "somewhere")
         self._gone, self._told_at = 0, now

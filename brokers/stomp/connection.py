@@ -6,7 +6,6 @@ the login.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -14,6 +13,7 @@ from secrets import token_hex
 from time import monotonic
 from typing import Final, TypeGuard
 
+from brokers import events
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
@@ -33,8 +33,6 @@ from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import StompTransaction, TransactionNames
 from brokers.stomp.url import StompLogin
 from brokers.threads.futures import Completion
-
-log = logging.getLogger(__name__)
 
 FIRST_LOGIN_SHARE: Final = 1 / 3
 """Share of the time for a login after which the login is tried again."""
@@ -80,7 +78,7 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
         try:
             link.open(left, left * FIRST_LOGIN_SHARE)
         except UnansweredError as error:
-            log.warning("%s; logging in again", f"{error}".partition(";")[0])
+            events.STOMP_LOGIN_AGAIN.log(f"{error}".partition(";")[0])
             link = self._next(login)
             link.open(max(0.0, until - monotonic()))
         return link

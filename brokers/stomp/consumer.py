@@ -8,7 +8,6 @@ queue in another way: see `brokers.stomp.collection`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
+from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer
 from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.connection import Delivery, OnDelivery, SubscribeOptions
@@ -38,8 +38,6 @@ from brokers.stomp.strays import Stray, Strays
 from brokers.stomp.temporary import Home
 from brokers.threads.pool import Crew
 from brokers.threads.timer import Later
-
-log = logging.getLogger(__name__)
 
 NOT_KEPT: Final = "the dead letter is without its body"
 """Note for a message whose body was not read and whose dead letter the adapter creates."""
@@ -135,12 +133,12 @@ class StompDelivery(Delivery):
                 self.consumer.give_back_later(self.arrival, pause_after(releases))
                 return
             self._discard(f"delivered {releases} times and not accepted")
-        log.error("message %s is a dead letter: delivered %d times and not accepted", self.message.message_id, releases)
+        events.STOMP_TOO_MANY_DELIVERIES.log(self.message.message_id, releases)
 
     def reject(self, reason: str) -> None:
         """Move the message to the dead-letter queue. A NACK cannot carry the reason, so it is logged."""
         if self._discard(reason):
-            log.warning("message %s was rejected: %s", self.message.message_id, reason)
+            events.STOMP_DELIVERY_REJECTED.log(self.message.message_id, reason)
 
     @property
     def key(self) -> Hashable:
@@ -169,7 +167,7 @@ class StompDelivery(Delivery):
                 frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
             except MemoryError:  # this broker has its own limit of deliveries
                 self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
-                log.error("there is no memory for the dead letter of %s, so it goes back", self.message.message_id)
+                events.STOMP_DEAD_LETTER_OUT_OF_MEMORY.log(self.message.message_id)
                 return False
             done = self.consumer.begin(self.arrival.subscription)
             finish = partial(self._finish_discarding, done)
@@ -185,7 +183,7 @@ class StompDelivery(Delivery):
 
     def _acknowledge_discarded(self, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):
-            log.error("message %s was refused as a dead letter, so it comes again: %s", self.message.message_id, error)
+            events.STOMP_DEAD_LETTER_REFUSED.log(self.message.message_id, error)
             releases = self.consumer.releases.count(self.key)
             self.consumer.give_back_later(self.arrival, pause_after(min(releases, MAX_DELIVERIES)))
         elif error is None:
@@ -386,10 +384,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
     def _leave_if_same(self, subscription: StompSubscription, endings: int) -> None:
         is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
         if is_same and subscription.link.is_up and not self._is_stopped:
-            log.error(
-                "the broker closed a consumer of %s, but may keep sending messages to it, so the session is replaced",
-                self._destination,
-            )
+            events.STOMP_CONSUMER_STUCK.log(self._destination)
             subscription.link.drop()
 
     def _doubt(self, subscription: StompSubscription, why: str) -> None:
@@ -533,7 +528,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         if first is None or not self._is_watching:
             return
         if first + ANSWER_SECONDS <= monotonic():
-            log.error("%s did not answer an ACK within %.0f s, so the session is replaced", link, ANSWER_SECONDS)
+            events.STOMP_ACK_UNANSWERED.log(link, ANSWER_SECONDS)
             link.drop()
         self._shared.later(max(1.0, first + ANSWER_SECONDS - monotonic()), partial(self._require_answers, link))
 
@@ -606,7 +601,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         """Put back a message that a collection received but did not want: the broker no longer has it."""
         if body is None:
             message_id = headers.get("message-id")
-            log.error("message %s is lost: it is too large to be read and sent to its queue again", message_id)
+            events.STOMP_MESSAGE_LOST.log(message_id)
         else:
             self._shared.strays.keep(Stray(headers, body, link, is_bound=self.is_temporary), self.begin())
 
@@ -727,7 +722,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             f"{arrival.subscription.link.server} cannot be told over STOMP that a durable subscription accepted it. "
             "Consume over AMQP (amqp://…), or have the sender choose no ids (JMS: setDisableMessageID)"
         )
-        log.error("%s", why)
+        events.STOMP_UNSETTLED.log(why)
         self._have_problem(why)
 
     def _stop_telling(self, before: StompSubscription) -> None:
@@ -739,11 +734,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
             if before is not self._subscription or not before.link.is_up or self._is_stopped:
                 return
             self._is_untold = before.is_untold = True
-            log.warning(
-                "from now on messages from %s count as accepted at once, because senders over AMQP choose their ids, "
-                "which cannot be accepted over STOMP; messages waiting at the broker may be lost, but not over AMQP",
-                self._destination,
-            )
+            events.STOMP_ACCEPTED_AT_ONCE.log(self._destination)
             after = self._replace(before, before.link, before.generation)
             if after is None:
                 return
@@ -782,7 +773,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 def _note_uncollected(error: BrokerError | None) -> None:
     """Log that an accepted message comes again; not if the session is lost, when that holds for all."""
     if isinstance(error, NoAnswerError):
-        log.warning("%s", error)
+        events.STOMP_ACCEPTANCE_UNANSWERED.log(error)
 
 
 def acknowledgement_mode(options: SubscribeOptions, dialect: StompDialect) -> str:

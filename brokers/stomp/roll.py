@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from brokers import events
 from brokers.adapter.advisories import advisory_topic
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, topic
@@ -29,8 +30,6 @@ from brokers.stomp.codec import pack
 from brokers.stomp.frames import spell
 from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
 from brokers.threads.timer import Later
-
-log = logging.getLogger(__name__)
 
 ADVISORY_SECONDS: Final = 10.0
 """Time after which a missing advisory is reported, in seconds."""
@@ -197,7 +196,7 @@ class Roll:
         place.is_heard = True
         if place.silence:
             place.silence = ""
-            log.warning("%s reports ended consumers after all, on %s", self._link, place.name)
+            events.STOMP_ENDS_REPORTED.log(self._link, place.name)
         if what == "RemoveInfo":
             del self._enrolled[number]
             enrolled.doubt(ENDED)
@@ -209,7 +208,7 @@ class Roll:
 
     def _say_silent(self, place: AdvisedDestination) -> None:
         level = logging.WARNING if place.is_watched else logging.INFO
-        log.log(level, "%s does not report ended consumers, on %s: %s", self._link, place.name, place.silence)
+        events.STOMP_ENDS_NOT_REPORTED.log(self._link, place.name, place.silence, level=level)
 
     # Called later, by another thread.
 

@@ -5,7 +5,6 @@ The socket is in `brokers.stomp.socket`. Messages and consumers do not belong he
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,6 +14,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers import events
 from brokers.adapter.wrong_port import perhaps
 from brokers.errors import (
     BrokerError,
@@ -31,8 +31,6 @@ from brokers.stomp.frames import refusal, text_of
 from brokers.stomp.socket import Wire
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew
-
-log = logging.getLogger(__name__)
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
 """Called once, by the reading thread: with None when the receipt came, otherwise with the error. It must not block."""
@@ -414,7 +412,7 @@ class StompSession:
                 monotonic() > self._complained + LAST_WORDS_SECONDS
             ):  # the first has the reason; the rest of the refused frame causes others
                 self._complaint, self._complained = f": {error}", monotonic()
-            log.warning("%s: a frame without receipt failed: %s", self.login, error)
+            events.STOMP_FRAME_REFUSED.log(self.login, error)
 
     def on_disconnected(self) -> None:
         """Record that the socket was closed, by either side."""
@@ -424,7 +422,7 @@ class StompSession:
         """Inform all subscriptions of an address that one may have ended: the broker does not say which."""
         known = {ended["address"], f"{ended['address']}::{ended['queue']}"}
         found = [each for each in list(self._routes.values()) if each.address in known]
-        log.debug("%s: %d subscriptions may have ended: %s", self.login, len(found), why)
+        events.STOMP_SUBSCRIPTIONS_DOUBTED.log(self.login, len(found), why)
         for each in found:
             each.doubt(f"the queue {ended['queue']} was deleted, or its consumer disconnected")
 

@@ -39,6 +39,7 @@ from typing import Any, Final, Protocol
 from stomp.transport import BaseTransport
 from stomp.utils import parse_frame
 
+from brokers import events
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.adapter.endpoints import connect_to, shake_hands
 from brokers.adapter.wrong_port import HEAD_OCTETS, check
@@ -137,9 +138,6 @@ class BlockingSocket:
 def of(connected: socket.socket) -> PolledSocket | BlockingSocket:
     """Return the wrapper for a connected socket."""
     return PolledSocket(connected) if isinstance(connected, ssl.SSLSocket) or not AT_ONCE else BlockingSocket(connected)
-
-
-log = logging.getLogger(__name__)
 
 
 class ForeignThreadFilter(logging.Filter):
@@ -636,7 +634,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             if found is not None:
                 self.process_frame(found, frame)
         except Exception as error:
-            log.warning("%s: a frame could not be read: %s", self._login, error)
+            events.STOMP_FRAME_UNREAD.log(self._login, error)
             raise
 
     def after_arrivals(self, task: Callable[[], None]) -> None:
@@ -682,7 +680,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._let_go()
             self._end()
         except Exception as error:
-            log.warning("%s: %s", self._login, error)
+            events.STOMP_READ_FAILED.log(self._login, error)
             self._end()
         finally:
             self._lead.release()
@@ -692,7 +690,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.drop()
         self._frames.clear()
         self._cutter = Cutter(self._login.max_message)
-        log.error("%s: there is no memory for the broker's data, so the connection ends", self._login)
+        events.STOMP_OUT_OF_MEMORY.log(self._login)
 
     def _end(self) -> None:
         self.cleanup()
@@ -719,7 +717,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """End if no data has arrived for too long. Unread data in the socket counts as a sign of life."""
         now = monotonic()
         if self._heard_at + self._silence <= now:
-            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard_at)
+            events.STOMP_SILENT.log(self._login, now - self._heard_at)
             raise ConnectionLostError("the broker gives no sign of life")
 
     def _give_sign(self, now: float) -> None:

@@ -7,20 +7,18 @@ if necessary over several sessions.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Final
 
+from brokers import events
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.stomp.codec import pack
 from brokers.stomp.frames import sent_again
 from brokers.stomp.session import StompSession
 from brokers.threads.timer import Later
-
-log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
 """Pause before a refused message is sent again, in seconds; it doubles each time."""
@@ -76,7 +74,7 @@ class Strays:
             stray: the message.
             done: called once the first session over which it is sent has answered, or ended.
         """
-        log.warning("%s is sent to its queue again: another one of this id was accepted", stray)
+        events.STOMP_STRAY_RETURNED.log(stray)
         with self._lock:
             is_over = self._is_over
             if not is_over:
@@ -135,18 +133,14 @@ class Strays:
                 stray.pause = min(LONGEST_RETRY_SECONDS, 2 * stray.pause or FIRST_RETRY_SECONDS)
             is_kept, is_past = stray in self._kept, self._link is not link
         if is_kept and not is_lost:
-            log.error("%s is not on its queue, and is sent there again in %.0f s: %s", stray, stray.pause, error)
+            events.STOMP_STRAY_WAITS.log(stray, stray.pause, error)
             self._later(stray.pause, partial(self._send, stray))
         elif is_kept:
-            log.warning("%s may not be on its queue, and is sent there over the next session: %s", stray, error)
+            events.STOMP_STRAY_DOUBTED.log(stray, error)
             if is_past:
                 self._later(0.0, partial(self._send, stray))
         done()
 
 
 def _lose(stray: Stray) -> None:
-    log.error(
-        "%s may be lost: it was taken from its queue with another one of its id, and the connection ended before the "
-        "broker confirmed that it is there again",
-        stray,
-    )
+    events.STOMP_STRAY_LOST.log(stray)

@@ -8,20 +8,18 @@ CONNECTED tells, and a number. This is verified before a queue is used: a messag
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
+from brokers import events
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
 from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
-
-log = logging.getLogger(__name__)
 
 MAX_ANNEX_QUEUES: Final = 50
 """Maximum number of queues in one annex; it is small, because the broker keeps them until the last has ended."""
@@ -92,7 +90,7 @@ class Annexes:
                 return self._make_in(annex, name, until)
             except BrokerError as error:
                 self._not_before = monotonic() + ANNEX_RETRY_SECONDS
-                log.warning("%s: temporary queues stay until the connection ends: %s", self.main, error)
+                events.STOMP_TEMPORARIES_STAY.log(self.main, error)
                 raise
 
     def _make_in(self, annex: Annex, name: str, until: float) -> Destination:

@@ -15,12 +15,12 @@ messages, but loses nothing. At Artemis a refused send makes the transaction fai
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from brokers import events
 from brokers.adapter.consumer import DeliveryState
 from brokers.adapter.transaction import DeferredTransaction, DeliveryOwner, went_back
 from brokers.connection import RefusedSend
@@ -33,8 +33,6 @@ from brokers.stomp.consumer import StompConsumer, StompDelivery
 from brokers.stomp.frames import acknowledgement
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.futures import Completion
-
-log = logging.getLogger(__name__)
 
 
 class UnnamedAccept(NamedTuple):
@@ -273,7 +271,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
         self.owner.names.give_back(self._name)
         future.settle(tuple(self._refused.values()), error)
         if isinstance(error, SendFailedError):
-            log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
+            events.STOMP_TRANSACTION_REFUSED.log(error)
             self._link.drop()
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:

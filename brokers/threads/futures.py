@@ -6,7 +6,6 @@ within a deadline.
 
 from __future__ import annotations
 
-import logging
 from _thread import LockType, RLock, allocate_lock
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, InvalidStateError
@@ -16,10 +15,9 @@ from threading import Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from brokers import events
 from brokers.threads.bursts import SUBMITTERS, after_burst
 from brokers.threads.thread import Pool, Thread
-
-log = logging.getLogger(__name__)
 
 CALLBACK_THREADS: Final = 4
 
@@ -70,7 +68,7 @@ def _call_logged(function: Callable[[], object]) -> None:
     try:
         function()
     except Exception:
-        log.exception("a callback of the connection failed")
+        events.CALLBACK_FAILED.log()
 
 
 T = TypeVar("T")
@@ -263,7 +261,7 @@ class Completion(Future[T]):
         try:
             fn(self)
         except Exception:
-            log.exception("a callback of %r failed", self)
+            events.FUTURE_SETTLED_CALLBACK_FAILED.log(self)
 
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:
@@ -312,4 +310,4 @@ def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
     try:
         fn(future)
     except Exception:
-        log.exception("a callback of %r failed", future)
+        events.FUTURE_CALLBACK_FAILED.log(future)

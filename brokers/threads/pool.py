@@ -16,7 +16,6 @@ work.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,10 +24,9 @@ from threading import Condition, Lock, current_thread, get_ident
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar
 
+from brokers import events
 from brokers.threads.bursts import SUBMITTERS, Submitter, begin_bursts
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -318,7 +316,7 @@ class Crew:
             self._rests_until = 2 * monotonic() - since
             if not was_short:
                 with suppress(MemoryError):
-                    log.error("%s: tasks wait, because no further thread could be started: %s", self._name, error)
+                    events.TASK_WAITS.log(self._name, error)
             return None
         self._is_short = False
         return thread
@@ -383,7 +381,7 @@ class Crew:
 
     def _log_failure(self) -> None:
         with suppress(MemoryError):
-            log.exception("a task of %s failed", self._name)
+            events.TASK_FAILED.log(self._name)
 
     def _sleep(self, member: _Member) -> bool:
         """Sleep until called up; return False if that took longer than `IDLE_SECONDS`, or the crew was closed."""
@@ -546,5 +544,5 @@ class Turns(Generic[T]):
                 self._function(item)
             except BaseException:
                 with suppress(MemoryError):  # logging may fail; the next items must be handled anyway
-                    log.exception("the function that handles an item failed")
+                    events.TASK_ITEM_FAILED.log()
             del item  # it may be large, and the next one may take long to arrive

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import time
 from collections.abc import Callable
 from threading import Condition, current_thread
 from typing import Final, TypeAlias
 
+from brokers import events
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], None]
 """Runs a function after a number of seconds, on a thread where it may block; never once its owner is closed."""
@@ -124,7 +122,7 @@ class Deadlines:
             try:
                 function()
             except Exception:
-                log.exception("a function that was due failed")
+                events.TIMER_FAILED.log()
             del due, function  # they may hold large objects, and the next one may take long to come due
 
     def _wait(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The log events of soapjms: nothing is logged otherwise, and their names and fields are stable and usable."""
+"""The log events of both packages: nothing is logged otherwise, and their names and fields are stable and usable."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from brokers.events import LogEvent
+import brokers.events
+from brokers.events.log_event import LogEvent
 from soapjms import events
 from soapjms.cli.serve import JsonLine
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ROOT / "tests" / "data" / "log-events.txt"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
-CONSTANTS = {name: each for name, each in vars(events).items() if isinstance(each, LogEvent)}
+TABLES = {"brokers": brokers.events, "soapjms": events}
+ALL = [*brokers.events.EVENTS, *events.EVENTS]
 
 
 def calls() -> list[tuple[str, ast.Call, ast.Attribute]]:
-    """Return the calls of methods in soapjms, each with its place."""
+    """Return the calls of methods in both packages, each with its place."""
     return [
         (f"{path.relative_to(ROOT)}:{node.lineno}", node, node.func)
-        for path in sorted((ROOT / "soapjms").rglob("*.py"))
+        for package in TABLES
+        for path in sorted((ROOT / package).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     ]
@@ -40,32 +43,32 @@ def test_nothing_is_logged_but_by_an_event() -> None:
 
 
 def test_each_event_is_used_and_gets_its_fields() -> None:
-    used = set()
+    used = list[LogEvent]()
     for place, call, method in calls():
         if method.attr == "log" and ast.unparse(method.value).startswith("events."):
-            name = method.value.attr if isinstance(method.value, ast.Attribute) else ""
-            used.add(name)
+            assert isinstance(method.value, ast.Attribute)
+            event = getattr(TABLES[place.partition("/")[0]], method.value.attr)
+            used.append(event)
             if not any(isinstance(each, ast.Starred) for each in call.args):
-                assert len(call.args) == len(CONSTANTS[name].fields), place
-    assert used == set(CONSTANTS)
+                assert len(call.args) == len(event.fields), place
+    assert set(used) == set(ALL)
 
 
 def test_names_are_stable() -> None:
     """Whoever changes this list breaks the filters and alarms of users."""
     assert (
-        sorted(f"{each.name} {' '.join(each.fields)}".strip() for each in events.EVENTS)
-        == NAMES.read_text("utf-8").splitlines()
+        sorted(f"{each.name} {' '.join(each.fields)}".strip() for each in ALL) == NAMES.read_text("utf-8").splitlines()
     )
-    assert len({each.name for each in events.EVENTS}) == len(events.EVENTS)
+    assert len({each.name for each in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("event", events.EVENTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("event", ALL, ids=lambda each: each.name)
 def test_fields_fit_the_text_and_the_record(event: LogEvent) -> None:
     standard = {*vars(logging.makeLogRecord({})), "message", "asctime", "event"}
     assert not standard & set(event.fields)
     assert set(re.findall(r"%\((\w+)\)", event.text)) <= set(event.fields)
     assert event.name.isascii()
-    assert event.logger.startswith("soapjms.")
+    assert event.logger.partition(".")[0] in TABLES
     assert event.meaning.endswith(".")
 
 

@@ -30,6 +30,7 @@ ROOMS: Final = {
     "brokers": "the contract: message, connection, errors, URLs",
     "brokers/adapter": "shared by adapters",
     "brokers/threads": "pools, futures, timers",
+    "brokers/events": "what is logged",
     "brokers/listeners": "shared by servers",
     "brokers/naming": "JNDI names",
     "brokers/embedded": "the in-process broker",

@@ -7,7 +7,6 @@ It serves clients of any make; docs/amqp.md describes the features that it offer
 
 from __future__ import annotations
 
-import logging
 import socket
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from brokers import events
 from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.listener.client import AmqpClient
 from brokers.amqp.listener.login import Right, Rights
@@ -31,7 +31,6 @@ from brokers.url import bracketed
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 
-log = logging.getLogger(__name__)
 
 ACCEPT_BACKLOG: Final = 128
 OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
@@ -140,9 +139,7 @@ class Listener:
         owner = f"address {place_of(guest.address)}" if guest.user is None else f"user {guest.user!r}"
         is_kept = self.room.settle(guest.seat, owner, self._max_logins)
         if not is_kept:
-            log.warning(
-                "%s: there is no room for another client of %s, so %s is refused", self, owner[:SHOWN_CHARACTERS], guest
-            )
+            events.AMQP_LISTENER_NO_ROOM.log(self, owner[:SHOWN_CHARACTERS], guest)
         return is_kept
 
     def let_go(self, guest: AmqpClient) -> None:
@@ -178,7 +175,7 @@ class Listener:
                 self._welcome(accepted, place, address[0])
             except (OSError, RuntimeError) as error:  # no file could be opened, or no thread started
                 accepted.close()
-                log.warning("%s: %s is turned away: %s", self, place, error)
+                events.AMQP_LISTENER_TURNED_AWAY.log(self, place, error)
                 self._stopped.wait(ACCEPT_PAUSE_SECONDS)
 
     def _welcome(self, accepted: socket.socket, place: str, address: str) -> None:

@@ -7,7 +7,6 @@ Spec: AMQP 1.0 part 2, section 2.6.3; anonymous terminus 2.3.
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from collections import deque
@@ -20,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from proton import Condition, Connection, Endpoint, Event, Transport, symbol, uint
 
+from brokers import events
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.engine import discard
@@ -44,8 +44,6 @@ from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostErr
 from brokers.listeners.guesses import Guesses
 from brokers.listeners.room import ClientShare
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 SOLE_CONNECTION: Final = "sole-connection-for-container"
 """The capability that requests an exclusive connection: a JMS client id must not be used twice at once."""
@@ -244,7 +242,7 @@ class AmqpClient(Driver):
         try:
             connected, certified = self._secure()
         except OSError as error:
-            log.info("%s: no TLS: %s", self, error)
+            events.AMQP_LISTENER_NO_TLS.log(self, error)
             self.turn_away()
             return
         connected.setblocking(False)
@@ -291,7 +289,7 @@ class AmqpClient(Driver):
         return stream
 
     def _ended(self, error: BrokerError) -> None:
-        log.debug("%s has left: %s", self, error)
+        events.AMQP_LISTENER_CLIENT_LEFT.log(self, error)
         with self.lock:
             links, self._links = list(self._links.values()), {}
             self._by_key.clear()

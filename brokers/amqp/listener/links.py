@@ -7,12 +7,12 @@ Spec: AMQP 1.0 part 3, section 3.5; anonymous terminus 2.2.1 (AT-04, AT-15, AT-2
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from proton import Data, Described, Receiver, Terminus, symbol, ulong
 
+from brokers import events
 from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME
 from brokers.amqp.listener.options import INVALID, NOT_FOUND, Action, Options, RefusalError, kind_of, refusal_of
 from brokers.amqp.listener.receive import CREDIT_MESSAGES, IncomingLink, OpenTransfers, Posts, Sink
@@ -35,8 +35,6 @@ from brokers.embedded.connection import EmbeddedConsumer, Submit
 from brokers.embedded.queues import SubscribeTerms
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
-
-log = logging.getLogger(__name__)
 
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
@@ -278,7 +276,7 @@ class LinkFactory:
             try:
                 self._broker.forget_durable(destination, named.name)
             except BrokerError as error:  # another consumer of the same user is still attached
-                log.info("the subscription %s is kept: %s", named.name, error)
+                events.AMQP_LISTENER_SUBSCRIPTION_KEPT.log(named.name, error)
             else:
                 self._selecting.pop(key, None)
 

@@ -5,7 +5,6 @@ Spec: AMQP 1.0 part 4; anonymous terminus 2.2.2 (AT-11), AT-21 to AT-23 of `docs
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -15,6 +14,7 @@ from typing import Any, Final, Protocol
 from cproton_ffi import lib
 from proton import Condition, Delivery, Described, symbol, ulong
 
+from brokers import events
 from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.outcomes import LIMIT
@@ -24,8 +24,6 @@ from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, Em
 from brokers.embedded.queues import MESSAGE_OVERHEAD_OCTETS
 from brokers.errors import SendFailedError
 from brokers.message import Message
-
-log = logging.getLogger(__name__)
 
 DECLARE: Final = frozenset({0x31, "amqp:declare:list"})
 DISCHARGE: Final = frozenset({0x32, "amqp:discharge:list"})
@@ -87,7 +85,7 @@ class ClientTransaction:
             self._return()
             raise RefusalError(ROLLBACK, f"rolled back: {error}")
         for refused in done.result():
-            log.warning("a transaction was committed without a message of it: %s", refused.error)
+            events.AMQP_LISTENER_LEFT_OUT_OF_COMMIT.log(refused.error)
 
     def abort(self) -> None:
         """Roll the transaction back."""

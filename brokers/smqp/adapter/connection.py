@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ from secrets import token_hex
 from time import monotonic, time
 from typing import Final
 
+from brokers import events
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.connection import (
@@ -42,8 +42,6 @@ from brokers.smqp.protocol.commands import Command, CommandKind
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.threads.futures import Completion
-
-log = logging.getLogger(__name__)
 
 CAPABILITIES: Final = Capabilities(
     broker="SMQP",
@@ -277,7 +275,7 @@ class SmqpConnection(AdapterConnection):
             content = to_content(letter, time(), self.dialect).written() + b"\r\n"
             self._publish(topic_of(letter.destination), content, letter.destination)
         except (BrokerError, ValueError):
-            log.exception("message %s could not be sent to its dead letter queue", message.message_id)
+            events.SMQP_DEAD_LETTER_FAILED.log(message.message_id)
             return False
         return True
 

@@ -5,7 +5,6 @@ A session has one message at a time under way, so a consumer holds one message a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -14,6 +13,7 @@ from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import Final, Protocol
 
+from brokers import events
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
@@ -27,8 +27,6 @@ from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.threads.pool import Turns
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 SETTLE_SECONDS: Final = 5.0
 """Maximum time, in seconds, that closing waits for the server's part of an acknowledgement."""
@@ -233,7 +231,7 @@ class SmqpConsumer(Consumer):
                 try:
                     self._owner.created(self._topic, self._destination, self._subscribe)
                 except RefusedError as refused:
-                    log.debug("no consumer of %s yet: %s", self._destination, refused)
+                    events.SMQP_CONSUMER_NOT_RENEWED.log(self._destination, refused)
                     return
             self._have("")
 
@@ -247,11 +245,11 @@ class SmqpConsumer(Consumer):
             return
         self._problem = problem
         if not problem:
-            log.warning("there is a consumer of %s again", self._destination)
+            events.SMQP_CONSUMER_RENEWED.log(self._destination)
         elif self._destination.kind.is_temporary:
-            log.error("the consumer of %s has ended: %s", self._destination, problem)
+            events.SMQP_CONSUMER_ENDED.log(self._destination, problem)
         else:
-            log.error("the consumer of %s has ended, and will be created again: %s", self._destination, problem)
+            events.SMQP_CONSUMER_INTERRUPTED.log(self._destination, problem)
         if self._news is not None:
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._news.put(problem)
@@ -298,6 +296,6 @@ class SmqpConsumer(Consumer):
                 try:
                     delivery.release()  # before logging, for which there may not be enough memory
                 except BrokerError:
-                    log.exception("message %s could not be released", delivery.message.message_id)
+                    events.SMQP_NOT_RELEASED.log(delivery.message.message_id)
                 with suppress(MemoryError):
-                    log.exception("on_delivery failed; message %s was released", delivery.message.message_id)
+                    events.SMQP_DELIVERY_FAILED.log(delivery.message.message_id)

@@ -8,7 +8,6 @@ Spec: SMQP 4, 4.1, 4.1.1; 4.1.6.5.1 (the client listens before it says where).
 
 from __future__ import annotations
 
-import logging
 import selectors
 import socket
 import ssl
@@ -21,6 +20,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
+from brokers import events
 from brokers.adapter.wrong_port import HEAD_OCTETS, check, perhaps
 from brokers.errors import (
     BrokerError,
@@ -266,8 +266,6 @@ def _connected(address: Address, timeout: float) -> socket.socket:
         raise ConnectionFailedError(f"no SMQP server at {address.host}:{address.port}: {error}") from error
 
 
-log = logging.getLogger(__name__)
-
 END_POLL_SECONDS: Final = 0.5
 """Interval between checks whether the connection has ended, in seconds."""
 CLOSE_GRACE_SECONDS: Final = 2.0
@@ -433,9 +431,9 @@ class KeptConnection(Questions):
                     tried = now
                     self.noop()
             except BrokerError as error:
-                log.info("the server does not answer: %s", error)
+                events.SMQP_CLIENT_NO_ANSWER.log(error)
             except Exception:  # the thread must go on: only this one re-establishes the connection
-                log.exception("the connection to the server could not be checked or re-established")
+                events.SMQP_CLIENT_CHECK_FAILED.log()
 
     def _has_ended(self) -> bool:
         """Say whether there is unrequested data to read, which means that the connection has ended."""
@@ -454,7 +452,7 @@ class KeptConnection(Questions):
             try:
                 line, welcome = self._connect()
             except BrokerError as error:
-                log.info("not connected yet: %s", error)
+                events.SMQP_CLIENT_NOT_CONNECTED.log(error)
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)
                 continue
@@ -480,7 +478,7 @@ class KeptConnection(Questions):
             try:
                 watcher(is_connected)
             except Exception:
-                log.exception("a watcher of the connection failed")
+                events.SMQP_CLIENT_WATCHER_FAILED.log()
 
     def close(self) -> None:
         """Log out; subscriptions stay (SM-181). It does not wait long for a server that does not answer. Idempotent."""
@@ -501,7 +499,7 @@ class KeptConnection(Questions):
             if not self._is_lost.is_set():
                 self._line.quit(min(CLOSE_GRACE_SECONDS, self.options.timeout))
         except BrokerError as error:
-            log.debug("the server did not answer QUIT: %s", error)
+            events.SMQP_CLIENT_QUIT_UNANSWERED.log(error)
         finally:
             self.lock.release()
 
@@ -551,4 +549,4 @@ def _again(line: CommandLine, command: Command) -> None:
         line.ask(command)
     except RefusedError as error:
         if error.code is not ReplyCode.NOT_FOUND:
-            log.warning("a subscription could not be renewed: %s", error)
+            events.SMQP_CLIENT_SUBSCRIPTION_NOT_RENEWED.log(error)

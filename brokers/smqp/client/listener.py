@@ -5,21 +5,19 @@ Spec: SMQP 4.1.12: the client takes a message, sends `310 ACK`, and acts on it o
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Lock, current_thread
 from typing import Final, Protocol
 
+from brokers import events
 from brokers.smqp.protocol.commands import Notice
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, notice_reader
 from brokers.smqp.protocol.messages import SmqpLimits
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, format_reply, plain
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 RECEIVE_OCTETS: Final = 64 * 1024
 
@@ -122,16 +120,16 @@ class NotifyListener:
                 connection, (host, *_) = self._socket.accept()
             except OSError as error:  # the listener was closed, the server left at once, or no more files can be opened
                 if not self._is_closed.wait(ACCEPT_PAUSE_SECONDS):
-                    log.warning("a notify connection could not be accepted: %s", error)
+                    events.SMQP_CLIENT_NOTIFY_NOT_ACCEPTED.log(error)
                 continue
             if host != self._server_address:
-                log.warning("%s is not the server, so its notify connection was refused", host)
+                events.SMQP_CLIENT_FOREIGN_PEER.log(host)
                 connection.close()
                 continue
             try:
                 self._begin(connection)
             except RuntimeError as error:  # no more threads can be started
-                log.warning("a notify connection could not be accepted: %s", error)
+                events.SMQP_CLIENT_NOTIFY_NOT_ACCEPTED.log(error)
                 self._let_go(connection)
 
     def _begin(self, connection: socket.socket) -> None:
@@ -158,9 +156,9 @@ class NotifyListener:
             connection = self._secured(connection)
             _Conversation(connection, self._hearer, self._dialect, self._limits, self._ack_timeout).run()
         except OSError as error:
-            log.debug("the notify connection ended: %s", error)
+            events.SMQP_CLIENT_NOTIFY_ENDED.log(error)
         except Exception:
-            log.exception("the notify connection failed")
+            events.SMQP_CLIENT_NOTIFY_FAILED.log()
         finally:
             self._let_go(connection)
 
@@ -203,10 +201,10 @@ class _Conversation:
                 if not self._receive(None):
                     return
             elif heard.refusal is not None or heard.command is None:
-                log.warning("a notification cannot be read: %s", heard.refusal)
+                events.SMQP_CLIENT_NOTIFICATION_UNREAD.log(heard.refusal)
                 self._connection.sendall(format_reply(plain(ReplyCode.BAD_REQUEST)))
             elif heard.command.kind is Notice.MESSAGE and not _is_identified(heard):
-                log.warning("a message of %s has no Smuid", heard.command.topic)
+                events.SMQP_CLIENT_NO_SMUID.log(heard.command.topic)
                 self._connection.sendall(format_reply(plain(ReplyCode.BAD_REQUEST)))
             elif heard.command.kind is Notice.MESSAGE:
                 if not self._message(heard):

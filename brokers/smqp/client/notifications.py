@@ -9,7 +9,6 @@ Spec: SMQP 4.1.8 (receipts and replies come by the login topic), 4.1.12.
 
 from __future__ import annotations
 
-import logging
 import queue
 import sqlite3
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from threading import Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from brokers import events
 from brokers.smqp.client.inbox import (
     DefaultTimeout,
     Goodbye,
@@ -39,13 +39,9 @@ from brokers.smqp.protocol.topics import covers, fold
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
 
-log = logging.getLogger(__name__)
-
 OnMessage = Callable[[Received], None]
 PAUSE_SECONDS: Final = 1.0
 """Seconds until an operation that failed in the inbox is tried again."""
-
-CALLBACK_FAILED: Final = "a callback failed for %s"
 
 
 class InboxHandover:
@@ -103,7 +99,7 @@ class InboxHandover:
             try:
                 task()
             except Exception:
-                log.exception(CALLBACK_FAILED, "a notification")
+                events.SMQP_CLIENT_CALLBACK_FAILED.log("a notification")
         self._inbox.close()  # only now: the message of a callback that closes the client must still be noted as given
 
     def _begin(self, pattern: str, on_message: OnMessage) -> None:
@@ -130,7 +126,7 @@ class InboxHandover:
         try:
             on_message(Received(topic, read_content(octets, self._dialect, self._limits)))
         except Exception:
-            log.exception(CALLBACK_FAILED, smuid)
+            events.SMQP_CLIENT_CALLBACK_FAILED.log(smuid)
         self._note_given(smuid)
 
     def _note_given(self, smuid: str) -> None:
@@ -140,7 +136,7 @@ class InboxHandover:
             self._try_later(partial(self._note_given, smuid), error)
 
     def _try_later(self, task: Callable[[], None], error: sqlite3.Error) -> None:
-        log.warning("the inbox cannot be used, trying again in %g s: %s", PAUSE_SECONDS, error)
+        events.SMQP_CLIENT_INBOX_FAILED.log(PAUSE_SECONDS, error)
         self._deadlines.call_at(monotonic() + PAUSE_SECONDS, partial(self._tasks.put, task))
 
     def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
@@ -292,7 +288,7 @@ class ClientHearer:
         if self._on_own is not None:
             self._on_own(received)
         else:
-            log.info("message %s on the login topic was not expected", received.smuid)
+            events.SMQP_CLIENT_LOGIN_MESSAGE.log(received.smuid)
 
 
 def told_of(heard: ReceivedCommand) -> Told | None:

@@ -12,7 +12,6 @@ connections the SMQP server is the TLS server, so that a client needs no certifi
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import time
 from collections.abc import Callable, Coroutine
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from brokers import events
 from brokers.errors import ClosedError, UsageError
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.guesses import Guesses, Lane
@@ -181,8 +181,6 @@ class NotifyProtocol(_Connection, asyncio.Protocol):
         self._server.engine.notify_closed(*self.key)
         self._server.flush_soon()
 
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -454,7 +452,7 @@ class Server:
             async with asyncio.timeout(self.engine.core.options.connect_timeout):
                 protocol = await self._connected(action)
         except (OSError, TimeoutError) as error:
-            log.info("client %s cannot be reached at port %d: %s", action.host, action.port, error or "no response")
+            events.SMQP_SERVER_CLIENT_UNREACHABLE.log(action.host, action.port, error or "no response")
             self.engine.notify_failed(*key, timed_out=isinstance(error, TimeoutError))
         else:
             self._notifies[key] = protocol

@@ -8,13 +8,13 @@ Spec: SMQP 4, 4.1; the state table of section 9.1 of the digest.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
+from brokers import events
 from brokers.listeners.room import Room
 from brokers.smqp.protocol.commands import CommandKind
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, format_banner
@@ -26,8 +26,6 @@ from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.session import SmqpAnswer, SmqpChannel, SmqpSession, Stage
-
-log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[SmqpCore, SmqpSession, ReceivedCommand], SmqpAnswer | None]
 
@@ -252,7 +250,7 @@ class SmqpEngine:
         try:
             core.database.commit()
         except sqlite3.Error:
-            log.exception("the last changes could not be committed; all connections are closed")
+            events.SMQP_SERVER_COMMIT_FAILED.log()
             return self._abandon()
         return core.take_actions()
 
@@ -264,7 +262,7 @@ class SmqpEngine:
             self.core.database.commit()
             self.core.database.close()
         except sqlite3.Error as error:
-            log.error("the store could not be closed: %s", error)
+            events.SMQP_SERVER_STORE_NOT_CLOSED.log(error)
 
     def _abandon(self) -> list[Action]:
         """Close every connection: clients assume that commands without a reply were not executed."""
@@ -280,7 +278,7 @@ class SmqpEngine:
             core.reload()
             core.recover()
         except sqlite3.Error as error:
-            log.error("the store cannot be used: %s", error)
+            events.SMQP_SERVER_STORE_UNUSABLE.log(error)
         return core.take_actions()
 
     # Commands
@@ -319,14 +317,14 @@ class SmqpEngine:
             with self.core.database.savepoint():
                 answer = handle()
         except RefusedError as error:
-            log.debug("session %d was refused a command: %s", session.number, error)
+            events.SMQP_SERVER_COMMAND_REFUSED.log(session.number, error)
             answer = SmqpAnswer(error.reply, ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
         except sqlite3.Error:
-            log.exception("a command of session %d failed in the store", session.number)
+            events.SMQP_SERVER_COMMAND_NOT_STORED.log(session.number)
             self._reload()
             answer = SmqpAnswer(plain(ReplyCode.UNAVAILABLE))
         except Exception:
-            log.exception("a command of session %d failed", session.number)
+            events.SMQP_SERVER_COMMAND_FAILED.log(session.number)
             self._reload()
             answer = SmqpAnswer(plain(ReplyCode.SERVER_ERROR))
         if answer is not None:
@@ -387,7 +385,7 @@ class SmqpEngine:
             with self.core.database.savepoint():
                 function()
         except Exception:
-            log.exception("an operation of the server failed, and was undone")
+            events.SMQP_SERVER_OPERATION_FAILED.log()
             self._reload()
 
     def _reload(self) -> None:
@@ -395,4 +393,4 @@ class SmqpEngine:
         try:
             self.core.reload()
         except sqlite3.Error as error:
-            log.error("the store cannot be read: %s", error)
+            events.SMQP_SERVER_STORE_UNREAD.log(error)

@@ -11,7 +11,6 @@ Deviation: SMQP has no commands for links. See `X-Hops` and the dialogue T5 in t
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
+from brokers import events
 from brokers.errors import BrokerError
 from brokers.smqp.client.connection import Address, KeptConnection, secured_by
 from brokers.smqp.client.inbox import SubscriberCount
@@ -32,8 +32,6 @@ from brokers.smqp.protocol.topics import covers, fold, is_wildcard
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import StoredMessage
 from brokers.threads.thread import Thread
-
-log = logging.getLogger(__name__)
 
 HOPS: Final = "X-Hops"
 BATCH_MESSAGES: Final = 100
@@ -143,11 +141,11 @@ class PeerLink:
                     pause = (self.peer.options.renew or (1.0, 60.0))[0]
                     self._pass_on(connection)
             except BrokerError as error:
-                log.info("the link to %s does not work: %s", self.peer.context, error)
+                events.SMQP_SERVER_LINK_DOWN.log(self.peer.context, error)
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)
             except Exception:
-                log.exception("the link to %s failed", self.peer.context)
+                events.SMQP_SERVER_LINK_FAILED.log(self.peer.context)
                 self._closing.wait(longest)
 
     def _connected(self) -> KeptConnection:
@@ -189,7 +187,7 @@ class PeerLink:
             if error.code in AGAIN:
                 self._closing.wait((self.peer.options.renew or (1.0, 60.0))[1])
                 return not self._closing.is_set()
-            log.warning("%s refused message %d: %s", self.peer.context, outgoing.message.smuid, error)
+            events.SMQP_SERVER_MESSAGE_REFUSED.log(self.peer.context, outgoing.message.smuid, error)
         self._on_server(lambda core: self._done(core, outgoing.message.smuid))
         return True
 

@@ -5,15 +5,13 @@ Spec: SMQP 4.1.6.5, 4.1.15, 4.1.16.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
+from brokers import events
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, plain
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
-
-log = logging.getLogger(__name__)
 
 
 def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
@@ -49,7 +47,7 @@ def _tried(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
 
 def _log(session: SmqpSession, wanted: int, code: ReplyCode) -> None:
     if code is not ReplyCode.OK:
-        log.warning("%s is unreachable at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
+        events.SMQP_SERVER_PEER_UNREACHABLE.log(session.owner.name, wanted, session.address, code.name)
 
 
 def suspend(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:

@@ -1,6 +1,6 @@
 """Log events: each has a stable name, and the same fields in its text and in `extra` of the log record.
 
-A package that logs has a table of events, such as `soapjms.events`, and logs by nothing else.
+Each package has a table of events, `brokers.events` and `soapjms.events`, and logs by nothing else.
 """
 
 from __future__ import annotations
