@@ -139,7 +139,11 @@ class SmqpConnection(AdapterConnection):
         if message.destination is None:
             raise UsageError("message must have a destination, got None")
         topic = topic_of(message.destination)
-        content = to_content(message, time(), self.dialect).written() + b"\r\n"
+        try:
+            topic.encode()
+            content = to_content(message, time(), self.dialect).written() + b"\r\n"
+        except UnicodeEncodeError as error:
+            raise UsageError(f"SMQP cannot carry a text of this message: {error}") from error
         future: Completion[SendResult] = self.completion()
         try:
             number = self._publish(topic, content, message.destination, until)
