@@ -138,9 +138,8 @@ class SmqpConnection(AdapterConnection):
             raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
         if message.destination is None:
             raise UsageError("message must have a destination, got None")
-        topic = topic_of(message.destination)
         try:
-            topic.encode()
+            topic = topic_of(message.destination)
             content = to_content(message, time(), self.dialect).written() + b"\r\n"
         except UnicodeEncodeError as error:
             raise UsageError(f"SMQP cannot carry a text of this message: {error}") from error
