@@ -250,7 +250,7 @@
       button.addEventListener("click", () => toggle(line, button));
       line.classList.add("opens");
       line.addEventListener("click", (event) => {
-        if (!event.target.closest("button") && !String(getSelection())) toggle(line, button);
+        if (!event.target.closest("button, a") && !String(getSelection())) toggle(line, button);
       });
     }
   };

@@ -147,6 +147,7 @@ def html(summary: Summary) -> str:
             never=[row for row in listed if row.state == NEVER],
             unseen=[row for row in listed if row.state == UNSEEN],
             causes=causes,
+            remedies=tables.remedy_rows(summary, listed),
             spots=spots,
             peers=tables.peers(summary),
             charts=charts(summary.timeline),

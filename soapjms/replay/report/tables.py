@@ -15,6 +15,7 @@ from urllib.parse import quote
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
+from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts
 from soapjms.replay.summary import Place, Summary, quantiles
 
 PAGES: Final[Mapping[str, str]] = {
@@ -180,6 +181,37 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
     rest = found[MAX_SHOWN_CAUSES:]
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
+
+
+class RemedyRow(NamedTuple):
+    """What to change about one broken assertion."""
+
+    row: Row
+    text: RuleText
+    seen: list[tuple[str, Remedy]]
+    """The stacks that seem to have broken it, by name, for which a setting is known."""
+    others: list[tuple[str, Remedy]]
+    """Likewise the other known stacks."""
+
+
+def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
+    """List what to change, for each assertion that failed or ended with warnings."""
+    known, found = rule_texts(summary.members["profile"]), []
+    for row in listed:
+        if row.state not in BROKEN:
+            continue
+        causes = [cause for outcome in BROKEN for _, cause in summary.findings.of(row.id, outcome)]
+        broken = {stack for cause in causes for _, stack in cause.where}
+        remedies = known[row.id].by_stack.items()
+        found.append(
+            RemedyRow(
+                row,
+                known[row.id],
+                [(STACKS[stack], remedy) for stack, remedy in remedies if stack in broken],
+                [(STACKS[stack], remedy) for stack, remedy in remedies if stack not in broken],
+            )
+        )
+    return found
 
 
 class DestinationRow(NamedTuple):
