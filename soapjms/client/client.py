@@ -265,7 +265,7 @@ class Client:
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._middleware = plain(middleware, "soapjms.zeep.AsyncClient takes async def functions")
+        self._middleware = plain(middleware, "soapjms.AsyncClient takes async def functions")
         self._crew = Crew("soapjms-middleware")
         parsed, effective = read_uri(uri, properties)
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
