@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from lxml import etree
@@ -19,7 +19,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.client import Client
+from soapjms.client.client import Client, ClientArguments
 from soapjms.event_loop import elsewhere, running_loop
 from soapjms.middleware import around_async, coroutines
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
@@ -180,7 +180,7 @@ class AsyncClient:
         *,
         max_calls: int = DEFAULT_MAX_CALLS,
         middleware: Iterable[AsyncMiddleware] = (),
-        **options: Any,
+        **options: Unpack[ClientArguments],
     ) -> None:
         self._middleware = coroutines(middleware, "soapjms.Client takes plain functions")
         self._sender = AsyncSender(max_calls)

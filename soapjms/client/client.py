@@ -16,7 +16,7 @@ from itertools import count
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypedDict
 
 from lxml import etree
 
@@ -212,6 +212,21 @@ class Sender:
             if outgoing is not None:
                 outgoing.sent(message_id)
         node.sent()
+
+
+class ClientArguments(TypedDict, total=False):
+    """The options of a `Client`, for those that make one; see there."""
+
+    properties: Mapping[str, Value]
+    profile: Profile | ProfileName | Auto
+    message_type: MessageType | PayloadTypeName
+    replies: ReplyStrategy | ReplyStrategyName | None
+    timeout: float
+    names: Names | None
+    recorder: Recorder | None
+    addressing: bool
+    observer: Observer | Iterable[Observer] | None
+    limits: Limits
 
 
 class Client:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, Self, Unpack
 
 from brokers.connection import Connection
 from soapjms.event_loop import elsewhere, running_loop
 from soapjms.observing import Health
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.service.dispatcher import START_TIMEOUT, Dispatcher
+from soapjms.service.dispatcher import START_TIMEOUT, Dispatcher, DispatcherArguments
 from soapjms.service.event_loop import LoopTasks
 from soapjms.service.operations import Operations
 
@@ -38,7 +38,13 @@ class AsyncDispatcher:
         InvalidUriError, InvalidPropertyError, UsageError, StoreError: see `soapjms.Dispatcher`.
     """
 
-    def __init__(self, connection: Connection, uri: str | JmsUri | Port, service: Operations, **options: Any) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        uri: str | JmsUri | Port,
+        service: Operations,
+        **options: Unpack[DispatcherArguments],
+    ) -> None:
         self.dispatcher = Dispatcher(connection, uri, service, **options)
         self._tasks: LoopTasks | None = None
 

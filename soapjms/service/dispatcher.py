@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from time import monotonic
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
@@ -107,6 +107,30 @@ STALLED_SECONDS: Final = 60.0
 
 START_TIMEOUT: Final = 30.0
 """Seconds that `Dispatcher.start` waits for a lost connection."""
+
+
+class DispatcherArguments(TypedDict, total=False):
+    """The options of a `Dispatcher`, for those that make one; see there."""
+
+    workers: int
+    prefetch: int
+    transactional: bool
+    store: Store | str | Path | None
+    max_deliveries: int
+    dead_letters: str | None
+    reply_queues: bool | Collection[str]
+    reply_topics: bool | Collection[str]
+    durable: str | None
+    middleware: Iterable[Middleware]
+    verify: Verify | None
+    profile: Profile | ProfileName | Auto
+    strict: bool
+    properties: Mapping[str, Value]
+    names: Names | None
+    recorder: Recorder | None
+    observer: Observer | Iterable[Observer] | None
+    limits: Limits
+    stalled_after: float
 
 
 class Dispatcher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,8 +28,10 @@ from brokers import (
 )
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Service, UsageError
+from soapjms.client.client import ClientArguments
 from soapjms.protocol import names
 from soapjms.protocol.uri import parse
+from soapjms.service.dispatcher import DispatcherArguments
 
 
 class TestClient(Peers):
@@ -240,3 +243,16 @@ class TestDispatcher(Peers):
         for given, options, says in cases:
             with pytest.raises((UsageError, BrokerError), match=says):
                 Dispatcher(other, given, greeter(), **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "own"), [(Client, ClientArguments, {"middleware"}), (Dispatcher, DispatcherArguments, set())]
+)
+def test_the_options_for_asyncio_are_the_same(kind: type[Any], options: type[Any], own: set[str]) -> None:
+    """What `AsyncClient` and `AsyncDispatcher` pass on, by name and type."""
+    given = {
+        name: each.annotation
+        for name, each in signature(kind).parameters.items()
+        if each.kind is Parameter.KEYWORD_ONLY and name not in own
+    }
+    assert {name: getattr(each, "__forward_arg__", each) for name, each in options.__annotations__.items()} == given

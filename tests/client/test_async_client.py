@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import anyio
 import pytest
 import trio
 import uvloop
@@ -361,6 +362,28 @@ class TestLoops:
 
         with Dispatcher(connection, URI, greeter()), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             assert runner.run(call()) == "Hello uvloop"
+
+    def test_anyio(self, connection: Connection) -> None:
+        """Tasks of anyio, on asyncio, are cancelled as asyncio's own are."""
+
+        async def calls() -> list[str | None]:
+            found = list[str | None]()
+
+            async def call(name: str) -> None:
+                found.append(text_of(await client.call(envelope(name))))
+
+            async with AsyncClient(connection, URI, timeout=PATIENCE) as client:
+                with anyio.move_on_after(0.05) as scope:
+                    await client.call(envelope("nobody answers"))
+                assert scope.cancelled_caught
+                assert client.under_way == 0
+                with Dispatcher(connection, URI, greeter()):
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(call, "Ann")
+                        group.start_soon(call, "Bob")
+            return sorted(found, key=str)
+
+        assert anyio.run(calls) == ["Hello Ann", "Hello Bob"]
 
     def test_trio(self, connection: Connection) -> None:
         """Under trio each says that it runs on asyncio, and what to do."""

@@ -15,7 +15,7 @@ from soapjms.zeep import Signing
 
 folder = Path(sys.argv[1])
 wsdl = folder / "greeter.wsdl"
-service = soapjms.Service.from_wsdl(wsdl, "GreeterPort", verify=Signatures({"ann": folder / "ann.pem"}))
+service = soapjms.Service.from_wsdl(wsdl, port="GreeterPort", verify=Signatures({"ann": folder / "ann.pem"}))
 
 
 @service.operation("greetMe")

@@ -71,6 +71,35 @@ def call(connection: brokers.Connection) -> None:
 async def call_later(client: soapjms.Client) -> None:
     """Call from asyncio."""
     reveal_type(await client.submit(ENVELOPE))  # Response
+    async with (
+        soapjms.connect_async("embedded:") as connection,
+        soapjms.AsyncClient(connection, "jms:queue:a", max_calls=10, timeout=3) as caller,
+        soapjms.AsyncDispatcher(connection, "jms:queue:a", service, workers=2) as serving,
+    ):
+        reveal_type(connection)  # Connection
+        reveal_type(await caller.call(ENVELOPE, expires=None))  # Response
+        reveal_type(await serving.aclose())  # bool
+        soapjms.AsyncClient(connection, "jms:queue:a", tiemout=3)  # error: no such option
+        soapjms.AsyncDispatcher(connection, "jms:queue:a", service, workers="2")  # error: a number
+
+
+def choose(connection: brokers.Connection) -> None:
+    """Choose by words."""
+    soapjms.Client(connection, "jms:queue:a", profile="cr-2009", replies="exclusive", message_type="text")
+    soapjms.Client(connection, "jms:queue:a", profile="cr2009")  # error: no such edition
+    soapjms.Client(connection, "jms:queue:a", replies="exclsive")  # error: no such strategy
+    soapjms.Client(connection, "jms:queue:a").call(ENVELOPE, expires="never")  # error: None is never
+    soapjms.Policy(then="dead-leter")  # error: no such rule
+
+
+def catch() -> None:
+    """Catch all that soapjms raises."""
+    try:
+        soapjms.connect("stomp://localhost:61613")
+    except soapjms.LoginRefusedError as refused:
+        reveal_type(refused)  # LoginRefusedError
+    except soapjms.SoapJmsError as error:
+        reveal_type(error)  # SoapJmsError
 
 
 def fail(client: soapjms.Client) -> None:
