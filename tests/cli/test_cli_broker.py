@@ -17,7 +17,7 @@ from places import ROOT
 
 import soapjms
 from brokers import Message, MessageType, queue
-from brokers.smqp.client import Client, ClientArguments
+from brokers.smqp.client import Client, ClientOptions
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.server.setup import Setup, SetupError
 
@@ -87,7 +87,7 @@ def broker(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], list
 def test_what_was_answered_survives_sigkill(setup: Path, tmp_path: Path) -> None:
     """Accounts, topics and messages are there after it; SIGTERM ends it with 0, and its clients are told."""
     arguments = ("--smqp", "127.0.0.1:0", "--setup", setup, "--store", tmp_path / "store")
-    once = ClientArguments(renew=None)
+    once = ClientOptions(renew=None)
     with (
         broker(*arguments) as (process, [address]),
         Client(*address, account="alice", password="pa55", options=once) as alice,
@@ -111,7 +111,7 @@ def test_how_much_a_topic_has(setup: Path) -> None:
     """`--max-octets` is the size of its messages; the error of the client says how much there was."""
     with (
         broker("--smqp", "127.0.0.1:0", "--setup", setup, "--max-octets", "700") as (_, [address]),
-        Client(*address, account="alice", password="pa55", options=ClientArguments(renew=None)) as alice,
+        Client(*address, account="alice", password="pa55", options=ClientOptions(renew=None)) as alice,
     ):
         alice.publish("/news/world", "a" * 500)
         with pytest.raises(

@@ -20,7 +20,7 @@ import brokers
 from brokers import BrokerError, Message, MessageType, queue
 from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
-from brokers.smqp.client import ClientArguments
+from brokers.smqp.client import ClientOptions
 from brokers.smqp.server import Right
 from fuzz.row import KIB, Case, Row
 
@@ -160,7 +160,7 @@ def smqp() -> Iterator[Clients]:
         server.server.administer(lambda admin: admin.prepare_for_jms())
         for path in ("/queue", "/topic", "/temporary"):
             server.grant("ann", path, Right.ALL)
-        options = ClientArguments(renew=None, ack_timeout=WAIT)
+        options = ClientOptions(renew=None, ack_timeout=WAIT)
         yield Clients(server.address, "smqp://ann:pw@127.0.0.1:{port}", 400, options=options)
 
 
