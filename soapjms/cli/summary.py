@@ -12,6 +12,7 @@ from rich.text import Text
 
 from soapjms.replay import Summary
 from soapjms.replay.report import visible
+from soapjms.replay.report.sentences import party_lines
 from soapjms.replay.summary import NOTHING
 
 VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
@@ -30,6 +31,8 @@ def show(summary: Summary, out: str, console: Console) -> None:
     verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
     chosen = "" if members["profileChosen"] is None else f" ({members['profileChosen']['text']})"
     console.print(verdict, Text(f"by profile {members['profile']}{chosen}: {_counts(members)}"))
+    for sentence in party_lines(members):
+        console.print(Text(visible(sentence)), soft_wrap=True)
     broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
     if broken:
         console.print(_findings(summary, broken))

@@ -11,6 +11,7 @@ from typing import Any, Final
 from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
 from soapjms.replay.findings import service_place
+from soapjms.replay.parties import RESPONDING, Ends, Party, Place
 from soapjms.replay.summary import (
     BACKWARDS,
     MAX_SPANS,
@@ -28,16 +29,30 @@ class ShapeCounts:
 
     Attributes:
         tally: its counts.
-        at_place: its counts at the destination of its service.
+        at_place: what was seen at the destination of its service.
     """
 
     __slots__ = ("at_place", "tally")
 
     def __init__(self, tally: RunTally) -> None:
         ((_, seen),) = tally.places.items()
-        self.at_place = Counter({path: number for path, number in seen.items() if path[0] != "latency"})
+        parties = {key: Party(party.messages, rules=party.rules) for key, party in seen.parties.items()}
+        self.at_place = Place(parties, seen.answered)
         counts = Counter({path: number for path, number in tally.counts.items() if path != RECORDS})
         self.tally = RunTally(counts=counts, notes=tally.notes)
+
+    def add_to(self, place: Place, times: int, asked: Ends, answered: Ends) -> None:
+        """Add exchanges to what was seen at a destination.
+
+        Args:
+            place: the destination.
+            times: how many there are.
+            asked: when their requests or one-way messages were captured.
+            answered: when their responses were captured.
+        """
+        place.answered += self.at_place.answered * times
+        for (node, stack), party in self.at_place.parties.items():
+            place.party(node, stack).add_sound(party, times, answered if node == RESPONDING else asked)
 
 
 def add_counted(
@@ -55,10 +70,11 @@ def add_counted(
         return
     tally.count(*RECORDS, by=records)
     for example, group in groupby(rows(plan.TIMES), key=itemgetter(0)):
-        times = Counter[str]()
-        for _, kind, name, exchanges in group:
-            times[_place(kind, name)] += exchanges
-        tally.add_times(sound[example].tally, sound[example].at_place, times)
+        total = 0
+        for _, kind, name, exchanges, *times in group:
+            total += exchanges
+            sound[example].add_to(tally.place(_place(kind, name)), exchanges, Ends(*times[:2]), Ends(*times[2:]))
+        tally.add_times(sound[example].tally, total)
     level = 0
     while next(rows(plan.number_of(plan.spans(WIDTH_MICROSECONDS[level]))))[0] > MAX_SPANS:
         level += 1
@@ -67,7 +83,7 @@ def add_counted(
     for beginning, bin_, calls in rows(plan.latencies(width)):
         spans[beginning // width][BACKWARDS if bin_ is None else f"latency/{bin_}"] += calls
     for kind, name, bin_, calls in rows(plan.LATENCIES):
-        tally.add_latency(_place(kind, name), bin_, calls)
+        tally.place(_place(kind, name)).latencies[bin_] += calls
     tally.timeline.add(Timeline(level, spans, first, last))
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from brokers.message import Destination, Element, Message, Properties
 from soapjms.protocol.assertions import Outcome, Verdict, guess_dialect
@@ -24,6 +24,7 @@ from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record, format_time
+from soapjms.replay.parties import NODES, PartyKey
 
 MAX_SAMPLES: Final = 3
 """Number of findings of each cause that are kept as samples: the earliest ones."""
@@ -32,8 +33,8 @@ MAX_CAUSES: Final = 25
 MAX_REASON_CHARACTERS: Final = 600
 MAX_DESTINATIONS: Final = 200
 """Maximum number of destinations that are listed one by one: the first in alphabetical order."""
-MAX_STACKS: Final = 8
-"""More than the number of known stacks."""
+MAX_PARTIES: Final = 20 * MAX_DESTINATIONS
+"""More than all nodes with all known stacks at as many destinations."""
 MAX_SUBCODE_PAIRS: Final = 20
 """Maximum number of pairs of expected and observed subcodes listed for a cause: the first in alphabetical order."""
 
@@ -42,7 +43,8 @@ class Sample(NamedTuple):
     """One finding that the report shows. The order of its members makes the earliest sample the smallest.
 
     `headers` are the message's headers and properties, `body` is the beginning of its body, and `more` the length of
-    the rest, in octets or characters; a sample without its message has none of them.
+    the rest, in octets or characters; a sample without its message has none of them. `place`, `direction` and `stack`
+    tell whose message it is.
     """
 
     time: str
@@ -57,6 +59,7 @@ class Sample(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
     more: int = 0
+    place: str = ""
 
     @classmethod
     def of(cls, members: list[Any]) -> Sample:
@@ -66,11 +69,10 @@ class Sample(NamedTuple):
 
 
 class FindingKey(NamedTuple):
-    """The key that a finding is counted by: reason, destination of the service, stack of the sender, and subcodes."""
+    """The key that a finding is counted by: reason, party that sent the message, and subcodes."""
 
     reason: str
-    place: str
-    stack: str
+    party: PartyKey
     expected: str
     observed: str
 
@@ -82,19 +84,19 @@ class Cause:
     Attributes:
         count: the number of findings.
         samples: the earliest findings.
-        where: the number of findings by destination and stack of the sender.
+        where: the number of findings by party.
         answers: the number of findings by pair of expected and observed subcodes.
     """
 
     count: int = 0
     samples: list[Sample] = field(default_factory=list)
-    where: Counter[tuple[str, str]] = field(default_factory=Counter)
+    where: Counter[PartyKey] = field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def take(self, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
         """Count one finding; its sample is made only if it may be among the earliest."""
         self.count += 1
-        self.where[found.place, found.stack] += 1
+        self.where[found.party] += 1
         if found.expected or found.observed:
             self.answers[found.expected, found.observed] += 1
         if len(self.samples) < MAX_SAMPLES or (time, exchange_id) <= self.samples[-1][:2]:
@@ -111,11 +113,11 @@ class Cause:
 
     def settle(self) -> None:
         """Drop entries beyond the limits on lists; the rest is the same however the run was cut."""
-        self.where = keep_first(self.where, MAX_DESTINATIONS * MAX_STACKS)
+        self.where = keep_first(self.where, MAX_PARTIES)
         self.answers = keep_first(self.answers, MAX_SUBCODE_PAIRS)
 
     def _keep_first(self) -> None:
-        if len(self.where) > 2 * MAX_DESTINATIONS * MAX_STACKS or len(self.answers) > 2 * MAX_SUBCODE_PAIRS:
+        if len(self.where) > 2 * MAX_PARTIES or len(self.answers) > 2 * MAX_SUBCODE_PAIRS:
             self.settle()
 
     def to_members(self) -> list[Any]:
@@ -126,10 +128,18 @@ class Cause:
     def of(cls, members: list[Any]) -> Cause:
         """Read a cause from its JSON form."""
         count, samples, where, answers = members
-        return cls(count, [Sample.of(each) for each in samples], _counter(where), _counter(answers))
+        return cls(
+            count,
+            [Sample.of(each) for each in samples],
+            Counter({PartyKey(*party): number for *party, number in where}),
+            Counter({(expected, observed): number for expected, observed, number in answers}),
+        )
 
 
-def keep_first(counted: Counter[tuple[str, str]], limit: int) -> Counter[tuple[str, str]]:
+KeyT = TypeVar("KeyT", bound=tuple[str, ...])
+
+
+def keep_first(counted: Counter[KeyT], limit: int) -> Counter[KeyT]:
     """Keep the first keys, in alphabetical order, with their counts.
 
     A key that is dropped once has so many before it that it never returns: every key that is kept was counted in full.
@@ -137,12 +147,8 @@ def keep_first(counted: Counter[tuple[str, str]], limit: int) -> Counter[tuple[s
     return Counter({key: counted[key] for key in nsmallest(limit, counted)})
 
 
-def _items(counted: Counter[tuple[str, str]]) -> list[list[Any]]:
+def _items(counted: Counter[KeyT]) -> list[list[Any]]:
     return [[*key, number] for key, number in sorted(counted.items())]
-
-
-def _counter(items: Iterable[list[Any]]) -> Counter[tuple[str, str]]:
-    return Counter({(one, two): number for one, two, number in items})
 
 
 def _as_it_is(reason: str) -> str:
@@ -260,17 +266,12 @@ MAX_BODY_CHARACTERS: Final = 600
 MAX_DESTINATION_CHARACTERS: Final = 1000
 """Maximum length of a destination's name, in characters; the rest is cut."""
 
-NODES: Final[Mapping[Carrier, str]] = {
-    Carrier.REQUEST: "requesting",
-    Carrier.ONE_WAY: "sending",
-    Carrier.RESPONSE: "responding",
-}
-"""The nodes that send the messages of an exchange."""
 KINDS: Final[Mapping[Carrier, str]] = {
     Carrier.REQUEST: "request",
     Carrier.ONE_WAY: "one-way message",
     Carrier.RESPONSE: "response",
 }
+KIND_OF_NODE: Final = {node: KINDS[carrier] for carrier, node in NODES.items()}
 
 
 class Scene(NamedTuple):
@@ -279,32 +280,35 @@ class Scene(NamedTuple):
     Attributes:
         exchange: the exchange.
         place: the destination of the service; without its name if it is temporary, empty if it is unknown.
-        stacks: the stack that the sender of each message seems to use; empty if unknown.
+        parties: whose message each is.
     """
 
     exchange: Exchange
     place: str
-    stacks: Mapping[Carrier, str]
+    parties: Mapping[Carrier, PartyKey]
 
     @classmethod
     def of(cls, exchange: Exchange, messages: Mapping[Carrier, Reading]) -> Scene:
         """Make the scene of an exchange that has messages."""
         place = service_place(next(iter(messages.values())).message.destination)
-        return cls(exchange, place, {carrier: guess_dialect(each) or "" for carrier, each in messages.items()})
+        return cls(
+            exchange,
+            place,
+            {carrier: PartyKey(place, NODES[carrier], guess_dialect(each) or "") for carrier, each in messages.items()},
+        )
 
     def found(self, verdict: Verdict) -> FindingKey:
         """Return the key that a verdict is counted by."""
         return FindingKey(
             reason=whole(verdict.reason or ""),
-            place=self.place,
-            stack=self.stacks[self._carrier(verdict)],
+            party=self.parties[self.carrier(verdict)],
             expected=", ".join(verdict.expected_subcodes),
             observed=_cut(verdict.observed_subcode or ""),
         )
 
     def sample(self, verdict: Verdict) -> Sample:
         """Make the sample of a verdict; it has the message only if the verdict is failed or warning."""
-        carrier, record = self._carrier(verdict), verdict.record
+        carrier, record = self.carrier(verdict), verdict.record
         broken = verdict.outcome in (Outcome.FAILED, Outcome.WARNING)
         body, more = body_excerpt(record.message) if broken else ("", 0)
         return Sample(
@@ -315,17 +319,19 @@ class Scene(NamedTuple):
             reason=whole(verdict.reason or "")[:MAX_REASON_CHARACTERS],
             expected_subcodes=", ".join(verdict.expected_subcodes),
             observed_subcode=_cut(verdict.observed_subcode or ""),
-            stack=self.stacks[carrier],
+            stack=self.parties[carrier].stack,
             direction=KINDS[carrier],
             headers=tuple(headers(record)) if broken else (),
             body=body,
             more=more,
+            place=self.place,
         )
 
-    def _carrier(self, verdict: Verdict) -> Carrier:
+    def carrier(self, verdict: Verdict) -> Carrier:
+        """Return which message a verdict is on; of a pair, the response."""
         if verdict.record is self.exchange.response:
             return Carrier.RESPONSE
-        return Carrier.ONE_WAY if Carrier.ONE_WAY in self.stacks else Carrier.REQUEST
+        return Carrier.ONE_WAY if Carrier.ONE_WAY in self.parties else Carrier.REQUEST
 
 
 def service_place(destination: Destination | None) -> str:

@@ -219,8 +219,11 @@ ALL: Final = "SELECT place, time, row FROM placed"
 
 _TEMPORARY: Final = ", ".join(f"'{each}'" for each in sorted(TEMPORARY_KINDS))
 _IN_PLACE: Final = f"kind, CASE WHEN kind IN ({_TEMPORARY}) THEN NULL ELSE name END AS name"
-TIMES: Final = f"SELECT example, {_IN_PLACE}, count(*) AS exchanges FROM counted GROUP BY ALL ORDER BY example"
-"""How many exchanges of each shape there are at each destination."""
+TIMES: Final = f"""
+SELECT example, {_IN_PLACE}, count(*) AS exchanges, min(asked), max(asked), min(answered), max(answered)
+FROM counted GROUP BY ALL ORDER BY example
+"""
+"""How many exchanges of each shape there are at each destination, and when the first and the last were."""
 ENDS: Final = """
 SELECT CAST(sum(records) AS BIGINT), least(min(asked), min(answered)), greatest(max(asked), max(answered)) FROM counted
 """

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
 from soapjms.protocol.names import EDITIONS, REC_2012
@@ -25,6 +25,15 @@ from soapjms.protocol.senders import SenderProfiles
 from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
+from soapjms.replay.parties import (
+    JUDGED,
+    Ends,
+    Party,
+    PartyKey,
+    Place,
+    places_from_members,
+    places_to_members,
+)
 from soapjms.replay.terms import SHOWN, LateRecord, ProfileChoice, ReplayTerms
 
 MAX_SPANS: Final = 400
@@ -170,10 +179,6 @@ RECONSTRUCTED: Final = (
 )
 
 
-Place: TypeAlias = Counter[tuple[str, ...]]
-"""Counts at a destination by path: `stack NODE STACK`, `answered`, `latency BIN`."""
-
-
 @dataclass(slots=True)
 class RunTally:
     """Counts of one part of a run; parts add up in any order.
@@ -183,7 +188,8 @@ class RunTally:
         notes: texts of notes by code.
         findings: the findings by assertion, verdict and cause.
         timeline: counts by span of time.
-        places: counts at the first destinations.
+        places: what was seen at the first destinations.
+        rest: what was seen at all others.
     """
 
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
@@ -191,6 +197,7 @@ class RunTally:
     findings: Findings = field(default_factory=Findings)
     timeline: Timeline = field(default_factory=Timeline)
     places: dict[str, Place] = field(default_factory=dict)
+    rest: Place = field(default_factory=Place)
 
     def count(self, *path: str, by: int = 1) -> None:
         """Add to one count."""
@@ -210,38 +217,55 @@ class RunTally:
         if outcome in (Outcome.FAILED, Outcome.WARNING):
             self.timeline.count(microseconds(time), f"{outcome}/{name}")
 
-    def see(self, place: str, node: str, stack: str) -> None:
-        """Count a message at a destination, by the node that sent it and its apparent stack (empty if unknown)."""
-        self.counts["stack", node, stack] += 1
-        self._place(place)["stack", node, stack] += 1
+    def see(self, key: PartyKey, time: int) -> None:
+        """Count a message by the party that sent it; times are as in `Timeline`."""
+        self.timeline.message(time)
+        party = self.party(key)
+        party.messages += 1
+        party.seen = party.seen.over(Ends(time, time))
+
+    def broke(self, key: PartyKey, outcome: Outcome, time: int) -> None:
+        """Count a message that broke something: that failed an assertion, or ended with a warning."""
+        party = self.party(key)
+        party.broken[outcome] += 1
+        if outcome == Outcome.FAILED:
+            party.broke = party.broke.over(Ends(time, time))
+
+    def judged(self, key: PartyKey | None, assertion: str, outcome: Outcome, times: int) -> None:
+        """Count verdicts of a party."""
+        self.count("assertion", assertion, outcome, by=times)
+        if key is not None and outcome in JUDGED:
+            self.party(key).rules[assertion, outcome] += times
 
     def answered(self, place: str, asked: int, answered: int) -> None:
-        """Count a response, and its latency, at the destination of its request; times as in `Timeline`."""
-        self._place(place)["answered",] += 1
-        self.latency(place, asked, answered)
-
-    def latency(self, place: str, asked: int, answered: int) -> None:
-        """Count the latency of a response at the destination of its request."""
+        """Count a response, and its latency, at the destination of its request."""
         number = self.timeline.latency(asked, answered)
+        self.place(place).answered += 1
         if number is not None:
-            self.add_latency(place, number, 1)
+            self.place(place).latencies[number] += 1
 
-    def add_latency(self, place: str, number: int, times: int) -> None:
-        """Add to the responses with a latency bin at a destination; the timeline is left out."""
-        self._place(place)["latency", str(number)] += times
+    def party(self, key: PartyKey) -> Party:
+        """Return what was seen of a party."""
+        return self.place(key.place).party(key.node, key.stack)
 
-    def _place(self, name: str) -> Place:
-        place = self.places.get(name)
-        if place is None:
-            place = Counter()
-            self.places[name] = place
-            self._keep_first_places()
-        return place
+    def place(self, name: str) -> Place:
+        """Return what was seen at a destination, or at all others if it is not among the first."""
+        found = self.places.get(name)
+        if found is None:
+            found = self.places[name] = Place()
+            if len(self.places) > 2 * MAX_DESTINATIONS:
+                self.settle_places()
+                return self.places.get(name, self.rest)
+        return found
 
-    def _keep_first_places(self) -> None:
-        # Places that are kept were counted in full: one that is dropped has so many before it that it never returns.
-        if len(self.places) > 2 * MAX_DESTINATIONS:
-            self.places = {place: self.places[place] for place in nsmallest(MAX_DESTINATIONS, self.places)}
+    def settle_places(self) -> None:
+        """Keep the first destinations, and add all others to the rest.
+
+        Those that are kept were counted in full: one that is not has so many before it that it never will be.
+        """
+        kept = nsmallest(MAX_DESTINATIONS, self.places)
+        for name in self.places.keys() - kept:
+            self.rest.add(self.places.pop(name))
 
     def add(self, other: RunTally) -> None:
         """Add another part's counts."""
@@ -251,26 +275,15 @@ class RunTally:
         self.findings.add(other.findings)
         self.timeline.add(other.timeline)
         for name, seen in other.places.items():
-            self.places.setdefault(name, Counter()).update(seen)
-        self._keep_first_places()
+            self.place(name).add(seen)
+        self.rest.add(other.rest)
 
-    def add_times(self, other: RunTally, at_place: Place, times: Counter[str]) -> None:
-        """Add another part's counts and notes several times; findings and times are left out.
-
-        Args:
-            other: the part.
-            at_place: its counts at a destination.
-            times: how often, by destination.
-        """
-        total = times.total()
-        for path, number in other.counts.items() if total else ():
-            self.counts[path] += number * total
-        for code, text in other.notes.items() if total else ():
+    def add_times(self, other: RunTally, times: int) -> None:
+        """Add another part's counts and notes several times; findings, times and places are left out."""
+        for path, number in other.counts.items():
+            self.counts[path] += number * times
+        for code, text in other.notes.items():
             self.notes[code] = min(text, self.notes.get(code, text))
-        for name, number in times.items():
-            place = self._place(name)
-            for path, each in at_place.items():
-                place[path] += each * number
 
     def to_json(self) -> str:
         """Write the tally as JSON, which can travel in a row."""
@@ -281,6 +294,7 @@ class RunTally:
                 "findings": self.findings.to_members(),
                 "timeline": self.timeline.to_members(),
                 "places": places_to_members(self.places),
+                "rest": self.rest.to_members(),
             }
         )
 
@@ -294,17 +308,8 @@ class RunTally:
             findings=Findings.from_members(members["findings"]),
             timeline=Timeline.from_members(members["timeline"]),
             places=places_from_members(members["places"]),
+            rest=Place.of(members["rest"]),
         )
-
-
-def places_to_members(places: Mapping[str, Place]) -> list[Any]:
-    """Return the JSON form of counts at destinations."""
-    return [[name, [[*path, number] for path, number in sorted(seen.items())]] for name, seen in sorted(places.items())]
-
-
-def places_from_members(members: Iterable[Any]) -> dict[str, Place]:
-    """Read counts at destinations from their JSON form."""
-    return {name: Counter({tuple(path): number for *path, number in seen}) for name, seen in members}
 
 
 def note_others(tally: RunTally, names: Iterable[str]) -> None:
@@ -322,7 +327,8 @@ class Summary:
         members: the content of summary.json; the same with any engine.
         findings: the findings by assertion, verdict and cause.
         timeline: counts by span of time.
-        places: counts at the first destinations.
+        places: what was seen at the first destinations.
+        rest: what was seen at all others.
         rejects: the first rejected rows, in order of file and line, without their text.
         late: for a run that followed logs, the first records that came too late to be judged, in the same order.
     """
@@ -331,6 +337,7 @@ class Summary:
     findings: Findings
     timeline: Timeline
     places: Mapping[str, Place]
+    rest: Place
     rejects: tuple[RejectedRow, ...]
     late: tuple[LateRecord, ...] = ()
 
@@ -352,6 +359,7 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         rejects: the first rejected rows.
         terms: how the run paired and judged.
     """
+    tally.settle_places()
     counts, setting, senders = tally.counts, terms.setting, terms.senders.all
     unseen = not_observable(replace(setting, properties=senders[0].properties) if senders else setting)
     members: dict[str, Any] = {
@@ -373,6 +381,7 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
         "time": {"first": _time(tally.timeline.first), "last": _time(tally.timeline.last)},
         "latency": _latency(tally.timeline),
+        "parties": sorted(_parties(tally), key=gravity),
         "stacks": list(_stacks(tally)),
         "senders": [_sender(each, counts["sender", str(number)]) for number, each in enumerate(senders)],
         "notObservable": dict(sorted(unseen.items())),
@@ -381,7 +390,8 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         members=members,
         findings=tally.findings.settled(),
         timeline=tally.timeline,
-        places={name: tally.places[name] for name in nsmallest(MAX_DESTINATIONS, tally.places)},
+        places=dict(sorted(tally.places.items())),
+        rest=tally.rest,
         rejects=tuple(each._replace(raw=None) for each in rejects),
     )
 
@@ -438,20 +448,50 @@ def _stacks(tally: RunTally) -> Iterator[dict[str, Any]]:
 
     Stacks are guessed from habits; messages without the marks of a known stack count only in the number of messages.
     """
-    rest = Counter({(path[1], path[2]): number for path, number in tally.counts.items() if path[0] == "stack"})
-    for place in nsmallest(MAX_DESTINATIONS, tally.places):
-        seen = Counter({(path[1], path[2]): n for path, n in tally.places[place].items() if path[0] == "stack"})
-        yield from _stacks_of(place, seen)
-        rest -= seen
-    yield from _stacks_of(None, rest)
+    for name, place in _all_places(tally):
+        seen = sorted((node, stack, party.messages) for (node, stack), party in place.parties.items())
+        yield from _stacks_of(name, seen)
 
 
-def _stacks_of(place: str | None, seen: Counter[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    for node in sorted({node for node, _ in seen}):
-        stacks = {stack: number for (one, stack), number in sorted(seen.items()) if one == node}
+def _all_places(tally: RunTally) -> Iterator[tuple[str | None, Place]]:
+    yield from sorted(tally.places.items())
+    yield None, tally.rest
+
+
+def _stacks_of(place: str | None, seen: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
+    for node in sorted({node for node, _, _ in seen}):
+        stacks = {stack: number for one, stack, number in seen if one == node}
         messages = sum(stacks.values())
         stacks.pop("", None)
         yield {"destination": place, "node": node, "messages": messages, "stacks": stacks}
+
+
+def _parties(tally: RunTally) -> Iterator[dict[str, Any]]:
+    """Yield what was seen of each party; those at all further destinations have None for it."""
+    for name, place in _all_places(tally):
+        for (node, stack), party in place.parties.items():
+            rules: dict[str, dict[str, int]] = {str(outcome): {} for outcome in JUDGED}
+            for (rule, outcome), number in sorted(party.rules.items()):
+                rules[outcome][rule] = number
+            yield {
+                "destination": name,
+                "node": node,
+                "stack": stack or None,
+                "messages": party.messages,
+                **dict(zip(("first", "last"), map(_time, party.seen), strict=True)),
+                "failedMessages": party.broken[Outcome.FAILED],
+                "warningMessages": party.broken[Outcome.WARNING],
+                **dict(zip(("firstFailed", "lastFailed"), map(_time, party.broke), strict=True)),
+                **rules,
+            }
+
+
+def gravity(party: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key by which parties are listed: who breaks most comes first."""
+    return (
+        *(-len(party[Outcome.FAILED]), -party["failedMessages"], -len(party[Outcome.WARNING]), -party["messages"]),
+        *(party["destination"] is None, party["destination"] or "", party["node"], party["stack"] or ""),
+    )
 
 
 def _time(time: int | None) -> str | None:

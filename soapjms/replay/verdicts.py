@@ -31,8 +31,9 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
-from soapjms.replay.findings import NODES, Scene, destination_text, whole
+from soapjms.replay.findings import Scene, destination_text, whole
 from soapjms.replay.flat_records import FlatRecord, Unpacker, microseconds
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
 
@@ -71,6 +72,8 @@ def judge_all(keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms, tally
     judges: dict[int | None, Judge] = {}
     for _, group in groupby(keyed, key=itemgetter(0)):
         yield from _judge_key((unpack.record(flat) for _, flat in group), terms, judges, tally)
+        if any(judge.is_full for judge in judges.values()):
+            _add_up(judges, tally)
     _add_up(judges, tally)
 
 
@@ -92,7 +95,7 @@ def _judge_key(
         _count(exchange, messages, terms.setting, tally)
         if messages:
             scene = Scene.of(exchange, messages)
-            _see(scene, tally)
+            _see(scene, messages, tally)
             judge = _judge_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, judges)
             yield from _judged(scene, messages, judge, tally)
 
@@ -125,14 +128,21 @@ def _add_up(judges: Mapping[int | None, Judge], tally: RunTally) -> None:
     for number, judge in judges.items():
         if number is not None:
             tally.count("sender", str(number), by=judge.exchanges)
-        for (assertion, outcome), times in judge.counts().items():
-            tally.count("assertion", assertion, outcome, by=times)
+            judge.exchanges = 0
+        for (party, assertion, outcome), times in judge.take_counts().items():
+            assert isinstance(party, PartyKey)
+            tally.judged(party, assertion, outcome, times)
 
 
 def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: RunTally) -> Iterator[VerdictRow]:
-    for verdict in judge.findings(messages):
+    broken: dict[tuple[Carrier, Outcome], datetime] = {}
+    for verdict in judge.findings(messages, scene.parties):
         tally.find(verdict, scene)
+        if verdict.outcome in BROKEN:
+            broken[scene.carrier(verdict), verdict.outcome] = verdict.record.time
         yield _row(scene.exchange, verdict)
+    for (carrier, outcome), time in broken.items():
+        tally.broke(scene.parties[carrier], outcome, microseconds(time))
 
 
 def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
@@ -167,12 +177,10 @@ def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Settin
     tally.count("reaction", "unanswered" if outcome.agrees is None else "agree" if outcome.agrees else "disagree")
 
 
-def _see(scene: Scene, tally: RunTally) -> None:
-    """Count the messages of an exchange by destination of the service and by time."""
-    for carrier, stack in scene.stacks.items():
-        tally.see(scene.place, NODES[carrier], stack)
-    for message in scene.exchange.messages:
-        tally.timeline.message(microseconds(message.time))
+def _see(scene: Scene, messages: dict[Carrier, Reading], tally: RunTally) -> None:
+    """Count the messages of an exchange by party and by time."""
+    for carrier, message in messages.items():
+        tally.see(scene.parties[carrier], microseconds(message.record.time))
     asked, answered = scene.exchange.request, scene.exchange.response
     if asked is not None and answered is not None:
         tally.answered(scene.place, microseconds(asked.time), microseconds(answered.time))

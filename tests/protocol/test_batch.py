@@ -41,11 +41,18 @@ def agrees(by: Judge, found: Exchange, times: int = 3) -> list[Verdict]:
     """Assert that a judge finds what `judge` finds, at first, at second and at third sight; return all verdicts."""
     verdicts = list(judge(found, by.setting))
     for _ in range(times):
-        before = Counter(by.counts())
-        seen = list(by.findings(readings(found, by.setting)))
+        messages = readings(found, by.setting)
+        seen = list(by.findings(messages, {carrier: carrier for carrier in messages}))
         assert seen == [each for each in verdicts if each.outcome not in SILENT]
-        assert by.counts() - before == Counter((each.assertion, each.outcome) for each in verdicts)
+        assert by.take_counts() == Counter((party_of(each, found), each.assertion, each.outcome) for each in verdicts)
     return verdicts
+
+
+def party_of(verdict: Verdict, found: Exchange) -> Carrier:
+    """Return whose message a verdict is on."""
+    if verdict.record is found.response:
+        return Carrier.RESPONSE
+    return Carrier.ONE_WAY if found.pattern is Pattern.ONE_WAY else Carrier.REQUEST
 
 
 @pytest.mark.parametrize(("case", "profile"), CASES)

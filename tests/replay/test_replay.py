@@ -40,7 +40,9 @@ from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.findings import MAX_DESTINATIONS
 from soapjms.replay.inputs import RejectedRow, count_lines, expand, splits, whole
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS, from_row, to_row
+from soapjms.replay.parties import PartyKey
 from soapjms.replay.records import MAX_LINE_OCTETS, CapturedRecord, read
+from soapjms.replay.report.sentences import party_name
 from soapjms.replay.summary import RunTally, summarise
 from soapjms.replay.terms import ReplayTerms
 from soapjms.wsdl import read_wsdl
@@ -358,7 +360,7 @@ def test_a_log_may_have_no_record_but_an_empty_gzip_file_is_broken(tmp_path: Pat
     (tmp_path / "log.jsonl").write_bytes(b"\n")
     assert run(tmp_path, tmp_path / "out").exit_status == 0
     assert summary(tmp_path / "out")["verdict"] == "nothingToJudge"
-    assert "<h1>Nothing to judge</h1>" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "<h1><bdi>Nothing to judge</bdi></h1>" in (tmp_path / "out" / "report.html").read_text("utf-8")
     (tmp_path / "log.jsonl.gz").touch()
     assert run(tmp_path, tmp_path / "out").exit_status == 1
 
@@ -628,21 +630,27 @@ def test_junit_has_a_case_for_each_assertion(tmp_path: Path) -> None:
     run(CXF, tmp_path / "out")
     root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     cases = {each.attrib["name"]: each for each in root.iter("testcase")}
-    assert set(cases) == {*summary(tmp_path / "out")["assertions"], "records can be read"}
+    members = summary(tmp_path / "out")
+    assert set(cases) == {*members["assertions"], "records can be read"}
+    suites = {each.attrib["name"]: each for each in root}
+    assert set(suites) == {
+        "soapjms replay rec-2012",
+        *(f"soapjms replay rec-2012: {party_name(each)}" for each in members["parties"]),
+    }
+    wrong = suites.pop("soapjms replay rec-2012: clients of queue:CXF.CAPTURE (Apache CXF)")
+    cases |= {each.attrib["name"]: each for each in wrong}
+    assert [suite for suite, each in suites.items() if each.find("testcase/failure") is not None] == []
     assert [name for name, each in cases.items() if each.find("failure") is not None] == ["Protocol-2010"]
     failure = cases["Protocol-2010"].find("failure")
     assert failure is not None
     assert "0.3" in (failure.text or "")
-    unseen = summary(tmp_path / "out")["notObservable"]
+    unseen = members["notObservable"]
     for name, reason in unseen.items():
         skipped = cases[name].find("skipped")
         assert skipped is not None
         assert skipped.attrib["message"] == reason
-    suite = root.find("testsuite")
-    assert suite is not None
-    assert suite.attrib["tests"] == str(len(cases))
-    assert suite.attrib["failures"] == "1"
-    assert suite.attrib["skipped"] == str(len(list(root.iter("skipped"))))
+    assert wrong.attrib["failures"] == root.attrib["failures"] == "1"
+    assert suites["soapjms replay rec-2012"].attrib["skipped"] == str(len(list(root.iter("skipped"))))
 
 
 @given(
@@ -654,7 +662,7 @@ def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str]])
     """However a log is cut, the same destinations are listed, each with all its messages; the rest is one row."""
     total, parts = RunTally(), [RunTally() for _ in range(4)]
     for part, place, stack in seen:
-        parts[part].see(f"queue:{place:04}", "sending", stack)
+        parts[part].see(PartyKey(f"queue:{place:04}", "sending", stack), 0)
     for tally in parts:
         assert len(tally.places) <= 2 * MAX_DESTINATIONS
         total.add(RunTally.from_json(tally.to_json()))

@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from soapjms.protocol.assertions import Outcome
 from soapjms.replay.findings import (
     MAX_CAUSES,
-    MAX_DESTINATIONS,
+    MAX_PARTIES,
     MAX_SAMPLES,
-    MAX_STACKS,
     MAX_SUBCODE_PAIRS,
     FindingKey,
     Findings,
     Sample,
 )
 from soapjms.replay.flat_records import microseconds
+from soapjms.replay.parties import Ends, PartyKey
 from soapjms.replay.summary import MAX_SPANS, WIDTHS, RunTally, Timeline, latency_bin, latency_of, quantiles
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -31,8 +32,9 @@ NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 def take(findings: Findings, number: int, reason: str, **more: str) -> None:
     """Take in one finding, the number of which is its time."""
     time = f"{number:08}"
-    found = FindingKey(**{"reason": reason, "place": "queue:a", "stack": "", "expected": "", "observed": "", **more})
-    findings.take("A", "failed", found, time, "e", lambda: Sample(time, "e", "m", found.place, found.reason, "", ""))
+    party = PartyKey(more.pop("place", "queue:a"), "requesting", "")
+    found = FindingKey(**{"reason": reason, "party": party, "expected": "", "observed": "", **more})
+    findings.take("A", "failed", found, time, "e", lambda: Sample(time, "e", "m", party.place, found.reason, "", ""))
 
 
 def in_parts(count: int, work: Callable[[Any, int], None], make: Callable[[], Any], back: Callable[[Any], Any]) -> Any:
@@ -95,7 +97,7 @@ def test_samples_are_made_only_where_they_are_kept() -> None:
         findings.take(
             "A",
             "failed",
-            FindingKey("r", "", "", "", ""),
+            FindingKey("r", PartyKey("", "", ""), "", ""),
             text,
             "e",
             lambda text=text: made.append(text) or Sample(text, *[""] * 6),  # type: ignore[misc]
@@ -105,7 +107,7 @@ def test_samples_are_made_only_where_they_are_kept() -> None:
 
 def test_lists_within_a_cause_are_bounded() -> None:
     """Of destinations and answers beyond the limit the first in order of the alphabet are kept, counted in full."""
-    count = 5 * MAX_DESTINATIONS * MAX_STACKS
+    count = 5 * MAX_PARTIES
 
     def work(findings: Findings, number: int) -> None:
         take(findings, number, "r", place=f"queue:{number % (count // 2):06}", observed=f"s{number % 100:02}")
@@ -116,7 +118,7 @@ def test_lists_within_a_cause_are_bounded() -> None:
         work(other, count - 1 - number)
     ((_, cause),) = whole.settled().of("A", "failed")
     assert whole == other.settled()
-    assert (len(cause.where), set(cause.where.values())) == (MAX_DESTINATIONS * MAX_STACKS, {2})
+    assert (len(cause.where), set(cause.where.values())) == (MAX_PARTIES, {2})
     assert list(cause.answers) == [("", f"s{n:02}") for n in range(MAX_SUBCODE_PAIRS)]
 
 
@@ -179,9 +181,16 @@ def test_tallies_add_up_in_any_order() -> None:
         tally = one if number % 3 else other
         tally.count("records")
         tally.note("code", "text")
-        tally.see(f"queue:{number % 4}", "requesting", "cxf")
+        party, time = (
+            PartyKey(f"queue:{number % 4}", "requesting", "cxf"),
+            microseconds(NOON + timedelta(seconds=number)),
+        )
+        tally.see(party, time)
+        tally.judged(party, "A", Outcome.PASSED, 1)
+        if number % 8 == 5:
+            tally.judged(party, "B", Outcome.FAILED, 1)
+            tally.broke(party, Outcome.FAILED, time)
         tally.answered(f"queue:{number % 4}", *map(microseconds, (NOON, NOON + timedelta(milliseconds=number))))
-        tally.timeline.message(microseconds(NOON + timedelta(seconds=number)))
         take(tally.findings, number, "reason")
     sums = []
     for first, second in ((one, other), (other, one)):
@@ -191,4 +200,10 @@ def test_tallies_add_up_in_any_order() -> None:
         sums.append(total)
     assert sums[0] == sums[1]
     assert sums[0].counts["records",] == 30
-    assert sums[0].places["queue:1"]["answered",] == 8
+    place = sums[0].places["queue:1"]
+    assert place.answered == 8
+    party = place.parties["requesting", "cxf"]
+    at = [microseconds(NOON + timedelta(seconds=number)) for number in (1, 29, 5, 29)]
+    assert (party.messages, party.seen, party.broke) == (8, Ends(*at[:2]), Ends(*at[2:]))
+    assert party.rules == {("A", "passed"): 8, ("B", "failed"): 4}
+    assert party.broken == {"failed": 4}

@@ -71,14 +71,18 @@ def test_the_file_is_as_ci_servers_have_it(
     root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     assert root.tag == "testsuites"
     assert_known(root)
-    (suite,) = root
-    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        assert suite.attrib[name] == str(len(list(suite.iter(tag))))
-    names = [each.attrib["name"] for each in suite]
-    assert len(set(names)) == len(names)
-    assert set(names) == {*summary(tmp_path / "out")["assertions"], "records can be read"}
-    assert int(suite.attrib["errors"]) == errors
-    assert (int(suite.attrib["failures"]) + errors > 0) is (done.exit_status == 1)
-    for error in suite.iter("error"):
+    members = summary(tmp_path / "out")
+    assert len(root) == len(members["parties"]) + 1
+    for suite in root:
+        for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert suite.attrib[name] == str(len(list(suite.iter(tag))))
+        names = [each.attrib["name"] for each in suite]
+        assert len(set(names)) == len(names)
+    assert {each.attrib["name"] for each in root.iter("testcase")} == {*members["assertions"], "records can be read"}
+    for name in ("tests", "failures", "errors"):
+        assert int(root.attrib[name]) == sum(int(suite.attrib[name]) for suite in root)
+    assert int(root.attrib["errors"]) == errors
+    assert (int(root.attrib["failures"]) + errors > 0) is (done.exit_status == 1)
+    for error in root.iter("error"):
         assert str(done.members["rejected"]) in error.attrib["message"]
         assert done.rejects[0].reason[:20] in (error.text or "")

@@ -13,10 +13,12 @@ from replay_logs import TO_SERVICE, at, request, response, write_log
 
 from brokers.message import properties, queue
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
+from soapjms.protocol.names import REC_2012
 from soapjms.protocol.record import Direction, Record, capture
 from soapjms.protocol.senders import Senders
 from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
 from soapjms.replay.flat_records import microseconds
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import ReplayTerms
 
@@ -87,12 +89,15 @@ def traffic() -> list[Record]:
 def large(messages: int, findings: int, *, destinations: int = 150, body: int = 600) -> Summary:
     """Return the result of a run over many messages: findings of every assertion, for some reasons each, everywhere."""
     tally, step = RunTally(), timedelta(seconds=1)
-    names = [row.id for row in ASSERTIONS if row.check is not None]
+    named = [REC_2012.assertion_id(row.id) for row in ASSERTIONS if row.check is not None]
+    names = [name for name in dict.fromkeys(named) if name is not None]
     tally.count("messages", by=messages)
     tally.count("records", by=messages)
     for n in range(0, messages, max(1, messages // 20_000)):
-        tally.timeline.message(microseconds(START + n * step))
-        tally.see(f"queue:service.{n % destinations:03}", "requesting", ("cxf", "")[n % 2])
+        party = PartyKey(f"queue:service.{n % destinations:03}", "requesting", ("cxf", "")[n % 2])
+        tally.see(party, microseconds(START + n * step))
+        for name in names:
+            tally.judged(party, name, Outcome.PASSED, 1)
         tally.answered(
             f"queue:service.{n % destinations:03}",
             microseconds(START + n * step),
@@ -104,19 +109,17 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
             verdict = Outcome.FAILED
         time = START + (n * messages // findings) * step
         reason = f"it is wrong in way {chr(97 + n // len(names) % (MAX_CAUSES - 1))}"
-        found = FindingKey(
-            reason, f"queue:service.{n * 7 % destinations:03}", ("cxf", "")[n % 3 % 2], "missingContentType", ""
-        )
+        party = PartyKey(f"queue:service.{n * 7 % destinations:03}", "requesting", ("cxf", "")[n % 3 % 2])
+        found = FindingKey(reason, party, "missingContentType", "")
         sample = Sample(
-            time.isoformat(), f"ID:{n}", f"ID:{n}", found.place, reason, found.expected, "", "cxf", "request",
+            time.isoformat(), f"ID:{n}", f"ID:{n}", party.place, reason, found.expected, "", "cxf", "request",
             tuple((f"SOAPJMS_header{i}", "v" * 60) for i in range(12)), "<x>" * (body // 3), 1 << 20,
         )  # fmt: skip
         tally.findings.take(name, str(verdict), found, sample.time, sample.exchange_id, lambda sample=sample: sample)
-        tally.count("assertion", name, str(verdict))
-        if verdict in (Outcome.FAILED, Outcome.WARNING):
+        tally.judged(party, name, verdict, 1)
+        if verdict in BROKEN:
+            tally.broke(party, verdict, microseconds(time))
             tally.timeline.count(microseconds(time), f"{verdict}/{name}")
-    for name in names:
-        tally.count("assertion", name, Outcome.PASSED, by=messages)
     return summarise(tally, [], ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))
 
 

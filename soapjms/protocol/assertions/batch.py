@@ -12,9 +12,10 @@ Spec: capture record, "Verdicts".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.message import MessageType
@@ -76,6 +77,9 @@ SKETCH_FACTS: Final = frozenset(
 PAIR_FACTS: Final = frozenset({Fact.JNDI})
 """What `Halves` hold."""
 
+MAX_COUNTS: Final = 100_000
+"""Most kinds of counts that a judge holds before it is full."""
+NO_PARTIES: Final[Mapping[Carrier, Hashable]] = MappingProxyType({})
 MAX_SKETCHES: Final = 4096
 """Most sketches that are remembered; when there are more, all are forgotten."""
 
@@ -173,13 +177,19 @@ class Judge:
         self.setting = setting
         self.exchanges = 0
         self._memory = memory or Memory()
-        self._seen: Counter[tuple[JudgeSteps, tuple[tuple[int, Outcome], ...]]] = Counter()
-        self._counts: Counter[tuple[str, Outcome]] = Counter()
+        self._seen: Counter[tuple[Hashable, JudgeSteps, tuple[tuple[int, Outcome], ...]]] = Counter()
+        self._counts: Counter[tuple[Hashable, str, Outcome]] = Counter()
 
-    def findings(self, readings: dict[Carrier, Reading]) -> Iterator[Verdict]:
+    def findings(
+        self, readings: dict[Carrier, Reading], parties: Mapping[Carrier, Hashable] = NO_PARTIES
+    ) -> Iterator[Verdict]:
         """Yield the verdicts of `judge_readings` by all assertions, without those that passed or do not apply.
 
         All verdicts are counted once the iterator has ended.
+
+        Args:
+            readings: the messages of the exchange.
+            parties: whose message each is; the verdicts on a pair count as the response's. None if it is not known.
         """
         request = readings.get(Carrier.REQUEST) or readings.get(Carrier.ONE_WAY)
         response = readings.get(Carrier.RESPONSE)
@@ -187,25 +197,32 @@ class Judge:
         spared: set[Subcode] = set()
         for carrier, message in readings.items():
             case = Case(self.setting, message, carrier, request, response, subcodes, spared)
-            steps = self._steps_for(case)
-            yield from self._in_full(case) if steps is None else self._take(steps, case)
+            steps, party = self._steps_for(case), parties.get(carrier)
+            yield from self._in_full(case, party) if steps is None else self._take(steps, case, party)
         if Carrier.ONE_WAY not in readings:
             message = response or readings[Carrier.REQUEST]
             case = Case(self.setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
-            yield from self._take(self._steps_for_pair(case), case)
+            party = parties.get(Carrier.REQUEST if response is None else Carrier.RESPONSE)
+            yield from self._take(self._steps_for_pair(case), case, party)
 
-    def counts(self) -> Counter[tuple[str, Outcome]]:
-        """Return the counts of assertions, by id in the profile and by outcome, over all exchanges so far."""
+    @property
+    def is_full(self) -> bool:
+        """Whether so many kinds of counts have come together that they should be taken."""
+        return len(self._seen) + len(self._counts) >= MAX_COUNTS
+
+    def take_counts(self) -> Counter[tuple[Hashable, str, Outcome]]:
+        """Return the counts of assertions, by party, id in the profile and outcome, since they were taken last."""
         self._add_up()
-        return self._counts
+        taken, self._counts = self._counts, Counter()
+        return taken
 
     def _add_up(self) -> None:
-        for (steps, ends), number in self._seen.items():
+        for (party, steps, ends), number in self._seen.items():
             found = dict(ends)
-            for name_and_outcome, each in steps.counts.items():
-                self._counts[name_and_outcome] += each * number
+            for (name, outcome), each in steps.counts.items():
+                self._counts[party, name, outcome] += each * number
             for index, (row, _) in enumerate(steps.todo):
-                self._counts[self._id(row), found.get(index, Outcome.PASSED)] += number
+                self._counts[party, self._id(row), found.get(index, Outcome.PASSED)] += number
         self._seen.clear()
 
     def _id(self, row: Assertion) -> str:
@@ -216,13 +233,13 @@ class Judge:
 
     # Judging
 
-    def _in_full(self, case: Case) -> Iterator[Verdict]:
+    def _in_full(self, case: Case, party: Hashable) -> Iterator[Verdict]:
         for verdict in judge_case(case, self._rows(case.carrier)):
-            self._counts[verdict.assertion, verdict.outcome] += 1
+            self._counts[party, verdict.assertion, verdict.outcome] += 1
             if verdict.outcome not in SILENT:
                 yield verdict
 
-    def _take(self, steps: JudgeSteps, case: Case) -> Iterator[Verdict]:
+    def _take(self, steps: JudgeSteps, case: Case, party: Hashable) -> Iterator[Verdict]:
         """Take the steps for one message or pair, and count their outcomes."""
         ended: Ended = {}
         ends: tuple[tuple[int, Outcome], ...] = ()
@@ -237,7 +254,7 @@ class Judge:
                 yield verdict
             else:
                 ends = (*ends, (index, found[0]))
-        self._seen[steps, ends] += 1
+        self._seen[party, steps, ends] += 1
 
     # Working out the steps
 

@@ -138,6 +138,7 @@ def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any
         "remember": str(patience.remember),
         "variants": sorted(terms.setting.variants),
         "held records": "compressed",
+        "counts": "by party",
         "senders": [_said_of(each) for each in terms.senders.all],
     }
 

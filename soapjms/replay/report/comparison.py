@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.report.tables import JUDGED
+from soapjms.replay.parties import JUDGED
 from soapjms.replay.summary import Summary
 
 MAX_NAMED_CAUSES: Final = 5

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +27,7 @@ from soapjms.protocol.record import format_time
 from soapjms.replay.findings import MAX_DESTINATIONS, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
+from soapjms.replay.parties import PartyKey, Place, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
 from soapjms.replay.report.texts import visible
@@ -37,15 +37,15 @@ from soapjms.replay.summary import (
     REJECTS_SHOWN,
     Summary,
     Timeline,
-    places_from_members,
-    places_to_members,
 )
 from soapjms.replay.terms import LateRecord
 from soapjms.replay.terms import place as place_of
 
 REPORT: Final = "report.json"
 SUMMARY: Final = "summary.json"
-VERSION: Final = 1
+VERSION: Final = 2
+WITHOUT_PARTIES: Final = 1
+"""The version of a report.json that is left aside."""
 TEMPORARY: Final = re.compile(r"\A(temporary-(?:queue|topic)):.*\Z", re.DOTALL)
 """A temporary destination: there are as many as clients, so all of a kind count as one."""
 COLUMNS: Final = (
@@ -62,7 +62,8 @@ def to_json(summary: Summary) -> str:
         "version": VERSION,
         "findings": summary.findings.to_members(),
         "timeline": summary.timeline.to_members(),
-        "places": places_to_members(dict(summary.places)),
+        "places": places_to_members(summary.places),
+        "rest": summary.rest.to_members(),
         "rejects": [[each.file, each.line, each.reason] for each in summary.rejects],
         "late": summary.late,
     }
@@ -78,10 +79,12 @@ def load(folder: Path) -> Summary:
     members = _read(folder / SUMMARY)
     if members.get("producer") != PRODUCER:
         raise UsageError(f"{folder / SUMMARY} was not written by {PRODUCER}; name the --out folder of a replay")
+    members.setdefault("parties", [])
     with as_written(folder):
-        if (folder / REPORT).exists():
-            return _whole(members, _read(folder / REPORT))
-        return _from_rows(members, folder)
+        more = _read(folder / REPORT) if (folder / REPORT).exists() else None
+        if more is None or more["version"] == WITHOUT_PARTIES:
+            return _from_rows(members, folder)
+        return _whole(members, more)
 
 
 @contextmanager
@@ -122,6 +125,7 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         findings=Findings.from_members(more["findings"]),
         timeline=Timeline.from_members(more["timeline"]),
         places=places_from_members(more["places"]),
+        rest=Place.of(more["rest"]),
         rejects=tuple(RejectedRow(*each) for each in more["rejects"]),
         late=tuple(LateRecord(*each) for each in more.get("late", ())),
     )
@@ -132,7 +136,7 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
     for row in _rows(folder / "verdicts", COLUMNS):
         sample = _sample(row)
         place = TEMPORARY.sub(r"\1", sample.destination)
-        found = FindingKey(sample.reason, place, "", sample.expected_subcodes, sample.observed_subcode)
+        found = FindingKey(sample.reason, PartyKey(place, "", ""), sample.expected_subcodes, sample.observed_subcode)
         findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
         if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
             timeline.count(microseconds(row["time"]), f"{row['verdict']}/{row['assertion']}")
@@ -144,7 +148,8 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         members={"time": {"first": None, "last": None}, "latency": None, **members},
         findings=findings.settled(),
         timeline=timeline,
-        places={name: Counter() for name in nsmallest(MAX_DESTINATIONS, _places(findings))},
+        places={name: Place() for name in nsmallest(MAX_DESTINATIONS, _places(findings))},
+        rest=Place(),
         rejects=tuple(nsmallest(REJECTS_SHOWN, refused, key=place_of)),
         late=tuple(nsmallest(LATE_SHOWN, late)),
     )
@@ -155,7 +160,7 @@ def _same(sample: Sample) -> Sample:
 
 
 def _places(findings: Findings) -> set[str]:
-    return {place for group in findings.groups.values() for cause in group.all.values() for place, _ in cause.where}
+    return {party.place for group in findings.groups.values() for cause in group.all.values() for party in cause.where}
 
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[dict[str, Any]]:

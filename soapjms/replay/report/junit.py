@@ -1,12 +1,17 @@
-"""junit.xml: one test case for each assertion, and one for records that could not be read."""
+"""junit.xml: a suite for each party with a test case for each rule that it was judged by, and one suite for the rest.
+
+The rest are the assertions that were never judged, which are skipped, and the records that could not be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # writes, never parses
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.replay.findings import KIND_OF_NODE, Sample
+from soapjms.replay.parties import BROKEN, JUDGED, PartyKey
+from soapjms.replay.report.sentences import party_name
 from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
@@ -16,46 +21,84 @@ READING: Final = "records can be read"
 
 
 def junit(summary: Summary) -> ElementTree[Element]:
-    """Make the JUnit file: one test case for each assertion; one that was never judged is skipped, with the reason.
+    """Make the JUnit file.
 
     Spec: no standard defines the format; these are the elements and attributes of Jenkins' schema (xunit-plugin,
     junit-10.xsd).
     """
     listed = sorted(rows(summary), key=lambda row: row.id)
-    profile, rejected = summary.members["profile"], summary.members["rejected"]
-    numbers = {
-        "tests": len(listed) + 1,
-        "failures": sum(row.state == "failed" for row in listed),
-        "errors": int(rejected > 0),
-    }
-    said = {name: str(number) for name, number in numbers.items()}
-    root = Element("testsuites", {"name": "soapjms replay", **said})
-    skipped = str(sum(not row.judged for row in listed))
-    suite = SubElement(root, "testsuite", {"name": f"soapjms replay {profile}", **said, "skipped": skipped})
-    for row in listed:
-        _case(SubElement(suite, "testcase", classname=f"soapjms.{profile}", name=row.id), row, summary)
-    reading = SubElement(suite, "testcase", classname=f"soapjms.{profile}", name=READING)
-    if rejected:
-        lines = [f"{visible(each.file)}:{each.line or ''} {visible(each.reason)}" for each in summary.rejects]
-        message = f"{rejected} {'record' if rejected == 1 else 'records'} could not be read: they are in rejected/"
-        SubElement(reading, "error", type="rejected", message=message).text = "\n".join(lines)
+    name = f"soapjms replay {summary.members['profile']}"
+    root = Element("testsuites", {"name": "soapjms replay"})
+    for party in summary.members["parties"]:
+        _party_suite(
+            SubElement(root, "testsuite", name=f"{name}: {visible(party_name(party))}"), party, listed, summary
+        )
+    # A result folder of an earlier version knows of no parties: then all assertions are in one suite.
+    left = [row for row in listed if not row.judged or not summary.members["parties"]]
+    _rest_suite(SubElement(root, "testsuite", name=name), left, summary)
+    for suite in root:
+        for kind, tag in COUNTS.items():
+            suite.set(kind, str(len(suite.findall(tag))))
+    for kind in ("tests", "failures", "errors"):
+        root.set(kind, str(sum(int(suite.attrib[kind]) for suite in root)))
     indent(root)
     return ElementTree(root)
 
 
-def _case(case: Element, row: Row, summary: Summary) -> None:
-    if row.state == Outcome.FAILED:
-        failure = SubElement(case, "failure", type=row.level, message=f"{row.title}: {row.counts['failed']} failed")
-        failure.text = "\n".join(_lines(summary, row.id, Outcome.FAILED))
-    elif not row.judged:
-        SubElement(case, "skipped", message=row.why_not)
-    elif row.state == Outcome.WARNING:
-        SubElement(case, "system-out").text = "\n".join(_lines(summary, row.id, Outcome.WARNING))
+COUNTS: Final = {
+    "tests": "testcase",
+    "failures": "testcase/failure",
+    "errors": "testcase/error",
+    "skipped": "testcase/skipped",
+}
+"""The numbers of a suite, and the elements that they count."""
 
 
-def _lines(summary: Summary, assertion: str, verdict: str) -> Iterator[str]:
-    """Yield each cause with its count, followed by its first messages."""
-    for reason, cause in summary.findings.of(assertion, verdict):
-        yield f"{cause.count} × {visible(reason)}"
-        for each in cause.samples:
-            yield f"    {each.time} {visible(each.destination)} {visible(each.exchange_id)}: {visible(each.reason)}"
+def _party_suite(suite: Element, party: Mapping[str, Any], listed: Iterable[Row], summary: Summary) -> None:
+    key = None if party["destination"] is None else PartyKey(party["destination"], party["node"], party["stack"] or "")
+    for row in listed:
+        passed, failed, warned = (party[outcome].get(row.id, 0) for outcome in JUDGED)
+        if passed or failed or warned:
+            case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=row.id)
+            _judge(case, row, failed, warned, _lines(summary, row.id, key))
+
+
+def _rest_suite(suite: Element, listed: Iterable[Row], summary: Summary) -> None:
+    for row in listed:
+        case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=row.id)
+        if row.judged:
+            _judge(case, row, row.counts["failed"], row.counts["warning"], _lines(summary, row.id, None))
+        else:
+            SubElement(case, "skipped", message=row.why_not)
+    reading = SubElement(suite, "testcase", classname=suite.attrib["name"], name=READING)
+    rejected = summary.members["rejected"]
+    if rejected:
+        lines = [f"{visible(each.file)}:{each.line or ''} {visible(each.reason)}" for each in summary.rejects]
+        message = f"{rejected} {'record' if rejected == 1 else 'records'} could not be read: they are in rejected/"
+        SubElement(reading, "error", type="rejected", message=message).text = "\n".join(lines)
+
+
+def _judge(case: Element, row: Row, failed: int, warned: int, lines: Iterator[str]) -> None:
+    if failed:
+        SubElement(case, "failure", type=row.level, message=f"{row.title}: {failed} failed").text = "\n".join(lines)
+    elif warned:
+        SubElement(case, "system-out").text = "\n".join(lines)
+
+
+def _lines(summary: Summary, assertion: str, party: PartyKey | None) -> Iterator[str]:
+    """Yield each cause with its count, followed by its first messages; of one party, or of all."""
+    for outcome in BROKEN:
+        for reason, cause in summary.findings.of(assertion, outcome):
+            count = cause.count if party is None else cause.where[party]
+            if count:
+                yield f"{count} × {visible(reason)}"
+                yield from (_line(each) for each in cause.samples if party is None or _is_by(each, party))
+
+
+def _line(sample: Sample) -> str:
+    where = f"{visible(sample.destination)} {visible(sample.exchange_id)}"
+    return f"    {sample.time} {where}: {visible(sample.reason)}"
+
+
+def _is_by(sample: Sample, party: PartyKey) -> bool:
+    return (sample.place, sample.direction, sample.stack) == (party.place, KIND_OF_NODE[party.node], party.stack)

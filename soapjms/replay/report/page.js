@@ -20,18 +20,21 @@
   const low = (text) => text.toLowerCase();
   const places = data.places.map(low);
   const stacks = data.stacks.map(low);
+  const nodes = data.nodes;
+  const PLACE = 0, STACK = 1, NODE = 2, WHO = 3; // of a party
+  const partyOf = (number) => data.parties.at(number); // that of all others is the last one
   const causes = data.causes.map((cause) => {
     const ids = low(cause.s.map((each) => [each.e, each.i].join(" ")).join(" "));
     const said = cause.s.map((each) => [each.r, each.q].join(" ")).join(" ");
     return {
-      n: cause.n, w: cause.w, a: low(cause.a), s: low(cause.v), l: low(cause.l), c: low(cause.c.join(" ")), m: ids,
+      n: cause.n, w: cause.w, a: low([cause.a, ...Object.keys(cause.f)].join(" ")), s: low(cause.v), l: low(cause.l), c: low(cause.c.join(" ")), m: ids,
       text: low([cause.a, cause.t, cause.r, said, cause.c.join(" ")].join(" ")) + " " + ids,
     };
   });
 
   // The search language
 
-  const FIELDS = "asqplcm";
+  const FIELDS = "asqpnlcm";
   const parse = (text) => {
     const terms = [], problems = [];
     for (const [, minus, field, quoted, plain] of text.matchAll(/(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S+))/gi)) {
@@ -50,14 +53,15 @@
   };
   const fits = (term, text) => term.values.some((value) => (term.field === "s" ? text.startsWith(value) : text.includes(value)));
   const holds = (term, text) => fits(term, text) !== term.not;
-  const isWhere = (term) => term.field === "q" || term.field === "p";
+  const isWhere = (term) => "qpn".includes(term.field || " ");
 
   // The places and stacks that a term matches are computed once, not for each cause.
   const judge = (terms) => {
     const where = terms.filter(isWhere), own = terms.filter((term) => !isWhere(term));
-    const place = places.map((name) => where.every((term) => term.field !== "q" || holds(term, name)));
-    const stack = stacks.map((name) => where.every((term) => term.field !== "p" || holds(term, name)));
-    const words = own.filter((term) => !term.field).map((term) => places.map((name) => term.values.some((value) => name.includes(value))));
+    const fitting = (field, names) => names.map((name) => where.every((term) => term.field !== field || holds(term, name)));
+    const place = fitting("q", places), stack = fitting("p", stacks), node = fitting("n", nodes);
+    const party = data.parties.map((each) => place[each[PLACE]] && stack[each[STACK]] && node[each[NODE]]);
+    const words = own.filter((term) => !term.field).map((term) => data.parties.map((each) => term.values.some((value) => low(each[WHO]).includes(value))));
     const found = { counts: [], where: where.length ? [] : null, places: new Map(), stacks: new Map(), ids: new Set() };
     causes.forEach((cause, index) => {
       let word = 0;
@@ -67,24 +71,25 @@
         const seen = cause.text.includes(term.values[0]) || hits(cause.w, at);
         return seen !== term.not;
       });
-      found.counts.push(kept ? count(cause, where.length > 0, place, stack, found, data.causes[index]) : 0);
+      found.counts.push(kept ? count(cause, where.length > 0, party, found, data.causes[index]) : 0);
     });
     return found;
   };
   const hits = (where, at) => {
-    for (let i = 0; i < where.length; i += 3) if (at[where[i]]) return true;
+    for (let i = 0; i < where.length; i += 2) if (at.at(where[i])) return true;
     return false;
   };
-  const count = (cause, some, place, stack, found, said) => {
+  const count = (cause, some, party, found, said) => {
     let sum = 0;
     const at = some ? found.where[found.counts.length] = [] : null;
-    for (let i = 0; i < cause.w.length; i += 3) {
-      const [spot, by, number] = [cause.w[i], cause.w[i + 1], cause.w[i + 2]];
-      if (some && !(place[spot] && stack[by])) continue;
+    for (let i = 0; i < cause.w.length; i += 2) {
+      const [by, number] = [cause.w[i], cause.w[i + 1]];
+      if (some && !party.at(by)) continue;
+      const each = partyOf(by);
       sum += number;
-      at?.push([spot, by]);
-      add(found.places, spot, said.v, number);
-      add(found.stacks, data.stacks[by], said.v, number);
+      at?.push(each);
+      add(found.places, each[PLACE], said.v, number);
+      add(found.stacks, data.stacks[each[STACK]], said.v, number);
     }
     if (sum) found.ids.add(said.a);
     return sum;
@@ -131,23 +136,21 @@
       more.textContent = `Show all ${grouped(listed + hidden)}`;
     }
   };
-  // If a search names destinations or stacks, each line shows those that matched.
+  // If a search names parties, each line shows those that matched.
   const wholes = new WeakMap();
   const listWhere = (cell, at) => {
     if (!wholes.has(cell)) wholes.set(cell, [...cell.childNodes]);
     if (!at) return cell.replaceChildren(...wholes.get(cell));
-    const names = new Map();
-    for (const [spot, by] of at) names.set(spot, [...(names.get(spot) ?? []), ...(by ? [data.stacks[by]] : [])]);
-    const lines = [...names].slice(0, 3).map(([spot, by]) => {
+    const lines = at.slice(0, 3).map((party) => {
       const line = make("div");
-      line.append(make("bdi", "", data.places[spot]), " ", make("span", "soft", by.join(", ")));
+      line.append(make("bdi", "", party[WHO]), " ", make("span", "soft", party[STACK] ? data.stacks[party[STACK]] : ""));
       return line;
     });
-    if (names.size > 3) lines.push(make("div", "soft", `and ${grouped(names.size - 3)} more`));
+    if (at.length > 3) lines.push(make("div", "soft", `and ${grouped(at.length - 3)} more`));
     cell.replaceChildren(...lines);
   };
   const listRows = (terms) => {
-    const narrow = terms.some((term) => "qpmc".includes(term.field) && term.field);
+    const narrow = terms.some((term) => "qpnmc".includes(term.field) && term.field);
     for (const row of every("#rows tbody tr")) {
       const said = { a: low(row.dataset.id), s: low(row.dataset.state), l: low(row.dataset.level), "": low(row.textContent) };
       const itself = !narrow && terms.every((term) => holds(term, said[term.field]));
@@ -313,10 +316,23 @@
     keep();
   };
 
+  // Times in the reader's zone
+
+  const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+  const tellTimes = () => {
+    for (const each of every("time")) {
+      const time = new Date(each.dateTime);
+      each.title = each.textContent;
+      each.textContent = `${clock.format(time).replace(" at ", ", ")} ${zone.formatToParts(time).find((part) => part.type === "timeZoneName").value}`;
+    }
+  };
+
   // Start
 
   const start = () => {
     for (const each of every(".search, .help")) each.hidden = false;
+    tellTimes();
     openable();
     sortable();
     let waiting = 0;

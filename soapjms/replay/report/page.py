@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from hashlib import sha256
 from importlib.resources import files
@@ -23,16 +24,20 @@ from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.replay.findings import Sample
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report import tables, texts
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.tables import BROKEN, NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
+from soapjms.replay.report.sentences import WORDS, headline
+from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows, who
 from soapjms.replay.report.texts import visible, visible_lines
 from soapjms.replay.summary import NOTHING, Summary
 
 SAMPLE_OCTETS: Final = 1_200_000
 """Maximum size of all samples of a page."""
 WHERE_SHOWN: Final = 40_000
-"""Maximum number of pairs of a cause and a destination in a page; all further ones count as other destinations."""
+"""Maximum number of pairs of a cause and a party in a page; all further ones count as other destinations."""
+NODES: Final = ("", *WORDS)
+"""The nodes of parties; empty if it is not known."""
 
 
 def embedded(lines: Iterable[CauseLine], places: Iterable[str]) -> str:
@@ -45,10 +50,11 @@ def _safe(text: str) -> str:
 
 
 def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
-    stacks = sorted({"", *(stack for line in lines for _, stack in line.cause.where)})  # "", unknown, comes first
+    stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
+    known: dict[PartyKey, int] = {}
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
-        where = _where(line, {name: index for index, name in enumerate(places)}, stacks, where_left)
+        where = _where(line, set(places), known, where_left)
         where_left -= len(where)
         samples = _samples(line, samples_left)
         samples_left -= _size(samples)
@@ -61,6 +67,7 @@ def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
                 "r": visible(line.reason),
                 "n": line.cause.count,
                 "c": sorted({code for pair in line.cause.answers for code in pair if code}),
+                "f": line.folded,
                 "w": [number for each in where for number in each],
                 "s": samples,
             }
@@ -68,17 +75,25 @@ def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
     return {
         "places": [*(visible(each) if each else NAMELESS for each in places), REST],
         "stacks": [each or UNKNOWN_STACK for each in stacks],
+        "nodes": list(NODES),
+        "parties": [
+            *(
+                [places.index(each.place), stacks.index(each.stack), NODES.index(each.node), visible(who(each))]
+                for each in known
+            ),
+            [len(places), 0, 0, REST],
+        ],
         "causes": causes,
     }
 
 
-def _where(line: CauseLine, places: Mapping[str, int], stacks: list[str], most: int) -> list[tuple[int, int, int]]:
-    """Return place, stack and number of findings; those beyond the limits are at the place after the last."""
+def _where(line: CauseLine, places: AbstractSet[str], known: dict[PartyKey, int], most: int) -> list[tuple[int, int]]:
+    """Return the numbers of parties and of findings; those beyond the limits have the number -1."""
     ranked = sorted(line.cause.where.items(), key=lambda each: (-each[1], each[0]))
-    listed = [each for each in ranked if each[0][0] in places][: max(0, most)]
-    shown = [(places[place], stacks.index(stack), count) for (place, stack), count in listed]
-    rest = line.cause.count - sum(count for _, _, count in shown)
-    return [*shown, (len(places), 0, rest)] if rest else shown
+    listed = [each for each in ranked if each[0].place in places][: max(0, most)]
+    shown = [(known.setdefault(party, len(known)), count) for party, count in listed]
+    rest = line.cause.count - sum(count for _, count in shown)
+    return [*shown, (-1, rest)] if rest else shown
 
 
 def _samples(line: CauseLine, most: int) -> list[dict[str, Any]]:
@@ -122,7 +137,6 @@ NAMES: Final = {
     Outcome.FAILED: "failed",
     Outcome.WARNING: "warning",
     Outcome.MISSING_INPUT: "input missing",
-    Outcome.PREREQ_FAILED: "prerequisite failed",
 }
 """The names of verdicts in the page."""
 POLICY: Final = (
@@ -149,6 +163,8 @@ def html(summary: Summary) -> str:
             causes=causes,
             remedies=tables.remedy_rows(summary, listed),
             spots=spots,
+            cards=tables.cards(summary, listed),
+            headline=headline(summary.members),
             peers=tables.peers(summary),
             charts=charts(summary.timeline),
             rejects=summary.rejects,
@@ -181,7 +197,7 @@ def _environment() -> Environment:
 
 
 def _day(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%-d %B %Y}"
+    return f"{datetime.fromisoformat(text):%-d %b %Y}"
 
 
 def _clock(text: str) -> str:

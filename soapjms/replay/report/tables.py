@@ -7,7 +7,7 @@ the report links to and never loads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -15,8 +15,10 @@ from urllib.parse import quote
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
+from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts
-from soapjms.replay.summary import Place, Summary, quantiles
+from soapjms.replay.report.sentences import WORDS, capital, deeds, messages_of, party_sentence, place_name, rules_kept
+from soapjms.replay.summary import Summary, quantiles
 
 PAGES: Final[Mapping[str, str]] = {
     CR_2009.name: "https://www.w3.org/TR/2009/CR-soapjms-20090604/",
@@ -56,7 +58,6 @@ def specification(edition: str, assertion: str, section: str) -> str:
     return f"{PAGES[edition]}#:~:text={quote(words, safe='').replace('-', '%2D')}"
 
 
-JUDGED: Final = (Outcome.PASSED, Outcome.FAILED, Outcome.WARNING)
 NEVER: Final = "not judged"
 UNSEEN: Final = "not observable"
 STATES: Final = (str(Outcome.FAILED), str(Outcome.WARNING), str(Outcome.PASSED), NEVER, UNSEEN)
@@ -125,11 +126,17 @@ def _state(counts: Mapping[str, Any], unseen: bool) -> str:
 
 MAX_SHOWN_CAUSES: Final = 500
 """Maximum number of causes that the report lists: the gravest, and among these the most frequent."""
-GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT, Outcome.PREREQ_FAILED)
-BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
+GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT)
+"""The verdicts whose causes are listed. What rests on a broken assertion is folded into the causes of that."""
 UNKNOWN_STACK: Final = "no known marks"
 REST: Final = "all others"
 NAMELESS: Final = "unknown"
+
+
+def who(party: PartyKey) -> str:
+    """Name a party without its stack; of a result folder without report.json, only its destination is known."""
+    words = WORDS.get(party.node)
+    return f"{words.who} {words.where} {place_name(party.place)}" if words else place_name(party.place)
 
 
 class CauseLine(NamedTuple):
@@ -139,6 +146,8 @@ class CauseLine(NamedTuple):
     verdict: str
     reason: str
     cause: Cause
+    folded: Mapping[str, int]
+    """The assertions that could not be judged as they rest on this one, with the number of messages."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -146,12 +155,10 @@ class CauseLine(NamedTuple):
         return self.cause.samples
 
     @property
-    def places(self) -> list[tuple[str, list[str]]]:
-        """The destinations with the stacks of the senders, those with most findings first."""
-        stacks: dict[str, list[str]] = {}
-        for (place, stack), _ in sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0])):
-            stacks.setdefault(place, []).extend([stack] if stack else [])
-        return list(stacks.items())
+    def parties(self) -> list[tuple[str, str]]:
+        """The parties, in words: who, and with which stack; those with most findings first."""
+        ranked = sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0]))
+        return [(who(party), party.stack) for party, _ in ranked]
 
     @property
     def answers(self) -> list[tuple[str, str]]:
@@ -172,8 +179,9 @@ class CauseLines(NamedTuple):
 
 def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     """List the causes of findings."""
+    folded = _folded(summary)
     found = [
-        CauseLine(row, outcome, reason, cause)
+        CauseLine(row, outcome, reason, cause, folded.get(row.id, {}) if outcome in BROKEN else {})
         for outcome in GRAVITY
         for row in listed
         for reason, cause in summary.findings.of(row.id, outcome)
@@ -181,6 +189,37 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
     rest = found[MAX_SHOWN_CAUSES:]
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
+
+
+RESTS: Final = "rests on "
+"""How the reason of a verdict begins whose prerequisite failed; the id of the prerequisite follows."""
+
+
+def _folded(summary: Summary) -> dict[str, Counter[str]]:
+    """Return, for each broken assertion, what rests on it, whether directly or on others in between."""
+    resting: dict[str, Counter[str]] = {}
+    for (assertion, outcome), causes in summary.findings.groups.items():
+        if outcome == Outcome.PREREQ_FAILED:
+            for reason, cause in causes.all.items():
+                resting.setdefault(reason.removeprefix(RESTS), Counter())[assertion] += cause.count
+    broken = {assertion for assertion, outcome in summary.findings.groups if outcome in BROKEN}
+    return {
+        assertion: Counter({name: resting[above][name] for above, name in _below(assertion, resting, broken)})
+        for assertion in broken & resting.keys()
+    }
+
+
+def _below(assertion: str, resting: Mapping[str, Counter[str]], broken: Set[str]) -> Iterator[tuple[str, str]]:
+    """Yield what rests on an assertion, each with what it directly rests on."""
+    waiting, seen = [assertion], {assertion}
+    while waiting:
+        above = waiting.pop()
+        for name in sorted(resting.get(above, ())):
+            if name not in seen:
+                seen.add(name)
+                yield above, name
+                if name not in broken:
+                    waiting.append(name)
 
 
 class RemedyRow(NamedTuple):
@@ -201,7 +240,7 @@ def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
         if row.state not in BROKEN:
             continue
         causes = [cause for outcome in BROKEN for _, cause in summary.findings.of(row.id, outcome)]
-        broken = {stack for cause in causes for _, stack in cause.where}
+        broken = {party.stack for cause in causes for party in cause.where}
         remedies = known[row.id].by_stack.items()
         found.append(
             RemedyRow(
@@ -212,6 +251,75 @@ def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
             )
         )
     return found
+
+
+MAX_CARDS: Final = 8
+"""Maximum number of parties that the page opens with; the others are listed in one line each."""
+MAX_LISTED_PARTIES: Final = 300
+MAX_WORST_ROWS: Final = 3
+
+
+class Card(NamedTuple):
+    """One party as the page opens with it."""
+
+    party: Mapping[str, Any]
+    who: str
+    stack: str | None
+    deeds: str
+    sent: str
+    state: str
+    worst: list[tuple[Row, int, RuleText, Remedy]]
+    """The assertions that most of its messages failed, with their number, and what to change."""
+
+    @property
+    def kept(self) -> int:
+        """How many rules it keeps."""
+        return rules_kept(self.party)
+
+    @property
+    def numbers(self) -> list[tuple[str, int]]:
+        """How many rules it breaks, falls short of, and keeps."""
+        party = self.party
+        broken = [(str(each), len(party[each])) for each in BROKEN]
+        return [*broken, (str(Outcome.PASSED), self.kept)]
+
+
+class Cards(NamedTuple):
+    """The parties that the page opens with, and a sentence for each of the others."""
+
+    shown: list[Card]
+    others: list[str]
+    left: int
+
+
+def cards(summary: Summary, listed: Iterable[Row]) -> Cards:
+    """List the parties, those that break most first."""
+    parties, known = summary.members["parties"], {row.id: row for row in listed}
+    rules = rule_texts(summary.members["profile"])
+    others = [capital(party_sentence(each, summary.members)) for each in parties[MAX_CARDS:]]
+    return Cards(
+        [_card(each, summary, known, rules) for each in parties[:MAX_CARDS]],
+        others[:MAX_LISTED_PARTIES],
+        max(0, len(others) - MAX_LISTED_PARTIES),
+    )
+
+
+def _card(party: Mapping[str, Any], summary: Summary, known: Mapping[str, Row], rules: Mapping[str, RuleText]) -> Card:
+    words, stack = WORDS[party["node"]], party["stack"]
+    state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
+    ranked = sorted(party[state].items(), key=lambda each: (-each[1], each[0])) if state in BROKEN else []
+    return Card(
+        party=party,
+        who=f"{words.who} {words.where} {place_name(party['destination'])}",
+        stack=stack and STACKS.get(stack, stack),
+        deeds=deeds(party, summary.members),
+        sent=messages_of(party),
+        state=str(state),
+        worst=[
+            (known[rule], count, rules[rule], rules[rule].by_stack.get(stack or "", rules[rule].general))
+            for rule, count in ranked[:MAX_WORST_ROWS]
+        ],
+    )
 
 
 class DestinationRow(NamedTuple):
@@ -236,13 +344,9 @@ def spots(summary: Summary) -> list[DestinationRow]:
         for name, seen in summary.places.items()
     ]
     known.sort(key=lambda spot: (-spot.failed, -spot.warning, -spot.messages, spot.name or ""))
-    rest = [each for each in summary.members["stacks"] if each["destination"] is None]
-    if rest:
-        numbers = {each: _all(summary, each) - sum(found[name, each] for name in summary.places) for each in BROKEN}
-        seen = [(each["node"], stack, n) for each in rest for stack, n in each["stacks"].items()]
-        messages = sum(each["messages"] for each in rest)
-        failed, warning = (numbers[each] for each in BROKEN)
-        known.append(DestinationRow(None, messages, 0, None, None, failed, warning, _by_stack(seen)))
+    if summary.rest.parties:
+        failed, warning = (_all(summary, each) - sum(found[name, each] for name in summary.places) for each in BROKEN)
+        known.append(_spot(None, summary.rest, failed, warning))
     return known
 
 
@@ -252,28 +356,27 @@ def _all(summary: Summary, outcome: str) -> int:
 
 def _found_at(summary: Summary) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
-    for place, _, outcome, count in _counted(summary):
-        found[place, outcome] += count
+    for party, outcome, count in _counted(summary):
+        found[party.place, outcome] += count
     return found
 
 
-def _counted(summary: Summary) -> Iterator[tuple[str, str, str, int]]:
-    """Yield destination, stack, verdict and number of all failures and warnings."""
+def _counted(summary: Summary) -> Iterator[tuple[PartyKey, str, int]]:
+    """Yield party, verdict and number of all failures and warnings."""
     for (_, outcome), causes in summary.findings.groups.items():
         if outcome in BROKEN:
             for cause in causes.all.values():
-                for (place, stack), count in cause.where.items():
-                    yield place, stack, outcome, count
+                for party, count in cause.where.items():
+                    yield party, outcome, count
 
 
-def _spot(name: str, seen: Place, failed: int, warning: int) -> DestinationRow:
-    bins = Counter({int(path[1]): count for path, count in seen.items() if path[0] == "latency"})
-    taken = quantiles(bins, (0.5, 0.95))
-    stacks = sorted((path[1], path[2], count) for path, count in seen.items() if path[0] == "stack")
+def _spot(name: str | None, seen: Place, failed: int, warning: int) -> DestinationRow:
+    taken = quantiles(seen.latencies, (0.5, 0.95))
+    stacks = sorted((*key, party.messages) for key, party in seen.parties.items())
     return DestinationRow(
         name=name,
         messages=sum(count for _, _, count in stacks),
-        answered=seen["answered",],
+        answered=seen.answered,
         median=taken[0] if taken else None,
         slow=taken[1] if taken else None,
         failed=failed,
@@ -303,9 +406,6 @@ class StackRow(NamedTuple):
     """The assertions that its messages failed most, with the numbers of failures."""
 
 
-MAX_WORST_ROWS: Final = 3
-
-
 def peers(summary: Summary) -> list[StackRow]:
     """List the apparent stacks by number of messages; messages without known marks come last."""
     nodes: dict[str, Counter[str]] = {}
@@ -314,8 +414,8 @@ def peers(summary: Summary) -> list[StackRow]:
         for stack, count in [*each["stacks"].items(), *([("", unmarked)] if unmarked else [])]:
             nodes.setdefault(stack, Counter())[each["node"]] += count
     found: Counter[tuple[str, str]] = Counter()
-    for _, stack, outcome, count in _counted(summary):
-        found[stack, outcome] += count
+    for party, outcome, count in _counted(summary):
+        found[party.stack, outcome] += count
     listed = [
         StackRow(
             name=stack,
@@ -335,7 +435,7 @@ def _worst(summary: Summary, stack: str) -> list[tuple[str, int]]:
     for (assertion, outcome), causes in summary.findings.groups.items():
         if outcome == Outcome.FAILED:
             failed[assertion] += sum(
-                count for cause in causes.all.values() for (_, one), count in cause.where.items() if one == stack
+                count for cause in causes.all.values() for party, count in cause.where.items() if party.stack == stack
             )
     ranked = sorted(failed.items(), key=lambda each: (-each[1], each[0]))
     return [each for each in ranked if each[1]][:MAX_WORST_ROWS]

@@ -1,0 +1,166 @@
+"""The parties to the captured traffic: who sends at a destination, with which stack, and which rules they keep.
+
+A party is a node, in the role that it has in an exchange, at the destination of a service, with the stack that it seems
+to use. Nothing tells two clients of one service and one stack apart, so they are one party. Parts of a run add up in
+any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.properties import Carrier
+
+NODES: Final[Mapping[Carrier, str]] = {
+    Carrier.REQUEST: "requesting",
+    Carrier.ONE_WAY: "sending",
+    Carrier.RESPONSE: "responding",
+}
+"""The nodes that send the messages of an exchange."""
+RESPONDING: Final = NODES[Carrier.RESPONSE]
+JUDGED: Final = (Outcome.PASSED, Outcome.FAILED, Outcome.WARNING)
+"""The outcomes that say whether a party keeps a rule."""
+BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
+
+
+class PartyKey(NamedTuple):
+    """What tells parties apart: destination of the service, node, and apparent stack, which is empty if unknown."""
+
+    place: str
+    node: str
+    stack: str
+
+
+class Ends(NamedTuple):
+    """The first and the last time of something, in microseconds since 1970; None if there was none."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def at(cls, *times: int | None) -> Ends:
+        """Return the ends of some times."""
+        known = [each for each in times if each is not None]
+        return cls(min(known), max(known)) if known else cls()
+
+    def over(self, other: Ends) -> Ends:
+        """Return the ends of both."""
+        return self if other.first is None else other if self.first is None else Ends.at(*self, *other)
+
+
+NEVER: Final = Ends()
+
+
+@dataclass(slots=True)
+class Party:
+    """What was seen of a party.
+
+    Attributes:
+        messages: the number of its messages.
+        seen: when they were captured.
+        broken: the number of its messages that failed an assertion, and of those that ended with a warning.
+        broke: when those were captured that failed an assertion.
+        rules: the number of verdicts by assertion and outcome, of the outcomes in `JUDGED`.
+    """
+
+    messages: int = 0
+    seen: Ends = NEVER
+    broken: Counter[str] = field(default_factory=Counter)
+    broke: Ends = NEVER
+    rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, other: Party) -> None:
+        """Add what another part of the run saw."""
+        self.broken.update(other.broken)
+        self.broke = self.broke.over(other.broke)
+        self.add_sound(other, 1, other.seen)
+
+    def add_sound(self, other: Party, times: int, seen: Ends) -> None:
+        """Add messages that broke nothing, each with the verdicts of another party's.
+
+        Args:
+            other: the party that was judged.
+            times: how often.
+            seen: when all the messages were captured.
+        """
+        self.messages += other.messages * times
+        self.seen = self.seen.over(seen)
+        for rule, number in other.rules.items():
+            self.rules[rule] += number * times
+
+    def to_members(self) -> list[Any]:
+        """Return the JSON form."""
+        rules: dict[str, list[int]] = {}
+        for (assertion, outcome), number in sorted(self.rules.items()):
+            rules.setdefault(assertion, [0] * len(JUDGED))[JUDGED.index(Outcome(outcome))] = number
+        return [self.messages, self.seen, dict(sorted(self.broken.items())), self.broke, rules]
+
+    @classmethod
+    def of(cls, members: list[Any]) -> Party:
+        """Read a party from its JSON form."""
+        messages, seen, broken, broke, counted = members
+        rules = {
+            (assertion, str(outcome)): number
+            for assertion, numbers in counted.items()
+            for outcome, number in zip(JUDGED, numbers, strict=True)
+            if number
+        }
+        return cls(messages, Ends(*seen), Counter(broken), Ends(*broke), Counter(rules))
+
+
+@dataclass(slots=True)
+class Place:
+    """What was seen at the destination of a service.
+
+    Attributes:
+        parties: the parties by node and apparent stack.
+        answered: the number of requests with a response.
+        latencies: the number of responses by latency bin.
+    """
+
+    parties: dict[tuple[str, str], Party] = field(default_factory=dict)
+    answered: int = 0
+    latencies: Counter[int] = field(default_factory=Counter)
+
+    def party(self, node: str, stack: str) -> Party:
+        """Return a party, which need not have been seen before."""
+        found = self.parties.get((node, stack))
+        if found is None:
+            found = self.parties[node, stack] = Party()
+        return found
+
+    def add(self, other: Place) -> None:
+        """Add what another part of the run saw."""
+        for (node, stack), party in other.parties.items():
+            self.party(node, stack).add(party)
+        self.answered += other.answered
+        self.latencies.update(other.latencies)
+
+    def to_members(self) -> list[Any]:
+        """Return the JSON form."""
+        parties = [[*key, *party.to_members()] for key, party in sorted(self.parties.items())]
+        return [parties, self.answered, sorted(self.latencies.items())]
+
+    @classmethod
+    def of(cls, members: list[Any]) -> Place:
+        """Read a place from its JSON form."""
+        parties, answered, latencies = members
+        return cls(
+            {(node, stack): Party.of(rest) for node, stack, *rest in parties},
+            answered,
+            Counter({int(number): times for number, times in latencies}),
+        )
+
+
+def places_to_members(places: Mapping[str, Place]) -> list[Any]:
+    """Return the JSON form of places by destination."""
+    return [[name, *place.to_members()] for name, place in sorted(places.items())]
+
+
+def places_from_members(members: Iterable[list[Any]]) -> dict[str, Place]:
+    """Read places by destination from their JSON form."""
+    return {name: Place.of(rest) for name, *rest in members}

@@ -1,0 +1,234 @@
+"""The parties of a replay: counted the same however it was run, told in sentences, and what the page opens with."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay_logs import CXF, at, request, response, summary, write_log
+from report_kit import Page, traffic
+
+from soapjms.protocol.assertions import Judge, Setting, judge, readings
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.names import REC_2012
+from soapjms.protocol.record import Direction, Record, capture
+from soapjms.replay import replay, verdicts
+from soapjms.replay.parties import PartyKey
+from soapjms.replay.report import rewrite
+from soapjms.replay.report.sentences import headline, party_lines, party_sentence
+from soapjms.replay.summary import NOTHING
+
+MUST, MUST_NOT, SHOULD, NO_LEVEL = "Protocol-2012", "Protocol-2014", "Local-a", "Local-b"
+LEVELS = {MUST: "MUST", MUST_NOT: "MUST NOT", SHOULD: "SHOULD", NO_LEVEL: "none"}
+
+
+def party(node: str = "requesting", **changes: Any) -> dict[str, Any]:
+    """Return a party as summary.json has it."""
+    nothing = {"destination": "queue:orders", "node": node, "stack": None, "messages": 13}
+    counts = {"failedMessages": 0, "warningMessages": 0, "passed": {}, "failed": {}, "warning": {}}
+    return {**nothing, **counts, **changes}
+
+
+def members(*parties: dict[str, Any], verdict: str = "failed") -> dict[str, Any]:
+    """Return what sentences need of a summary."""
+    return {"verdict": verdict, "parties": list(parties), "assertions": {k: {"level": v} for k, v in LEVELS.items()}}
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            party(failed={MUST: 3, NO_LEVEL: 1, MUST_NOT: 2}, failedMessages=3, warning={SHOULD: 1}, warningMessages=1),
+            "clients of queue:orders break 2 MUSTs and 1 MUST NOT in 3 of 13 requests and miss 1 SHOULD in 1 of 13 "
+            "requests",
+        ),
+        (
+            party("responding", stack="cxf", failed={MUST: 13}, failedMessages=13, passed={MUST_NOT: 13}),
+            "the service at queue:orders (Apache CXF) breaks 1 MUST in all 13 responses",
+        ),
+        (
+            party("sending", messages=1, failed={MUST: 1}, failedMessages=1),
+            "senders to queue:orders break 1 MUST in the one one-way message",
+        ),
+        (
+            party("responding", destination="temporary-queue", passed={MUST: 9, MUST_NOT: 9}),
+            "the service at temporary queues keeps all 2 rules that could be seen",
+        ),
+        (party(passed={MUST: 9}), "clients of queue:orders keep the one rule that could be seen"),
+        (party(messages=1), "clients of queue:orders send 1 request; no rule could be judged"),
+        (
+            party(destination=None, messages=2000),
+            "clients of all other destinations send 2,000 requests; no rule could be judged",
+        ),
+        (
+            party(destination=""),
+            "clients of a destination that the log does not show send 13 requests; no rule could be judged",
+        ),
+        (party(stack="acme"), "clients of queue:orders (acme) send 13 requests; no rule could be judged"),
+    ],
+)  # fmt: skip
+def test_a_party_in_a_sentence(found: dict[str, Any], sentence: str) -> None:
+    """Who, which rules by level, and in how many of its messages."""
+    assert party_sentence(found, members(found)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (members(verdict=NOTHING), "Nothing to judge"),
+        (members(), "Failed"),
+        (members(verdict="passed"), "Passed"),
+        (members(verdict="warning"), "Passed, with warnings"),
+        (
+            members(
+                party(failed={MUST: 1}, failedMessages=1, warning={SHOULD: 1}, warningMessages=1), party("responding")
+            ),
+            "Clients of queue:orders break 1 MUST in 1 of 13 requests",
+        ),
+        (
+            members(party(failed={MUST: 1}), party("responding", failed={MUST: 1}), party("sending")),
+            "2 of 3 parties break MUSTs, most of all clients of queue:orders",
+        ),
+        (members(party(), party("responding"), verdict="passed"), "All 2 parties keep the rules"),
+        (members(party("sending"), verdict="passed"), "The only party keeps the rules"),
+        (
+            members(party(warning={SHOULD: 1}), party(warning={SHOULD: 1}), party(), verdict="warning"),
+            "All 3 parties keep every MUST; 2 miss a SHOULD",
+        ),
+        (members(party(), verdict="failed"), "The only party keeps the rules, but records could not be read"),
+    ],
+)  # fmt: skip
+def test_the_headline(found: dict[str, Any], sentence: str) -> None:
+    """It is about parties; a folder of an earlier version, which names none, has its verdict there."""
+    assert headline({"rejected": 3 if found["verdict"] == "failed" else 0, **found}) == sentence
+
+
+def test_only_so_many_parties_are_told() -> None:
+    """The others are counted."""
+    many = [party(destination=f"queue:{n}", passed={MUST: 1}) for n in range(15)]
+    lines = list(party_lines(members(*many)))
+    assert lines[0] == "Clients of queue:0 keep the one rule that could be seen."
+    assert lines[12:] == ["3 more parties are in summary.json."]
+
+
+def mixed() -> list[Record]:
+    """Return calls of two services, of which some clients and a service break rules, and one-way messages."""
+    records = [*traffic()]
+    for number in range(1000, 1010):
+        one_way = request(number, reply_to=None)
+        records.append(capture(one_way, at(number), Direction.ONE_WAY))
+        body = b"<no-envelope/>" if number % 2 else response(number).body
+        records.append(capture(request(number + 100), at(number), Direction.REQUEST))
+        records.append(capture(response(number + 100, body=body), at(number + 1), Direction.RESPONSE))
+    return records
+
+
+@pytest.mark.parametrize("engine", ["local", "exact"])
+def test_parties_are_counted_as_they_are_judged(tmp_path: Path, engine: Any) -> None:
+    """Their verdicts add up to those of the run, and to those of each exchange judged by itself."""
+    replay([CXF, write_log(tmp_path / "log.jsonl", *mixed())], tmp_path / "out", engine=engine)
+    found = summary(tmp_path / "out")
+    assert sum(each["messages"] for each in found["parties"]) == found["messages"]
+    for outcome in ("passed", "failed", "warning"):
+        total: Counter[str] = Counter()
+        for each in found["parties"]:
+            total.update(each[outcome])
+        assert total == Counter({name: said[outcome] for name, said in found["assertions"].items() if said[outcome]})
+    for each in found["parties"]:
+        assert (each["failedMessages"] > 0) is bool(each["failed"])
+        assert each["failedMessages"] <= min(each["messages"], sum(each["failed"].values()))
+        assert (each["firstFailed"] is None) is (each["lastFailed"] is None) is (not each["failed"])
+        assert each["first"] <= each["last"]
+    assert [len(each["failed"]) for each in found["parties"]] == sorted(
+        (len(each["failed"]) for each in found["parties"]), reverse=True
+    )
+
+
+def test_whose_verdict_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That of the sender of the judged message; of a pair, that of the service. Equal ones of many exchanges, too."""
+    seen: dict[PartyKey, Counter[tuple[str, str]]] = defaultdict(Counter)
+    original = verdicts._judged
+
+    def judged(scene: verdicts.Scene, messages: Any, one: Judge, tally: Any) -> Any:
+        for each in judge(scene.exchange, Setting(profile=REC_2012)):
+            seen[scene.parties[scene.carrier(each)]][each.assertion, str(each.outcome)] += 1
+        return original(scene, messages, one, tally)
+
+    monkeypatch.setattr(verdicts, "_judged", judged)
+    replay([CXF, write_log(tmp_path / "log.jsonl", *mixed())], tmp_path / "out", engine="exact")
+    for each in summary(tmp_path / "out")["parties"]:
+        counted = seen.pop(PartyKey(each["destination"], each["node"], each["stack"] or ""))
+        for outcome in ("passed", "failed", "warning"):
+            assert each[outcome] == {name: n for (name, ended), n in sorted(counted.items()) if ended == outcome}
+    assert not seen
+
+
+def test_counts_are_taken_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A log with very many destinations gives the same numbers."""
+    log = write_log(tmp_path / "log.jsonl", *mixed())
+    replay(log, tmp_path / "out", engine="exact")
+    monkeypatch.setattr("soapjms.protocol.assertions.batch.MAX_COUNTS", 3)
+    replay(log, tmp_path / "again", engine="exact")
+    assert summary(tmp_path / "again") == summary(tmp_path / "out")
+
+
+def test_a_judge_counts_without_parties() -> None:
+    """A caller who does not tell whose messages they are has the counts of all."""
+    one = Judge(Setting())
+    exchange = Exchange(id="", pattern=Pattern.ONE_WAY, request=capture(request(1, reply_to=None), at(0)))
+    assert not list(one.findings(readings(exchange, Setting())))
+    assert {key[0] for key in one.take_counts()} == {None}
+    assert not one.take_counts()
+
+
+# The page
+
+
+def test_the_page_opens_with_the_parties(tmp_path: Path) -> None:
+    """Who is wrong, how much, since when, and what to change; then those who keep the rules."""
+    replay(CXF, tmp_path / "out", engine="local")
+    found = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
+    words = " ".join(found.words.split())
+    top = words[: words.index("What to change")]
+    for said in (
+        "Failed SOAP over JMS: conformance of captured traffic Clients of queue:CXF.CAPTURE (Apache CXF) break 1 MUST "
+        "in 1 of 9 requests 26 messages, captured from 20 Nov 2026",
+        "clients of queue:CXF.CAPTURE Apache CXF break 1 MUST in 1 of 9 requests Since 20 Nov 2026, 19:31:22 UTC. "
+        "20 other rules kept. SOAPJMS_bindingVersion is present and 1.0.",
+        'headers.setSOAPJMSBindingVersion("1.0")',
+        "the service at queue:CXF.CAPTURE Apache CXF misses 1 SHOULD in 1 of 9 responses",
+        "clients of queue:CXF.CAPTURE.12 Apache CXF keep all 22 rules that could be seen 3 requests.",
+    ):  # fmt: skip
+        assert said in top, said
+
+
+def test_what_rests_on_a_finding_is_folded_into_it(tmp_path: Path) -> None:
+    """What could not be judged is told with the assertion that was broken, and is no finding of its own."""
+    bad = capture(request(1, properties={}), at(0), Direction.REQUEST)
+    replay(write_log(tmp_path / "log.jsonl", bad), tmp_path / "out", engine="local")
+    causes = Page((tmp_path / "out" / "report.html").read_text("utf-8")).data["causes"]
+    resting = {name for name, each in summary(tmp_path / "out")["assertions"].items() if each["prereqFailed"]}
+    assert resting
+    assert {each["v"] for each in causes} <= {"failed", "warning", "missingInput"}
+    assert {name for each in causes for name in each["f"]} == resting
+    assert all(not each["f"] for each in causes if each["v"] == "missingInput")
+
+
+@pytest.mark.parametrize("text", [None, '{"version": 1}'])
+def test_a_folder_of_an_earlier_version_has_no_parties(tmp_path: Path, text: str | None) -> None:
+    """Its page has the verdict at the top, and its junit.xml one suite; findings are read from its verdicts."""
+    replay(CXF, tmp_path / "out", engine="local")
+    (tmp_path / "out" / "report.json").unlink()
+    if text is not None:
+        (tmp_path / "out" / "report.json").write_text(text)
+    members = summary(tmp_path / "out")
+    del members["parties"]
+    (tmp_path / "out" / "summary.json").write_text(json.dumps(members))
+    rewrite(tmp_path / "out")
+    assert "<h1><bdi>Failed</bdi></h1>" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    junit = (tmp_path / "out" / "junit.xml").read_text("utf-8")
+    assert junit.count("<testsuite ") == 1
+    assert junit.count("<failure ") == 1
