@@ -468,7 +468,10 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
         except ValueError as error:
             if not is_known(charset):
                 return f"charset is {_charset(charset)}, and the document declares no encoding"
-            return f"the document does not decode as its charset {_charset(charset)}: {error}"
+            where = ""
+            if isinstance(error, UnicodeDecodeError):
+                where = f": octet {error.start}, {error.object[error.start]:#04x}, is not of it"
+            return f"the document does not decode as its charset {_charset(charset)}{where}"
     return None if is_xml else f"the first octets are no XML in the charset {_charset(charset)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
-from soapjms.replay.findings import service_place
+from soapjms.replay.excerpts import service_place
 from soapjms.replay.parties import RESPONDING, Ends, Party, Place
 from soapjms.replay.summary import (
     BACKWARDS,

@@ -4,8 +4,7 @@ A reason quotes texts of the message, which may differ in each message. So reaso
 as they are few, and ever more roughly as they become many. The roughness depends on the reasons alone, not on their
 order: the parts of a run add up to the same causes however its log was cut.
 
-A sample shows the destination of an exchange, the stack of its sender, and the message. All texts in it are limited
-in length: a sample helps people to recognise a message, and the log has the whole of it.
+A sample shows one finding: whose message it is, what is wrong with it, and excerpts of the exchange.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple, TypeVar
 
-from brokers.message import Destination, Element, Message, Properties
-from soapjms.protocol.assertions import Outcome, Verdict, guess_dialect
-from soapjms.protocol.assertions.spots import MESSAGE_TYPE
+from soapjms.protocol.assertions import Outcome, Setting, Verdict, guess_dialect
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
-from soapjms.protocol.record import Record, format_time
+from soapjms.protocol.record import format_time
+from soapjms.replay.differences import Difference, differences
+from soapjms.replay.excerpts import KINDS, Excerpt, cut, destination_text, service_place, whole
 from soapjms.replay.parties import NODES, PartyKey
 
 MAX_SAMPLES: Final = 3
@@ -42,9 +41,17 @@ MAX_SUBCODE_PAIRS: Final = 20
 class Sample(NamedTuple):
     """One finding that the report shows. The order of its members makes the earliest sample the smallest.
 
-    `headers` are the message's headers and properties, `body` is the beginning of its body, and `more` the length of
-    the rest, in octets or characters; a sample without its message has none of them. `place`, `direction` and `stack`
-    tell whose message it is.
+    Attributes:
+        time: when the message was captured.
+        exchange_id: the id of the exchange.
+        message_id: the id of the message; empty if it has none.
+        destination: the destination of the message, as `queue:orders`.
+        reason: the reason of the verdict.
+        expected_subcodes: the faults that would be right as the answer.
+        observed_subcode: the subcode of the answer.
+        place, direction, stack: whose message it is; its direction is one of `excerpts.KINDS`.
+        differences: what is wrong with it, place by place.
+        messages: the messages of the exchange; none in a sample of what was not broken.
     """
 
     time: str
@@ -54,18 +61,20 @@ class Sample(NamedTuple):
     reason: str
     expected_subcodes: str
     observed_subcode: str
-    stack: str = ""
-    direction: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    body: str = ""
-    more: int = 0
     place: str = ""
+    direction: str = ""
+    stack: str = ""
+    differences: tuple[Difference, ...] = ()
+    messages: tuple[Excerpt, ...] = ()
 
     @classmethod
     def of(cls, members: list[Any]) -> Sample:
         """Read a sample from its JSON form."""
         found = cls(*members)
-        return found._replace(headers=tuple((name, value) for name, value in found.headers))
+        return found._replace(
+            differences=tuple(Difference.of([*each]) for each in found.differences),
+            messages=tuple(Excerpt(*each) for each in found.messages),
+        )
 
 
 class FindingKey(NamedTuple):
@@ -259,21 +268,6 @@ class Findings:
         return self.groups.setdefault((assertion, verdict), Causes())
 
 
-MAX_SAMPLE_HEADERS: Final = 40
-"""Maximum number of headers and properties in a sample."""
-MAX_VALUE_CHARACTERS: Final = 200
-MAX_BODY_CHARACTERS: Final = 600
-MAX_DESTINATION_CHARACTERS: Final = 1000
-"""Maximum length of a destination's name, in characters; the rest is cut."""
-
-KINDS: Final[Mapping[Carrier, str]] = {
-    Carrier.REQUEST: "request",
-    Carrier.ONE_WAY: "one-way message",
-    Carrier.RESPONSE: "response",
-}
-KIND_OF_NODE: Final = {node: KINDS[carrier] for carrier, node in NODES.items()}
-
-
 class Scene(NamedTuple):
     """An exchange as the report shows it.
 
@@ -303,106 +297,36 @@ class Scene(NamedTuple):
             reason=whole(verdict.reason or ""),
             party=self.parties[self.carrier(verdict)],
             expected=", ".join(verdict.expected_subcodes),
-            observed=_cut(verdict.observed_subcode or ""),
+            observed=cut(verdict.observed_subcode or ""),
         )
 
-    def sample(self, verdict: Verdict) -> Sample:
-        """Make the sample of a verdict; it has the message only if the verdict is failed or warning."""
+    def sample(self, verdict: Verdict, setting: Setting) -> Sample:
+        """Make the sample of a verdict by a setting; it has messages only if the verdict is failed or warning."""
         carrier, record = self.carrier(verdict), verdict.record
         broken = verdict.outcome in (Outcome.FAILED, Outcome.WARNING)
-        body, more = body_excerpt(record.message) if broken else ("", 0)
         return Sample(
             time=format_time(record.time),
-            exchange_id=_cut(self.exchange.id),
-            message_id=_cut(record.message.message_id or ""),
-            destination=_cut(destination_text(record.message.destination) or ""),
+            exchange_id=cut(self.exchange.id),
+            message_id=cut(record.message.message_id or ""),
+            destination=cut(destination_text(record.message.destination) or ""),
             reason=whole(verdict.reason or "")[:MAX_REASON_CHARACTERS],
             expected_subcodes=", ".join(verdict.expected_subcodes),
-            observed_subcode=_cut(verdict.observed_subcode or ""),
+            observed_subcode=cut(verdict.observed_subcode or ""),
             stack=self.parties[carrier].stack,
             direction=KINDS[carrier],
-            headers=tuple(headers(record)) if broken else (),
-            body=body,
-            more=more,
+            differences=tuple(differences(verdict, self.exchange, setting)) if broken else (),
+            messages=tuple(self._excerpts()) if broken else (),
             place=self.place,
         )
+
+    def _excerpts(self) -> Iterator[Excerpt]:
+        for carrier, party in self.parties.items():
+            record = self.exchange.response if carrier is Carrier.RESPONSE else self.exchange.request
+            assert record is not None
+            yield Excerpt.of(record, KINDS[carrier], party.stack)
 
     def carrier(self, verdict: Verdict) -> Carrier:
         """Return which message a verdict is on; of a pair, the response."""
         if verdict.record is self.exchange.response:
             return Carrier.RESPONSE
         return Carrier.ONE_WAY if Carrier.ONE_WAY in self.parties else Carrier.REQUEST
-
-
-def service_place(destination: Destination | None) -> str:
-    """Return the destination of a service as it is counted by: see `Scene.place`."""
-    if destination is not None and destination.kind.is_temporary:
-        destination = Destination(destination.kind, None)  # each client has its own, a new one each time it starts
-    return (destination_text(destination) or "")[:MAX_DESTINATION_CHARACTERS]
-
-
-def destination_text(destination: Destination | None) -> str | None:
-    """Write a destination as `queue:orders`."""
-    if destination is None:
-        return None
-    return str(destination.kind) if destination.name is None else f"{destination.kind}:{destination.name}"
-
-
-def headers(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield a message's headers, then its properties, by their JMS names: the first ones, each limited in length."""
-    message = record.message
-    known = [(name, value) for name, value in jms_headers(message) if value is not None]
-    named = [*known, *((each.name, each.value) for each in message.properties)]
-    for name, value in named[:MAX_SAMPLE_HEADERS]:
-        yield _cut(name), _cut(str(value).lower() if isinstance(value, bool) else str(value))
-    if len(named) > MAX_SAMPLE_HEADERS:
-        yield "…", f"{len(named) - MAX_SAMPLE_HEADERS} more"
-    if record.truncated:
-        yield "…", "the body was cut when it was captured"
-
-
-def jms_headers(message: Message) -> Iterator[tuple[str, object]]:
-    """Yield a message's headers by their JMS names, the message type first; None for those that it does not have."""
-    yield MESSAGE_TYPE, message.message_type
-    yield "JMSDestination", destination_text(message.destination)
-    yield "JMSMessageID", message.message_id
-    yield "JMSCorrelationID", message.correlation_id
-    yield "JMSReplyTo", destination_text(message.reply_to)
-    yield "JMSDeliveryMode", message.delivery_mode
-    yield "JMSPriority", message.priority
-    yield "JMSExpiration", message.expiration
-    yield "JMSTimestamp", message.timestamp
-    yield "JMSType", message.type
-    yield "JMSRedelivered", message.redelivered
-
-
-def body_excerpt(message: Message) -> tuple[str, int]:
-    """Return the beginning of a body as text, and how many octets, characters or elements are left out.
-
-    Octets that are not UTF-8 are shown as backslash escapes.
-    """
-    body = message.body
-    if isinstance(body, str):
-        return whole(body[:MAX_BODY_CHARACTERS]), max(0, len(body) - MAX_BODY_CHARACTERS)
-    if isinstance(body, bytes | memoryview):
-        return bytes(body[:MAX_BODY_CHARACTERS]).decode("utf-8", "backslashreplace"), max(
-            0, len(body) - MAX_BODY_CHARACTERS
-        )
-    if body is None:
-        return "", 0
-    named = [(each.name, each.value) for each in body] if isinstance(body, Properties) else _elements(body)
-    shown = [f"{name}: {str(value)[:MAX_VALUE_CHARACTERS]}" for name, value in named]
-    return whole("\n".join(shown[:MAX_SAMPLE_HEADERS])), max(0, len(shown) - MAX_SAMPLE_HEADERS)
-
-
-def _elements(body: tuple[Element, ...]) -> list[tuple[str, object]]:
-    return [(str(number), each.value) for number, each in enumerate(body)]
-
-
-def _cut(text: str) -> str:
-    return whole(text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…")
-
-
-def whole(text: str) -> str:
-    """Escape lone surrogates, which a peer's text may hold, so that UTF-8 can carry the text."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -208,11 +208,16 @@ class RunTally:
         self.counts["note", code] += 1
         self.notes[code] = min(text, self.notes.get(code, text))
 
-    def find(self, verdict: Verdict, scene: Scene) -> None:
-        """Count a verdict that has a row, by its cause."""
+    def find(self, verdict: Verdict, scene: Scene, setting: Setting) -> None:
+        """Count a verdict by a setting that has a row, by its cause."""
         name, outcome, time = verdict.assertion, str(verdict.outcome), verdict.record.time
         self.findings.take(
-            name, outcome, scene.found(verdict), format_time(time), scene.exchange.id, lambda: scene.sample(verdict)
+            name,
+            outcome,
+            scene.found(verdict),
+            format_time(time),
+            scene.exchange.id,
+            lambda: scene.sample(verdict, setting),
         )
         if outcome in (Outcome.FAILED, Outcome.WARNING):
             self.timeline.count(microseconds(time), f"{outcome}/{name}")

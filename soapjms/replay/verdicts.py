@@ -31,7 +31,8 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
-from soapjms.replay.findings import Scene, destination_text, whole
+from soapjms.replay.excerpts import destination_text, whole
+from soapjms.replay.findings import Scene
 from soapjms.replay.flat_records import FlatRecord, Unpacker, microseconds
 from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.summary import RunTally
@@ -137,7 +138,7 @@ def _add_up(judges: Mapping[int | None, Judge], tally: RunTally) -> None:
 def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: RunTally) -> Iterator[VerdictRow]:
     broken: dict[tuple[Carrier, Outcome], datetime] = {}
     for verdict in judge.findings(messages, scene.parties):
-        tally.find(verdict, scene)
+        tally.find(verdict, scene, judge.setting)
         if verdict.outcome in BROKEN:
             broken[scene.carrier(verdict), verdict.outcome] = verdict.record.time
         yield _row(scene.exchange, verdict)

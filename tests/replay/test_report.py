@@ -71,9 +71,12 @@ def test_one_reason_is_one_line_with_its_count_and_three_messages(tmp_path: Path
     assert {places[parties[number][0]] for number in cause["w"][::2]} == {"queue:orders"}
     assert [each["e"] for each in cause["s"]] == ["ID:client-0", "ID:client-10", "ID:client-20"]
     sample = cause["s"][0]
-    assert ["SOAPJMS_bindingVersion", "0.3"] in sample["h"]
-    assert ["JMSReplyTo", "temporary-queue:ID:client:1"] in sample["h"]
-    assert sample["b"].startswith("<s:Envelope")
+    asked, answered = sample["ms"]
+    assert ["SOAPJMS_bindingVersion", "0.3"] in asked["h"]
+    assert ["JMSReplyTo", "temporary-queue:ID:client:1"] in asked["h"]
+    assert asked["b"][0][0].startswith("<s:Envelope")
+    assert (asked["d"], answered["d"]) == ("request", "response")
+    assert sample["df"] == [["property SOAPJMS_bindingVersion", [["0.3", 1]], [["1.0", 1]], True]]
     assert sample["x1"] == "unrecognizedBindingVersion"
     assert "expected unrecognizedBindingVersion, observed none: 12" in said(found)
 

@@ -22,18 +22,18 @@ from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, judge
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.names import PROFILES, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, body_digest, capture, from_json
+from soapjms.replay.differences import Difference, Piece, differences
+from soapjms.replay.excerpts import capture_line
 from soapjms.replay.report.copies import (
     IDS,
     MAX_BODY_OCTETS,
     CallCommand,
     call_command,
-    capture_line,
     code_block,
     code_span,
     raw_text,
     ticket,
 )
-from soapjms.replay.report.differences import Difference, Piece, differences
 from soapjms.replay.report.remedies import rule_text
 
 SHELL = "soapjms() {{ printf '%s\\0' \"$@\" > words; cat > envelope; }}; {}"

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from places import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from replay_logs import write_log
+from replay_logs import at, request, write_log
 from report_kit import attacks, large, traffic
 
+from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report import html, write
 from soapjms.replay.terms import LateRecord
@@ -230,7 +231,7 @@ def test_the_keyboard_does_it_all(report: Path, opens: Opens) -> None:
     assert samples.count() == 3
     text = samples.first.inner_text()
     for part in (
-        "2026-11-20 12:00:00.000000 UTC",
+        "20 Nov 2026, 12:00:00 UTC",
         "SOAPJMS_bindingVersion",
         "0.3",
         "unrecognizedBindingVersion",
@@ -261,9 +262,9 @@ def test_a_search_for_a_destination_shows_its_messages(report: Path, opens: Open
     search(page, f"q:{name}")
     for button in page.locator("#causes .open:visible").all():
         button.click()
-    samples = page.locator("article.sample p.soft").all_inner_texts()
+    samples = page.locator("article.sample .message.judged").all_inner_texts()
     assert samples
-    assert all(f"at queue:{name}" in text for text in samples)
+    assert all(f"queue:{name}" in text for text in samples)
     for detail in page.locator("tr.detail:not(:has(article))").all_inner_texts():
         assert "went to other destinations" in detail
 
@@ -341,7 +342,7 @@ def test_texts_of_a_log_stay_texts(tmp_path: Path, opens: Opens) -> None:
     assert page.locator("img, iframe, object").count() == 0
     assert page.locator("script").count() == 2
     assert "<img src=x onerror=alert(2)>" in page.locator(".sample").first.inner_text()
-    for name, value in zip(page.locator(".sample dt").all(), page.locator(".sample dd").all(), strict=True):
+    for name, value in zip(page.locator(".message dt").all(), page.locator(".message dd").all(), strict=True):
         beside, box = name.bounding_box(), value.bounding_box()
         assert beside is not None
         assert box is not None
@@ -372,3 +373,131 @@ def test_a_large_report_is_listed_bit_by_bit(tmp_path: Path, opens: Opens) -> No
     assert page.locator("#causes tr.cause:visible").count() == 500
     search(page, "q:service.000")
     assert 0 < page.locator("#causes tr.cause:visible").count() <= 50
+
+
+# A finding as a case
+
+
+@pytest.fixture
+def case(report: Path, opens: Opens) -> Page:
+    """Open the finding of a request with a wrong version."""
+    page = opens(report, "#?q=a:2010+s:failed")
+    page.locator("#causes tr.cause:visible .open").click()
+    return page
+
+
+def test_what_is_wrong_stands_beside_what_would_be_right(case: Page) -> None:
+    """Place by place, with the part that differs marked."""
+    difference = case.locator(".difference").first
+    assert difference.inner_text().split("\n")[0] == "property SOAPJMS_bindingVersion"
+    assert [difference.locator(f"dd.{each} mark").inner_text() for each in ("seen", "right")] == ["0.3", "1.0"]
+
+
+def test_octets_of_a_body_are_marked(tmp_path: Path, opens: Opens) -> None:
+    """Where a rule is broken there, also in the excerpt of the message."""
+    document = '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body/></s:Envelope>'
+    body = f"<?xml version='1.0' encoding='iso-8859-1'?>{document}"
+    bad = capture(request(1, body=body.encode()), at(0), Direction.REQUEST)
+    replay(write_log(tmp_path / "log.jsonl", bad), tmp_path / "out", engine="local")
+    page = opens(tmp_path / "out" / "report.html", "#?q=a:2012+s:failed")
+    page.locator("#causes tr.cause:visible .open").first.click()
+    whole = page.locator(".message.judged pre")
+    assert whole.inner_text() == body
+    mark = whole.locator("mark")
+    assert mark.count() == 1
+    assert mark.inner_text() == "iso-8859-1"
+
+
+def test_request_and_response_are_a_time_line(case: Page) -> None:
+    """Side by side, the response with its time after the request; the judged one is marked."""
+    asked, answered = case.locator(".sample").first.locator(".message").all()
+    assert asked.inner_text().split("\n")[0] == "Request"
+    assert answered.inner_text().split("\n")[0] == "Response"
+    assert "20 Nov 2026, 12:00:00 UTC, 50 ms later" in answered.inner_text()
+    assert "judged" in (asked.get_attribute("class") or "")
+    assert "judged" not in (answered.get_attribute("class") or "")
+    boxes = asked.bounding_box(), answered.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"]
+    case.set_viewport_size({"width": 390, "height": 800})
+    boxes = asked.bounding_box(), answered.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+
+
+COPIES = {
+    "Raw message": "SOAPJMS_bindingVersion: 0.3",
+    "Capture record": '"message_id":"ID:client-0"',
+    "soapjms call": "soapjms call - --uri 'jms:queue:orders",
+    "Markdown for a ticket": "## Protocol-2010: SOAPJMS_bindingVersion is present and 1.0.",
+}
+
+
+@pytest.mark.parametrize(("name", "part"), COPIES.items())
+def test_a_finding_is_copied(case: Page, name: str, part: str) -> None:
+    """Into the clipboard, or, where a page may not write to it, into a field in which it is selected."""
+    first = case.locator(".sample").first
+    case.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    first.get_by_role("button", name=name).click()
+    expect(first.locator(".told")).to_have_text(f"{name} copied")
+    text = case.evaluate("navigator.clipboard.readText()")
+    assert part in text
+    case.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    first.get_by_role("button", name=name).click()
+    expect(first.locator("textarea")).to_have_value(text)
+    assert case.evaluate("getSelection().toString()") == text
+    assert first.locator("textarea").count() == 1
+
+
+def test_a_copied_record_is_replayed_to_the_same(case: Page, tmp_path: Path) -> None:
+    """With the same finding."""
+    case.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    case.locator(".sample").first.get_by_role("button", name="Capture record").click()
+    expect(case.locator(".told").first).to_have_text("Capture record copied")
+    log = tmp_path / "copied.jsonl"
+    log.write_text(case.evaluate("navigator.clipboard.readText()") + "\n")
+    done = replay(log, tmp_path / "out", engine="local")
+    assert done.members["assertions"]["Protocol-2010"]["failed"] == 1
+
+
+def test_a_finding_has_an_address(report: Path, opens: Opens, case: Page) -> None:
+    """Which opens it and goes there, in this report and in each later one that has the finding."""
+    with case.expect_event("framenavigated"):
+        case.get_by_role("link", name="Link to this finding").click()
+    fragment = case.url.partition("#")[2]
+    again = report.parent / "again.html"
+    shutil.copyfile(report, again)
+    page = opens(again, f"#{fragment}")
+    assert page.locator("tr.detail").count() == 1
+    assert page.locator(".sample").first.is_visible()
+    focus = page.evaluate("document.activeElement.closest('tr.cause').innerText")
+    assert "Protocol-2010" in focus
+    page.locator("#causes tr.cause:visible .open[aria-expanded=true]").click()
+    assert "open=" not in page.url
+    assert opens(again, "#?open=0000000000,x").locator("tr.detail").count() == 0
+
+
+def test_keys_go_from_finding_to_finding(report: Path, opens: Opens) -> None:
+    """j to the next, k to the one before, Enter opens it; in the search they are letters."""
+    page = opens(report)
+    rows = page.locator("#causes tr.cause:visible")
+
+    def at_row(number: int) -> bool:
+        return bool(rows.nth(number).evaluate("row => row.contains(document.activeElement)"))
+
+    page.keyboard.press("j")
+    assert at_row(0)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert at_row(2)
+    page.keyboard.press("k")
+    assert at_row(1)
+    page.keyboard.press("Enter")
+    assert page.locator("tr.detail").count() == 1
+    page.keyboard.press("?")
+    assert page.locator(".help").get_attribute("open") is not None
+    page.keyboard.press("/")
+    page.keyboard.type("j?k")
+    assert page.input_value("#query") == "j?k"

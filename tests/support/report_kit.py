@@ -11,11 +11,13 @@ from typing import Any
 
 from replay_logs import TO_SERVICE, at, request, response, write_log
 
-from brokers.message import properties, queue
+from brokers.message import Message, MessageType, properties, queue
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
 from soapjms.protocol.names import REC_2012
-from soapjms.protocol.record import Direction, Record, capture
+from soapjms.protocol.record import Direction, Record, capture, to_json
 from soapjms.protocol.senders import Senders
+from soapjms.replay.differences import Difference, Piece
+from soapjms.replay.excerpts import Excerpt
 from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.parties import BROKEN, PartyKey
@@ -103,6 +105,11 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
             microseconds(START + n * step),
             microseconds(START + n * step + timedelta(milliseconds=n % 900)),
         )
+    message = Message(
+        message_type=MessageType.BYTES, destination=queue("service"), body=b"<x>" * (body // 3),
+        properties=properties({f"SOAPJMS_header{i}": "v" * 60 for i in range(12)}),
+    )  # fmt: skip
+    line = to_json(capture(message, START, Direction.REQUEST))
     for n in range(findings):
         name, verdict = names[n % len(names)], list(Outcome)[1:][n % 5]
         if verdict is Outcome.NOT_APPLICABLE:
@@ -112,8 +119,10 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         party = PartyKey(f"queue:service.{n * 7 % destinations:03}", "requesting", ("cxf", "")[n % 3 % 2])
         found = FindingKey(reason, party, "missingContentType", "")
         sample = Sample(
-            time.isoformat(), f"ID:{n}", f"ID:{n}", party.place, reason, found.expected, "", "cxf", "request",
-            tuple((f"SOAPJMS_header{i}", "v" * 60) for i in range(12)), "<x>" * (body // 3), 1 << 20,
+            time.isoformat(), f"ID:{n}", f"ID:{n}", party.place, reason, found.expected, "",
+            party.place, "request", "cxf",
+            (Difference("property SOAPJMS_x", (Piece("seen", True),), (Piece("right", True),), True),),
+            (Excerpt("request", "cxf", line, 1 << 20, True),),
         )  # fmt: skip
         tally.findings.take(name, str(verdict), found, sample.time, sample.exchange_id, lambda sample=sample: sample)
         tally.judged(party, name, verdict, 1)

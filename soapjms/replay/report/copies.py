@@ -11,22 +11,21 @@ import re
 import shlex
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from brokers.message import Message, MessageType, Property, as_text, changed
+from brokers.message import Message, MessageType, Property, as_text
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import SoapJmsError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import CONTENT_TYPE, PROFILES, Mep, Profile
 from soapjms.protocol.properties import EXCLUDED, resolve
 from soapjms.protocol.received_message import Reading
-from soapjms.protocol.record import Record, body_digest, body_to_json, to_json
+from soapjms.protocol.record import Record, body_to_json
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.protocol.text import named, shown
 from soapjms.protocol.uri import build, parse, visible
-from soapjms.replay.findings import jms_headers
-from soapjms.replay.report.differences import Difference, Piece
+from soapjms.replay.differences import Difference, Piece
+from soapjms.replay.excerpts import jms_headers
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText
 
 MAX_BODY_OCTETS: Final = 1 << 16
@@ -66,26 +65,6 @@ def _body_lines(record: Record, most: int) -> Iterator[str]:
         yield f"… ({left} more {'characters' if isinstance(body, str) else 'octets'})"
     if record.truncated:
         yield "… (the body was cut when it was captured)"
-
-
-# As a capture record
-
-
-def capture_line(record: Record, most: int = MAX_BODY_OCTETS) -> str:
-    """Return a record as a line of a capture log, which `soapjms replay` reads.
-
-    A longer body of octets or text is cut, and the record says so. Characters that do not print are escaped.
-
-    Args:
-        record: the captured message.
-        most: maximum number of octets or characters of the body.
-    """
-    body = record.message.body
-    if isinstance(body, str | bytes | memoryview) and len(body) > most:
-        cut = changed(record.message, body=body[:most] if isinstance(body, str) else bytes(body[:most]))
-        digest = record.sha256 if record.truncated else record.sha256 or body_digest(body)
-        record = replace(record, message=cut, truncated=True, sha256=digest)
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in to_json(record))
 
 
 # As a command

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # writes, never parses
 
-from soapjms.replay.findings import KIND_OF_NODE, Sample
+from soapjms.replay.excerpts import KIND_OF_NODE
+from soapjms.replay.findings import Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey
 from soapjms.replay.report.sentences import party_name
 from soapjms.replay.report.tables import Row, rows

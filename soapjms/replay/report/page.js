@@ -111,7 +111,7 @@
     listSpots("#places", (row) => Number(row.dataset.i), found.places, terms, "q", (row) => places[row.dataset.i] ?? places.at(-1));
     listSpots("#stacks", (row) => row.dataset.stack, found.stacks, terms, "p", (row) => low(row.dataset.stack));
     say(terms, problems);
-    for (const chip of every(".chip")) chip.setAttribute("aria-pressed", String(chosen(terms).includes(low(chip.dataset.verdict))));
+    for (const chip of every("#chips .chip")) chip.setAttribute("aria-pressed", String(chosen(terms).includes(low(chip.dataset.verdict))));
   };
   const listCauses = () => {
     let listed = 0, hidden = 0;
@@ -183,13 +183,16 @@
     tally.replaceChildren(make("span", "", terms.length ? text : ""), ...problems.map((each) => make("span", "problem", ` ${each}`)));
   };
 
-  // The page's address holds the search and the order: #?q=a:2012+s:failed&sort=causes,1,descending
+  // The page's address holds the search, the order and what is open:
+  // #?q=a:2012+s:failed&sort=causes,1,descending&open=1a2b3c4d5e
 
   let order = "";
+  const opened = new Set(); // the names of the open findings, which are the same in each report that has them
   const keep = () => {
     const parts = new URLSearchParams();
     if (query.value.trim()) parts.set("q", query.value.trim());
     if (order) parts.set("sort", order);
+    if (opened.size) parts.set("open", [...opened].join(","));
     const text = parts.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
     if (text || location.hash.startsWith("#?")) history.replaceState(null, "", text ? `#?${text}` : "#");
   };
@@ -200,8 +203,11 @@
     const [name, column, direction] = (parts.get("sort") ?? "").split(",");
     const head = name ? one(`table#${CSS.escape(name)} thead`)?.rows[0].cells[Number(column)] : null;
     if (head?.dataset.sort) sort(head, direction === "ascending" ? "ascending" : "descending");
-    return true;
+    const wanted = (parts.get("open") ?? "").split(",").filter(Boolean);
+    for (const line of lines) if (wanted.includes(nameOf(line)) !== opened.has(nameOf(line))) toggle(line);
+    return wanted[0] ? lines.find((line) => nameOf(line) === wanted[0]) ?? true : true;
   };
+  const nameOf = (line) => data.causes[line.dataset.i].k;
 
   // Sorting
 
@@ -250,48 +256,124 @@
       button.setAttribute("aria-expanded", "false");
       button.setAttribute("aria-label", `Messages: ${cause.a}, ${cause.r.slice(0, 80)}`);
       line.cells[0].append(button);
-      button.addEventListener("click", () => toggle(line, button));
+      button.addEventListener("click", () => { toggle(line); keep(); });
       line.classList.add("opens");
       line.addEventListener("click", (event) => {
-        if (!event.target.closest("button, a") && !String(getSelection())) toggle(line, button);
+        if (event.target.closest("button, a") || String(getSelection())) return;
+        toggle(line);
+        keep();
       });
     }
   };
-  const toggle = (line, button) => {
-    const detail = line.nextElementSibling;
+  const toggle = (line) => {
+    const detail = line.nextElementSibling, button = one(".open", line);
     if (detail?.classList.contains("detail")) {
       detail.remove();
+      opened.delete(nameOf(line));
       button.setAttribute("aria-expanded", "false");
       return;
     }
+    opened.add(nameOf(line));
     const row = make("tr", "detail"), cell = make("td"), cards = make("div", "samples");
     cell.colSpan = line.cells.length;
     const cause = data.causes[line.dataset.i];
     const { terms } = parse(query.value);
     const here = cause.s.filter((sample) => terms.every((term) => term.field !== "q" || holds(term, low(sample.q ?? ""))));
-    cards.append(...here.map(card));
+    cards.append(...here.map((sample) => card(sample, cause)));
     if (cause.s.length && !here.length) cards.append(make("p", "soft", "Its earliest messages went to other destinations; those that match the search are in verdicts/."));
     if (!cause.s.length) cards.append(make("p", "soft", "There is no room on this page for its messages; they are in report.json and in verdicts/."));
-    cell.append(cards);
+    cell.append(about(cause), cards);
     row.append(cell);
     line.after(row);
     button.setAttribute("aria-expanded", "true");
   };
-  const card = (sample) => {
+  const about = (cause) => {
+    const line = make("p", "soft"), resting = Object.keys(cause.f);
+    const link = make("a", "", "Link to this finding");
+    link.href = `#?open=${cause.k}`;
+    line.append(link, resting.length ? `. As they rest on it, ${resting.join(", ")} could not be judged.` : "");
+    return line;
+  };
+  const card = (sample, cause) => {
     const whole = make("article", "sample");
-    whole.append(make("h3", "", sample.t.replace("T", " ").replace("Z", " UTC")));
-    const about = make("p", "soft");
-    about.append(make("bdi", "", [sample.d, sample.q && `at ${sample.q}`, sample.k && `by ${sample.k}`].filter(Boolean).join(" ")));
-    whole.append(about);
-    if (sample.r) whole.append(framed("p", sample.r));
+    if (sample.r && sample.r !== cause.r) whole.append(framed("p", sample.r));
+    for (const each of sample.df ?? []) whole.append(difference(each));
     const list = make("dl");
-    const items = [["Exchange", sample.e], ["Message", sample.h ? "" : sample.i], ["Expected fault", sample.x1], ["Observed fault", sample.x2]];
+    const items = [["Exchange", sample.e], ["Message", sample.i], ["Expected fault", sample.x1], ["Observed fault", sample.x2]];
     if (sample.x1 && !sample.x2) items[3][1] = "none";
-    for (const [name, value] of [...items, ...(sample.h ?? [])]) if (value) list.append(framed("dt", name), framed("dd", value));
+    for (const [name, value] of items) if (value) list.append(framed("dt", name), framed("dd", value));
     whole.append(list);
-    if (sample.b) whole.append(make("pre", "", sample.b + (sample.m ? `\n… ${grouped(sample.m)} more` : "")));
-    if (sample.x) whole.append(make("p", "soft", "There is no room on this page for the message; it is in report.json."));
+    const line = make("div", "exchange");
+    line.append(...(sample.ms ?? []).map((each, index) => message(each, sample, index ? sample.ms[0] : null)));
+    if (!sample.ms) line.append(make("p", "soft", `${[sample.d, sample.q && `at ${sample.q}`].filter(Boolean).join(" ")}, ${told(sample.t)}`));
+    whole.append(line);
+    if (sample.c) whole.append(copies(sample.c));
+    if (sample.x) whole.append(make("p", "soft", "There is no room on this page for all of this exchange; it is in report.json."));
     return whole;
+  };
+  const difference = ([place, seen, right, isValue]) => {
+    const list = make("dl", "difference");
+    list.append(make("dt", "place", place), make("dd"));
+    for (const [name, kind, pieces] of [["Seen", "seen", seen], [isValue ? "Right" : "Accepted", "right", right]]) {
+      const value = make("dd", kind);
+      value.append(...(pieces.length ? marked(pieces) : [make("em", "", "nothing")]));
+      list.append(make("dt", "", name), value);
+    }
+    return list;
+  };
+  const marked = (pieces) => pieces.map(([text, isMarked]) => make(isMarked ? "mark" : "bdi", "", text));
+  // A message in its time line: the second one tells how long after the first it was captured.
+  const message = (said, sample, first) => {
+    const part = make("section", said.d === sample.d ? "message judged" : "message");
+    const after = first ? (new Date(said.t) - new Date(first.t)) : null;
+    part.append(make("h3", "", said.d[0].toUpperCase() + said.d.slice(1)));
+    part.append(make("p", "soft", [told(said.t), after !== null && lasting(after), said.k && `looks like ${said.k}`].filter(Boolean).join(", ")));
+    const list = make("dl");
+    for (const [name, value] of said.h ?? []) list.append(framed("dt", name), framed("dd", value));
+    part.append(list);
+    if (said.b?.length) {
+      const body = make("pre");
+      body.append(...marked(said.b), said.m ? `\n… ${grouped(said.m)} more` : "");
+      part.append(body);
+    }
+    return part;
+  };
+  const lasting = (milliseconds) => {
+    const size = Math.abs(milliseconds);
+    const text = size >= 60000 ? `${Math.floor(size / 60000)} min ${Math.round(size % 60000 / 1000)} s` : size >= 1000 ? `${(size / 1000).toFixed(1)} s` : `${size} ms`;
+    return milliseconds < 0 ? `${text} earlier, as clocks disagree` : `${text} later`;
+  };
+  const COPIES = [["raw", "Raw message"], ["record", "Capture record"], ["call", "soapjms call"], ["ticket", "Markdown for a ticket"]];
+  const copies = (texts) => {
+    const row = make("div", "copies");
+    row.append(make("span", "soft", "Copy"));
+    for (const [name, title] of COPIES) {
+      if (!texts[name]) continue;
+      const button = make("button", "chip", title);
+      button.type = "button";
+      button.addEventListener("click", () => copy(button, texts[name], row));
+      row.append(button);
+    }
+    row.append(make("span", "told"));
+    row.lastChild.setAttribute("role", "status");
+    if (texts.lost) row.append(make("p", "soft", texts.call ? `The call differs: ${texts.lost}.` : `No soapjms call: ${texts.lost}.`));
+    return row;
+  };
+  // Where a page may not write to the clipboard, the text stands there, selected.
+  const copy = async (button, text, row) => {
+    one("textarea", row)?.remove();
+    try {
+      await navigator.clipboard.writeText(text);
+      one(".told", row).textContent = `${button.textContent} copied`;
+    } catch {
+      const area = make("textarea");
+      area.readOnly = true;
+      area.value = text;
+      area.setAttribute("aria-label", button.textContent);
+      row.append(area);
+      area.select();
+      one(".told", row).textContent = "Press Ctrl+C to copy";
+    }
   };
   const framed = (name, text) => {
     const element = make(name);
@@ -303,7 +385,7 @@
 
   const chosen = (terms) => {
     const term = terms.find((each) => each.field === "s" && !each.not);
-    return term ? every(".chip").map((chip) => low(chip.dataset.verdict)).filter((each) => fits(term, each)) : [];
+    return term ? every("#chips .chip").map((chip) => low(chip.dataset.verdict)).filter((each) => fits(term, each)) : [];
   };
   const choose = (verdict) => {
     const { terms } = parse(query.value);
@@ -320,12 +402,31 @@
 
   const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
   const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+  const told = (text) => {
+    const time = new Date(text);
+    return `${clock.format(time).replace(" at ", ", ")} ${zone.formatToParts(time).find((part) => part.type === "timeZoneName").value}`;
+  };
   const tellTimes = () => {
     for (const each of every("time")) {
-      const time = new Date(each.dateTime);
       each.title = each.textContent;
-      each.textContent = `${clock.format(time).replace(" at ", ", ")} ${zone.formatToParts(time).find((part) => part.type === "timeZoneName").value}`;
+      each.textContent = told(each.dateTime);
     }
+  };
+
+  // Keys
+
+  const move = (by) => {
+    const listed = table ? every("tr.cause:not([hidden])", table) : [];
+    const at = listed.findIndex((line) => line.contains(document.activeElement));
+    const next = listed[at < 0 ? 0 : Math.min(Math.max(at + by, 0), listed.length - 1)];
+    if (!next) return;
+    next.scrollIntoView({ block: "nearest" });
+    one(".open", next).focus({ preventScroll: true });
+  };
+  const tellKeys = () => {
+    const help = one(".help");
+    help.open = !help.open;
+    one("summary", help).focus();
   };
 
   // Start
@@ -347,7 +448,7 @@
       waiting = setTimeout(run, WAIT);
     });
     query.addEventListener("change", run);
-    for (const chip of every(".chip")) chip.addEventListener("click", () => choose(chip.dataset.verdict));
+    for (const chip of every("#chips .chip")) chip.addEventListener("click", () => choose(chip.dataset.verdict));
     one("#more")?.addEventListener("click", () => { shown = Infinity; listCauses(); });
     for (const link of every(".bar nav a, .skip")) {
       link.addEventListener("click", (event) => { // keeps the search, which is in the address
@@ -365,17 +466,29 @@
         query.value = "";
         apply();
         keep();
+      } else if (!event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, textarea")) {
+        if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
+        if (event.key === "?") tellKeys();
       }
     });
     addEventListener("hashchange", () => {
-      if (!read()) return;
+      const found = read();
+      if (!found) return;
       shown = LISTED;
       apply();
-      one("#findings").scrollIntoView();
+      show(found);
     });
     addEventListener("beforeprint", () => every("details.numbers").forEach((each) => { each.open = false; }));
-    read();
+    const found = read();
     apply();
+    if (found instanceof Element) show(found);
+  };
+  // Goes to a finding whose name is in the address, or else to the list.
+  const show = (found) => {
+    if (!(found instanceof Element)) return one("#findings").scrollIntoView();
+    found.hidden = false;
+    found.scrollIntoView();
+    one(".open", found).focus({ preventScroll: true });
   };
   start();
 })();

@@ -23,13 +23,13 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
-from soapjms.replay.findings import Sample
-from soapjms.replay.parties import BROKEN, PartyKey
+from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import tables, texts
+from soapjms.replay.report.cases import case, key_of
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.sentences import WORDS, headline
-from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows, who
-from soapjms.replay.report.texts import visible, visible_lines
+from soapjms.replay.report.sentences import WORDS, headline, who
+from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
+from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import NOTHING, Summary
 
 SAMPLE_OCTETS: Final = 1_200_000
@@ -40,23 +40,23 @@ NODES: Final = ("", *WORDS)
 """The nodes of parties; empty if it is not known."""
 
 
-def embedded(lines: Iterable[CauseLine], places: Iterable[str]) -> str:
+def embedded(lines: Iterable[CauseLine], places: Iterable[str], summary: Summary) -> str:
     """Write the data for a script element; no text of a log can end that element."""
-    return _safe(json.dumps(_data(list(lines), list(places)), ensure_ascii=False, separators=(",", ":")))
+    return _safe(json.dumps(_data(list(lines), list(places), summary), ensure_ascii=False, separators=(",", ":")))
 
 
 def _safe(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
+def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[str, Any]:
     stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
     known: dict[PartyKey, int] = {}
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
         where = _where(line, set(places), known, where_left)
         where_left -= len(where)
-        samples = _samples(line, samples_left)
+        samples = _cases(line, samples_left, summary)
         samples_left -= _size(samples)
         causes.append(
             {
@@ -69,6 +69,7 @@ def _data(lines: list[CauseLine], places: list[str]) -> dict[str, Any]:
                 "c": sorted({code for pair in line.cause.answers for code in pair if code}),
                 "f": line.folded,
                 "w": [number for each in where for number in each],
+                "k": key_of(line),
                 "s": samples,
             }
         )
@@ -96,35 +97,18 @@ def _where(line: CauseLine, places: AbstractSet[str], known: dict[PartyKey, int]
     return [*shown, (-1, rest)] if rest else shown
 
 
-def _samples(line: CauseLine, most: int) -> list[dict[str, Any]]:
-    shown = [_sample(each) for each in line.samples]
-    if _size(shown) <= most:
-        return shown
-    bare = [{name: value for name, value in each.items() if name not in ("h", "b", "m")} for each in shown]
-    bare = [{**each, "x": 1} for each in bare] if line.verdict in BROKEN else bare
-    return bare if _size(bare) <= most else []
+def _cases(line: CauseLine, most: int, summary: Summary) -> list[dict[str, Any]]:
+    """Return the samples of a cause; where there is no room for them, without copies, then without their messages."""
+    shown = [case(line, each, summary) for each in line.samples]
+    for left_out in ("c", "ms", "df"):
+        if _size(shown) <= most:
+            return shown
+        shown = [{name: value for name, value in each.items() if name != left_out} | {"x": 1} for each in shown]
+    return shown if _size(shown) <= most else []
 
 
 def _size(samples: list[dict[str, Any]]) -> int:
     return len(_safe(json.dumps(samples, ensure_ascii=False)).encode())
-
-
-def _sample(sample: Sample) -> dict[str, Any]:
-    members = {
-        "t": sample.time,
-        "e": visible(sample.exchange_id),
-        "i": visible(sample.message_id),
-        "q": visible(sample.destination),
-        "r": visible(sample.reason),
-        "x1": visible(sample.expected_subcodes),
-        "x2": visible(sample.observed_subcode),
-        "k": sample.stack,
-        "d": sample.direction,
-        "h": [[visible(name), visible(value)] for name, value in sample.headers],
-        "b": visible_lines(sample.body),
-        "m": sample.more,
-    }
-    return {name: value for name, value in members.items() if value}
 
 
 VERDICTS: Final = {
@@ -177,7 +161,7 @@ def html(summary: Summary) -> str:
             policy=POLICY.format(style=_hash(style), script=_hash(script)),
             style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
-            data=Markup(embedded(causes.shown, [each.name for each in spots if each.name is not None])),  # noqa: S704
+            data=Markup(embedded(causes.shown, [each.name for each in spots if each.name is not None], summary)),  # noqa: S704
         )
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import Level
-from soapjms.replay.parties import BROKEN
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report.remedies import STACKS
 from soapjms.replay.summary import NOTHING
 
@@ -55,6 +55,12 @@ def party_name(party: Members) -> str:
     stack = party["stack"]
     of_stack = f" ({STACKS.get(stack, stack)})" if stack else ""
     return f"{words.who} {words.where} {place_name(party['destination'])}{of_stack}"
+
+
+def who(party: PartyKey) -> str:
+    """Name a party without its stack; of a result folder without report.json, only its destination is known."""
+    words = WORDS.get(party.node)
+    return f"{words.who} {words.where} {place_name(party.place)}" if words else place_name(party.place)
 
 
 def party_sentence(party: Members, summary: Members) -> str:

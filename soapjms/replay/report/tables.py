@@ -17,7 +17,16 @@ from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts
-from soapjms.replay.report.sentences import WORDS, capital, deeds, messages_of, party_sentence, place_name, rules_kept
+from soapjms.replay.report.sentences import (
+    WORDS,
+    capital,
+    deeds,
+    messages_of,
+    party_sentence,
+    place_name,
+    rules_kept,
+    who,
+)
 from soapjms.replay.summary import Summary, quantiles
 
 PAGES: Final[Mapping[str, str]] = {
@@ -131,12 +140,6 @@ GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT)
 UNKNOWN_STACK: Final = "no known marks"
 REST: Final = "all others"
 NAMELESS: Final = "unknown"
-
-
-def who(party: PartyKey) -> str:
-    """Name a party without its stack; of a result folder without report.json, only its destination is known."""
-    words = WORDS.get(party.node)
-    return f"{words.who} {words.where} {place_name(party.place)}" if words else place_name(party.place)
 
 
 class CauseLine(NamedTuple):

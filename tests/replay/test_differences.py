@@ -14,7 +14,7 @@ from brokers.message import changed, properties
 from soapjms.protocol.assertions import Judge, Outcome, Setting, Verdict, judge, readings
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.uri import visible
-from soapjms.replay.report.differences import (
+from soapjms.replay.differences import (
     MAX_SHOWN_CHARACTERS,
     SHOWN_BEFORE_CHARACTERS,
     Difference,

@@ -17,7 +17,7 @@ from soapjms.protocol.assertions.spots import MAX_RIGHT_CHARACTERS
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.uri import visible
-from soapjms.replay.findings import jms_headers
+from soapjms.replay.excerpts import jms_headers
 
 Span = tuple[int, int]
 """Begin and end."""

@@ -1,0 +1,147 @@
+"""The findings of the page as cases: what was seen beside what would be right, the exchange, and copies to take along.
+
+All texts are limited in length and have no control characters; the page inserts them as text only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+from brokers.message import Message
+from soapjms.protocol.names import Profile, profile
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.record import Record, format_time
+from soapjms.protocol.uri import visible as printable
+from soapjms.replay.differences import Piece, Span
+from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Excerpt, body_excerpt, headers
+from soapjms.replay.findings import Sample
+from soapjms.replay.parties import PartyKey
+from soapjms.replay.report.copies import CallCommand, call_command, raw_text, ticket
+from soapjms.replay.report.remedies import rule_texts
+from soapjms.replay.report.sentences import who
+from soapjms.replay.report.tables import CauseLine
+from soapjms.replay.report.texts import visible, visible_lines
+from soapjms.replay.summary import Summary
+
+KEY_DIGITS: Final = 10
+NODE_OF_KIND: Final = {kind: node for node, kind in KIND_OF_NODE.items()}
+ANSWER: Final = KINDS[Carrier.RESPONSE]
+IN_LOG: Final = "the message is longer than a report keeps; the log has the whole of it"
+
+
+def key_of(line: CauseLine) -> str:
+    """Return the name of a finding in addresses: the same in each report that has it."""
+    said = f"{line.row.id}\0{line.verdict}\0{line.reason}".encode("utf-8", "backslashreplace")
+    return sha256(said).hexdigest()[:KEY_DIGITS]
+
+
+def case(line: CauseLine, sample: Sample, summary: Summary) -> dict[str, Any]:
+    """Return a sample as the page's script reads it; members without a value are left out.
+
+    Raises:
+        InvalidRecordError: the sample was read from a damaged file.
+    """
+    records = [each.record for each in sample.messages]
+    marked = [span for each in sample.differences if each.place.startswith("body") for span in each.spans]
+    members = {
+        "t": sample.time,
+        "e": visible(sample.exchange_id),
+        "i": visible(sample.message_id),
+        "q": visible(sample.destination),
+        "r": visible(sample.reason),
+        "x1": visible(sample.expected_subcodes),
+        "x2": visible(sample.observed_subcode),
+        "k": sample.stack,
+        "d": sample.direction,
+        "df": [[each.place, _pairs(each.seen), _pairs(each.right), each.is_value] for each in sample.differences],
+        "ms": [
+            _message(each, record, marked if each.kind == sample.direction else [])
+            for each, record in zip(sample.messages, records, strict=True)
+        ],
+        "c": _copies(line, sample, records, summary),
+    }
+    return {name: value for name, value in members.items() if value}
+
+
+def _pairs(pieces: Iterable[Piece]) -> list[list[Any]]:
+    return [[each.text, int(each.is_marked)] for each in pieces]
+
+
+def _message(excerpt: Excerpt, record: Record, marked: list[Span]) -> dict[str, Any]:
+    body, left = _body(record.message, marked)
+    return {
+        "d": excerpt.kind,
+        "t": format_time(record.time),
+        "k": excerpt.stack,
+        "h": [[visible(name), visible(value)] for name, value in headers(record)],
+        "b": _pairs(body),
+        "m": left + excerpt.left,
+    }
+
+
+def _body(message: Message, marked: list[Span]) -> tuple[list[Piece], int]:
+    """Return the beginning of a body in pieces, and how much of it is left out."""
+    body = message.body
+    if not isinstance(body, str | bytes | memoryview):
+        text, left = body_excerpt(message)
+        return [Piece(visible_lines(text))] if text else [], left
+    shown = body[:MAX_BODY_CHARACTERS]
+    pieces, at = [], 0
+    for begin, end in sorted(marked):
+        pieces += [Piece(_text(shown[at:begin])), Piece(_text(shown[max(at, begin) : end]), True)]
+        at = max(at, end)
+    pieces.append(Piece(_text(shown[at:])))
+    return [each for each in pieces if each.text], len(body) - len(shown)
+
+
+def _text(part: str | bytes | memoryview) -> str:
+    text = part if isinstance(part, str) else bytes(part).decode("utf-8", "backslashreplace")
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(printable(line.replace("\t", "    ")) for line in lines)
+
+
+def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Summary) -> dict[str, str]:
+    """Return what can be copied, by its name in the page."""
+    both = zip(sample.messages, records, strict=True)
+    excerpt, record = next(((one, other) for one, other in both if one.kind == sample.direction), (None, None))
+    if excerpt is None or record is None:
+        return {}
+    command = _command(sample, records, profile(summary.members["profile"]))
+    rule = rule_texts(summary.members["profile"])[line.row.id]
+    party = PartyKey(sample.place, NODE_OF_KIND[sample.direction], sample.stack)
+    facts = {
+        "by": who(party),
+        "messages": f"{line.cause.count:,}",
+        "captured": sample.time,
+        "exchange": sample.exchange_id,
+        "message": sample.message_id,
+        "expected fault": sample.expected_subcodes,
+        "observed fault": sample.observed_subcode,
+    }
+    copies = {
+        "raw": raw_text(record),
+        "record": excerpt.line if excerpt.is_whole else "",
+        "call": command.line,
+        "lost": "; ".join(command.lost),
+        "ticket": ticket(
+            line.row.id,
+            rule,
+            sample.reason,
+            sample.differences,
+            facts={name: value for name, value in facts.items() if value},
+            stack=sample.stack,
+        ),
+    }
+    return {name: text for name, text in copies.items() if text}
+
+
+def _command(sample: Sample, records: list[Record], edition: Profile) -> CallCommand:
+    """Return the command that sends the request, or the one-way message, again."""
+    for excerpt, record in zip(sample.messages, records, strict=True):
+        if excerpt.kind != ANSWER:
+            if not excerpt.is_whole or excerpt.left:
+                return CallCommand("", (IN_LOG,))
+            return call_command(record, edition)
+    return CallCommand("", ("the request was not captured",))
