@@ -172,6 +172,13 @@ def decode(octets: bytes, label: str) -> str:
     raise ValueError(f"the encoding {shown} is unknown; a name of the IANA registry, such as UTF-8, is accepted")
 
 
+def undecodable(error: ValueError) -> str:
+    """Say why octets do not decode, from the error of `decode`."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"octet {error.start}, {error.object[error.start]:#04x}, is not of it"
+    return str(error)
+
+
 # Content type
 
 
@@ -468,10 +475,7 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
         except ValueError as error:
             if not is_known(charset):
                 return f"charset is {_charset(charset)}, and the document declares no encoding"
-            where = ""
-            if isinstance(error, UnicodeDecodeError):
-                where = f": octet {error.start}, {error.object[error.start]:#04x}, is not of it"
-            return f"the document does not decode as its charset {_charset(charset)}{where}"
+            return f"the document does not decode as its charset {_charset(charset)}: {undecodable(error)}"
     return None if is_xml else f"the first octets are no XML in the charset {_charset(charset)}"
 
 

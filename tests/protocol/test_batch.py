@@ -80,6 +80,19 @@ def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(one._memory.messages) <= 2
 
 
+def test_a_judge_is_full_at_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By how many kinds of counts it has; it has none when they were taken."""
+    monkeypatch.setattr(batch, "MAX_COUNTS", 2)
+    one = Judge(Setting())
+    assert not one.is_full
+    found = exchange_of(CASES[0].values[0])  # type: ignore[arg-type]
+    for number in range(2):
+        list(one.findings(readings(found, one.setting), dict.fromkeys(Carrier, number)))
+    assert one.is_full
+    assert {party for party, _, _ in one.take_counts()} == {0, 1}
+    assert not one.is_full
+
+
 CHANGES: dict[str, list[Any]] = {
     "destination": [None],
     "correlation_id": ["c-1", "c-2", None],

@@ -24,6 +24,7 @@ from soapjms.protocol.content import (
     is_ebcdic,
     is_known,
     parse_content_type,
+    undecodable,
     with_parameter,
 )
 from soapjms.protocol.text import named, shown
@@ -118,8 +119,9 @@ def reads_as_inferred(case: Case) -> str | None:
         decode(body, document_encoding(body))
     except ValueError as error:
         wrong = (error.start, error.end) if isinstance(error, UnicodeDecodeError) else beginning(body)
+        why = undecodable(error)
         return Reason(
-            f"there is no charset, and the document does not read in the encoding that its octets tell: {error}",
+            f"there is no charset, and the document does not read in the encoding that its octets tell: {why}",
             in_body("a document in the encoding that its first octets and its XML declaration tell", wrong),
         )
     return None
