@@ -205,6 +205,12 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 )
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
 @click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@click.option(
+    "--against",
+    metavar="OLD",
+    type=InputFolder("the --out folder of an earlier replay"),
+    help="Results of an earlier replay, which the page compares these with.",
+)
 @follow_options
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
 def command(

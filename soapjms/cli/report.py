@@ -36,8 +36,11 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
     metavar="POINTS",
     help="Percentage points by which a share may change and still count as the same.",
 )
+@click.option(
+    "--against", metavar="OLD", type=RESULTS, help="Results of an earlier replay, which the page compares DIR with."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, or the comparison, as JSON.")
-def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
+def command(old: str, new: str | None, tolerance: float, against: str | None, as_json: bool) -> None:
     """Write report.html and junit.xml of a replay's results again, or compare two replays.
 
     DIR is the --out folder of a replay. With NEW, the results of a later replay, nothing is written: the command shows
@@ -48,9 +51,11 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
     from soapjms.replay.report import compare, load
     from soapjms.replay.report.files import as_written, rewrite
 
+    if new is not None and against is not None:
+        raise click.UsageError("--against is for the page of DIR; two folders are compared on the terminal")
     try:
         if new is None:
-            summary = rewrite(Path(old))
+            summary = rewrite(Path(old), None if against is None else Path(against))
         else:
             with as_written(Path(old), Path(new)):
                 comparison = compare(load(Path(old)), load(Path(new)), tolerance)

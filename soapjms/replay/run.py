@@ -57,6 +57,7 @@ def replay(
     window: timedelta = DEFAULT_WINDOW,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    against: str | os.PathLike[str] | None = None,
     progress: Progress = lambda text: None,
 ) -> Summary:
     """Judge the exchanges of capture logs and write the results as a folder.
@@ -66,17 +67,16 @@ def replay(
 
     Args:
         logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
-        out: the folder for the results; on Spark also a Hadoop URI, where they are renamed in the end, which is at once
-            in HDFS and file by file in object stores.
+        out: the folder for the results; on Spark also a Hadoop URI, where they are put in place in the end.
         profile: the edition to judge by; "auto" for that of the WSDLs among `senders`, else of most faults in the logs.
         engine: one of `ENGINES`; None for the one that suits the logs and arguments, see `engines.choose_engine`.
-        senders: the addresses that senders used: jms: URIs, ports of WSDLs, WSDLs for all their SOAP/JMS ports. Each is
-            compared with the messages that went to its address, see `Senders.find`; which source of a property counts
-            is judged for those messages only.
+        senders: the addresses that senders used: jms: URIs, ports of WSDLs, WSDLs for all their SOAP/JMS ports; which
+            source of a property counts is judged for the messages to them only, see `Senders.find`.
         properties: binding properties that the programs of all these senders set; they override all others.
         variants: lookup variants that the responding nodes support besides jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
         master, conf: where Spark runs (by default local[2]) and its further settings; no other engine heeds them.
+        against: the result folder of an earlier replay, which the page compares this one with; it may be `out`.
         progress: called with a short text whenever there is progress: a `Phase`, or the `EngineChoice` that was made.
 
     Raises:
@@ -85,16 +85,30 @@ def replay(
         SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
     """
     terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
+    earlier = earlier_results(against, terms)
     target = os.fspath(out)
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
-    there = target if is_elsewhere(target) else None
-    run = _engine(engine or _chosen(job, there, bool(master or conf), progress), master, conf, there)
+    run = _engine(engine or _chosen(job, target, bool(master or conf), progress), master, conf, target)
     with _built(target) as result, run(job, result, progress) as (tally, rejects):
         _note_files(job, tally)
-        summary = summarise(tally, rejects, terms.decided(tally.counts))
+        summary = summarise(tally, rejects, terms.decided(tally.counts), job.names)
         progress("writing the report")
-        report.write(summary, result)
+        report.write(summary, result, earlier)
     return summary
+
+
+def earlier_results(folder: LogArgument | None, terms: ReplayTerms) -> Summary | None:
+    """Read the results of an earlier replay, if there is one.
+
+    Raises:
+        UsageError: there are none, or they were judged by another profile than these will be.
+    """
+    if folder is None:
+        return None
+    earlier = report.load(Path(folder))
+    if not terms.is_open:
+        report.check_comparable(earlier.members["profile"], terms.setting.profile.name)
+    return earlier
 
 
 Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple[RunTally, list[RejectedRow]]]]
@@ -186,25 +200,25 @@ def _profile(
     return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
 
 
-def _chosen(job: Job, out: str | None, has_settings: bool, progress: Progress) -> str:
+def _chosen(job: Job, out: str, has_settings: bool, progress: Progress) -> str:
     """Choose the engine for a job, and tell which it is; return its name."""
-    elsewhere = next(iter(job.elsewhere), out)
+    elsewhere = next(iter(job.elsewhere), out if is_elsewhere(out) else None)
     octets = sum(whole(log).octets for log in job.logs)
     choice = choose_engine(octets, None if elsewhere is None else shown(elsewhere), has_settings=has_settings)
     progress(choice)
     return choice.engine
 
 
-def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str | None) -> Engine:
+def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str) -> Engine:
     """Import an engine by name, so that the packages of the other need not be installed.
 
     Args:
         name: its name.
         master, conf: see `replay`.
-        out: the URI for the results; None if they are for this machine.
+        out: the folder or the URI for the results.
     """
     if name in (LOCAL, EXACT):
-        if out is not None:
+        if is_elsewhere(out):
             raise UsageError(f"{shown(out)} needs Spark to be written; without it, name a folder on this machine")
         from soapjms.replay import local
 
@@ -212,5 +226,5 @@ def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: 
     if name == SPARK:
         with importing_spark():
             from soapjms.replay import spark
-        return partial(spark.run, out=out, master=master, conf=conf)
+        return partial(spark.run, out=out if is_elsewhere(out) else None, master=master, conf=conf)
     raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from soapjms import __version__ as VERSION  # noqa: N812
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
+from soapjms.replay.excerpts import whole
 from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
@@ -324,6 +326,37 @@ def note_others(tally: RunTally, names: Iterable[str]) -> None:
         tally.note("otherFile", text)
 
 
+class Provenance(NamedTuple):
+    """Where results come from.
+
+    Attributes:
+        version: the version of soapjms that made them.
+        time: when they were made.
+        logs: the names of the first logs.
+        logs_left: how many more there were.
+    """
+
+    version: str
+    time: str
+    logs: tuple[str, ...]
+    logs_left: int
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any]) -> Provenance:
+        """Read it from its JSON form."""
+        return cls(members["version"], members["time"], tuple(members["logs"]), members["logs_left"])
+
+    @classmethod
+    def now(cls, logs: Sequence[str]) -> Provenance:
+        """Return the origin of results that are made now, from these logs."""
+        shown = tuple(whole(each[:MAX_NAME_CHARACTERS]) for each in logs[:MAX_NAMED_LOGS])
+        return cls(VERSION, format_time(datetime.now(UTC)), shown, len(logs) - len(shown))
+
+
+MAX_NAMED_LOGS: Final = 10
+MAX_NAME_CHARACTERS: Final = 300
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The result of a run.
@@ -335,6 +368,7 @@ class Summary:
         places: what was seen at the first destinations.
         rest: what was seen at all others.
         rejects: the first rejected rows, in order of file and line, without their text.
+        origin: where the results come from; None if it is not known.
         late: for a run that followed logs, the first records that came too late to be judged, in the same order.
     """
 
@@ -345,6 +379,7 @@ class Summary:
     rest: Place
     rejects: tuple[RejectedRow, ...]
     late: tuple[LateRecord, ...] = ()
+    origin: Provenance | None = None
 
     @property
     def exit_status(self) -> int:
@@ -356,13 +391,14 @@ class Summary:
         return json.dumps(self.members, ensure_ascii=False, indent=2) + "\n"
 
 
-def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerms) -> Summary:
+def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerms, logs: Sequence[str] = ()) -> Summary:
     """Make the summary of a whole run from the sum of its parts.
 
     Args:
         tally: the sum of all parts, including the number of rejected records.
         rejects: the first rejected rows.
         terms: how the run paired and judged.
+        logs: the names of the logs, if they are to be named.
     """
     tally.settle_places()
     counts, setting, senders = tally.counts, terms.setting, terms.senders.all
@@ -398,6 +434,7 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         places=dict(sorted(tally.places.items())),
         rest=tally.rest,
         rejects=tuple(each._replace(raw=None) for each in rejects),
+        origin=Provenance.now(logs) if logs else None,
     )
 
 

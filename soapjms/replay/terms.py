@@ -18,7 +18,7 @@ from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.senders import Senders
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.inputs import LogFile, RejectedRow
+from soapjms.replay.inputs import LogFile, RejectedRow, shown
 
 SHOWN: Final = "edition"
 """First word in the path of counts of records that show an edition; the second is the edition's name."""
@@ -116,6 +116,11 @@ class Job:
     rejected: tuple[RejectedRow, ...]
     others: tuple[str, ...] = ()
     terms: ReplayTerms
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all logs."""
+        return [*(log.name for log in self.logs), *map(shown, self.elsewhere)]
 
 
 class LateRecord(NamedTuple):

@@ -87,11 +87,18 @@ def test_threads_begin_or_fail(path: Path) -> None:
     "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "replay")], ids=name_of
 )
 def test_replay_judges_nothing_itself(path: Path) -> None:
-    """replay imports the protocol, brokers.message, progress, log events and lazy names; never a broker."""
+    """replay imports the protocol, brokers.message, progress, log events, lazy names, the version; never a broker."""
+    of_package = [
+        each.name
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "soapjms"
+        for each in node.names
+    ]
+    assert set(of_package) <= {"__version__", "events"}
     ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
     assert [
         each
-        for each in ours
+        for each in ours - {"soapjms"}
         if not each.startswith(
             (
                 "soapjms.protocol",

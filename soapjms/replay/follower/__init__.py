@@ -39,7 +39,7 @@ from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
 from soapjms.replay.inputs import shown
 from soapjms.replay.output import check_replaceable, staging
-from soapjms.replay.run import SenderArgument, make_terms
+from soapjms.replay.run import SenderArgument, earlier_results, make_terms
 from soapjms.replay.spark import failing_as_ours
 from soapjms.replay.spark_session import session
 from soapjms.replay.summary import Summary, note_others, summarise
@@ -69,23 +69,22 @@ def follow(
     checkpoint: str | os.PathLike[str] | None = None,
     every: timedelta = EVERY,
     until_idle: timedelta | None = None,
+    against: str | os.PathLike[str] | None = None,
     stop: Event | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     progress: Progress = lambda text: None,
 ) -> Summary:
-    """Judge capture logs as they are written, until told to stop.
+    """Judge capture logs as they are written, until told to stop; resume where the last run stopped or was killed.
 
-    The results are rewritten now and then and at the end, each time as a whole: they equal those of a replay of all
-    records so far. A run with the same checkpoint resumes where the last one stopped or was killed.
+    The results are rewritten now and then and at the end, as a whole: they equal those of a replay of all records so far.
 
     Args:
         folder: the folder with the logs, as for `replay`; they may grow, and others may be added.
         out: the folder for the results: those of a replay, and late/.
-        profile, senders, properties, variants, window, master, conf: as for `replay`; "auto" needs a WSDL.
+        profile, senders, properties, variants, window, against, master, conf: as for `replay`; "auto" needs a WSDL.
         disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
-        remember: how long a call is held after its last record: at least the window, which is the default. A copy of a
-            message that is captured later counts as another message.
+        remember: how long a call is held after its last record, by default the window; a later copy is another message.
         checkpoint: a folder for the state needed to resume; by default beside `out`.
         every: the interval between two looks for new records.
         until_idle: stop when nothing new has come for this time; None to go on.
@@ -100,11 +99,12 @@ def follow(
     patience = Patience(disorder=disorder, remember=window if remember is None else remember)
     source, target = Path(folder), _target(os.fspath(out))
     _check(source, target, terms, patience)
+    earlier = earlier_results(against, terms)
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
     with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
-        tail = Tail(source, lambda path: _is_ours(path, target, kept.folder), kept.last_plan())
-        following = _Following(kept, FollowSteps(spark, kept, terms, patience), tail, terms, target, progress)
-        return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
+        steps = FollowSteps(spark, kept, terms, patience)
+        run = _Following(kept, steps, terms, source, target, earlier, progress).run
+        return run(spark, stop or Event(), every.total_seconds(), until_idle)
 
 
 def _target(out: str) -> Path:
@@ -172,16 +172,19 @@ class _Following:
         self,
         checkpoint: Checkpoint,
         steps: FollowSteps,
-        tail: Tail,
         terms: ReplayTerms,
+        source: Path,
         target: Path,
+        earlier: Summary | None,
         progress: Progress,
     ) -> None:
         self._checkpoint = checkpoint
         self._steps = steps
-        self._tail = tail
+        self._tail = Tail(source, lambda path: _is_ours(path, target, checkpoint.folder), checkpoint.last_plan())
         self._terms = terms
         self._target = target
+        self._source = source
+        self._earlier = earlier
         self._progress = progress
 
     def run(self, spark: SparkSession, stop: Event, every: float, until_idle: timedelta | None) -> Summary:
@@ -230,11 +233,11 @@ class _Following:
                 for path in self._checkpoint.results(name):
                     _link(path, result / name / f"{path.parents[1].name}-{path.name}")
             note_others(done.tally, self._tail.others())
-            summary = summarise(done.tally, done.rejects, self._terms)
+            summary = summarise(done.tally, done.rejects, self._terms, [str(self._source)])
             watermark = None if done.watermark is None else format_time(done.watermark)
             members = {**summary.members, "late": done.late, "watermark": watermark}
             summary = replace(summary, members=members, late=done.first_late)
-            report.write(summary, result)
+            report.write(summary, result, self._earlier)
         return summary
 
 

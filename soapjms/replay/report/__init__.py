@@ -6,11 +6,23 @@ or an XML parser would act on are shown as escapes.
 
 from __future__ import annotations
 
-from soapjms.replay.report.comparison import Comparison, compare
+from soapjms.replay.report.comparison import Comparison, check_comparable, compare
 from soapjms.replay.report.files import load, rewrite, write
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
 from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
 
-__all__ = ["Comparison", "Row", "compare", "html", "junit", "load", "rewrite", "rows", "visible", "write"]
+__all__ = [
+    "Comparison",
+    "Row",
+    "check_comparable",
+    "compare",
+    "html",
+    "junit",
+    "load",
+    "rewrite",
+    "rows",
+    "visible",
+    "write",
+]

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.parties import JUDGED
+from soapjms.replay.parties import BROKEN, JUDGED
 from soapjms.replay.summary import Summary
 
 MAX_NAMED_CAUSES: Final = 5
@@ -127,6 +127,19 @@ def _share(share: ViolationShare) -> dict[str, Any]:
     }
 
 
+def check_comparable(one: str, other: str) -> None:
+    """Refuse to compare runs that were judged by different profiles.
+
+    Raises:
+        UsageError: the profiles differ.
+    """
+    if one != other:
+        raise UsageError(
+            f"the first run was judged by profile {one}, the second by {other}: their verdicts cannot be compared; "
+            f"replay one of the logs again with --profile {one} or {other}"
+        )
+
+
 def compare(old: Summary, new: Summary, tolerance: float = 0.0) -> Comparison:
     """Compare two runs.
 
@@ -138,17 +151,12 @@ def compare(old: Summary, new: Summary, tolerance: float = 0.0) -> Comparison:
     Raises:
         UsageError: the runs were judged by different profiles, which have different assertions.
     """
-    one, other = old.members["profile"], new.members["profile"]
-    if one != other:
-        raise UsageError(
-            f"the first run was judged by profile {one}, the second by {other}: their verdicts cannot be compared; "
-            f"replay one of the logs again with --profile {one} or {other}"
-        )
+    check_comparable(old.members["profile"], new.members["profile"])
     names = sorted({*old.members["assertions"], *new.members["assertions"]})
     changes = [_change(name, old, new, Fraction(tolerance)) for name in names]
     rejected = old.members["rejected"], new.members["rejected"]
     return Comparison(
-        profile=other,
+        profile=new.members["profile"],
         messages=(old.members["messages"], new.members["messages"]),
         verdicts=(old.members["verdict"], new.members["verdict"]),
         changes=tuple(sorted(changes, key=lambda each: (list(Turn).index(each.turn), each.assertion))),
@@ -215,3 +223,72 @@ def _without(reasons: Iterable[str], others: Iterable[str]) -> Iterator[str]:
         if each not in known and left:
             left -= 1
             yield each
+
+
+# By party
+
+
+class Course(StrEnum):
+    """How a rule that a party breaks, or broke, changed."""
+
+    NEW = "new"
+    MORE = "more"
+    FEWER = "fewer"
+    GONE = "gone"
+    SAME = "same"
+
+
+class RuleChange(NamedTuple):
+    """One rule of one party in two runs, each with the number of messages that broke it and of those judged by it."""
+
+    assertion: str
+    course: Course
+    before: tuple[int, int]
+    now: tuple[int, int]
+
+
+class PartyChange(NamedTuple):
+    """One party in two runs, with the rules that it breaks or broke; the run that has none of its messages has None."""
+
+    before: Mapping[str, Any] | None
+    now: Mapping[str, Any] | None
+    rules: list[RuleChange]
+
+
+def compare_parties(old: Summary, new: Summary) -> list[PartyChange]:
+    """Compare what each party breaks; those of the second run come first, in its order.
+
+    Args:
+        old, new: the results of two runs by one profile.
+    """
+    before, now = ({_key(each): each for each in run.members["parties"]} for run in (old, new))
+    keys = dict.fromkeys([*now, *before])
+    return [PartyChange(before.get(key), now.get(key), _rule_changes(before.get(key), now.get(key))) for key in keys]
+
+
+def _key(party: Mapping[str, Any]) -> tuple[Any, ...]:
+    return party["destination"], party["node"], party["stack"]
+
+
+def _rule_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[RuleChange]:
+    names = {name for party in (before, now) if party for outcome in BROKEN for name in party[outcome]}
+    changes = [
+        RuleChange(name, _course(_broken(before, name), _broken(now, name)), _broken(before, name), _broken(now, name))
+        for name in sorted(names)
+    ]
+    return sorted(changes, key=lambda each: (list(Course).index(each.course), -each.now[0], each.assertion))
+
+
+def _broken(party: Mapping[str, Any] | None, rule: str) -> tuple[int, int]:
+    """Return how many messages broke a rule, and how many were judged by it."""
+    if party is None:
+        return 0, 0
+    broken = sum(party[outcome].get(rule, 0) for outcome in BROKEN)
+    return broken, broken + party[Outcome.PASSED].get(rule, 0)
+
+
+def _course(before: tuple[int, int], now: tuple[int, int]) -> Course:
+    if not before[0] or not now[0]:
+        return Course.NEW if now[0] else Course.GONE
+    one, other = Fraction(*before), Fraction(*now)
+    return Course.MORE if other > one else Course.FEWER if other < one else Course.SAME

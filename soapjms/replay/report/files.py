@@ -35,6 +35,7 @@ from soapjms.replay.summary import (
     LATE_SHOWN,
     PRODUCER,
     REJECTS_SHOWN,
+    Provenance,
     Summary,
     Timeline,
 )
@@ -60,6 +61,7 @@ def to_json(summary: Summary) -> str:
     members = {
         "producer": PRODUCER,
         "version": VERSION,
+        "origin": None if summary.origin is None else summary.origin._asdict(),
         "findings": summary.findings.to_members(),
         "timeline": summary.timeline.to_members(),
         "places": places_to_members(summary.places),
@@ -128,6 +130,7 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         rest=Place.of(more["rest"]),
         rejects=tuple(RejectedRow(*each) for each in more["rejects"]),
         late=tuple(LateRecord(*each) for each in more.get("late", ())),
+        origin=None if more["origin"] is None else Provenance.of(more["origin"]),
     )
 
 
@@ -184,24 +187,29 @@ def _sample(row: dict[str, Any]) -> Sample:
     )
 
 
-def write(summary: Summary, folder: Path) -> None:
-    """Write all files that are made from a summary."""
-    for name, text in _made(summary).items():
+def write(summary: Summary, folder: Path, against: Summary | None = None) -> None:
+    """Write all files that are made from a summary; the page compares it with an earlier one, if there is any."""
+    for name, text in _made(summary, against).items():
         (folder / name).write_text(text, "utf-8")
     (folder / "report.json").write_text(to_json(summary), "utf-8")
     (folder / "summary.json").write_text(summary.to_json(), "utf-8")
 
 
-def rewrite(folder: Path) -> Summary:
+def rewrite(folder: Path, against: Path | None = None) -> Summary:
     """Make the page and the JUnit file of a result folder again; each replaces the existing file atomically.
 
+    Args:
+        folder: the folder.
+        against: the folder of an earlier replay, which the page compares these results with.
+
     Raises:
-        UsageError: the folder does not hold the complete results of a replay.
+        UsageError: a folder does not hold the complete results of a replay, or the profiles differ.
         OSError: the folder cannot be written to.
     """
     summary = load(folder)
-    with as_written(folder):
-        made = _made(summary)
+    earlier = None if against is None else load(against)
+    with as_written(folder, *([] if against is None else [against])):
+        made = _made(summary, earlier)
     for name, text in made.items():
         beside = folder / f".{name}.new"
         try:
@@ -214,10 +222,10 @@ def rewrite(folder: Path) -> Summary:
     return summary
 
 
-def _made(summary: Summary) -> dict[str, str]:
+def _made(summary: Summary, against: Summary | None) -> dict[str, str]:
     root = junit(summary).getroot()
     assert root is not None
     return {
-        "report.html": html(summary),
+        "report.html": html(summary, against),
         "junit.xml": '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, "unicode") + "\n",
     }

@@ -27,7 +27,8 @@ from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import tables, texts
 from soapjms.replay.report.cases import case, key_of
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.sentences import WORDS, headline, who
+from soapjms.replay.report.comparison import compare_parties
+from soapjms.replay.report.sentences import WORDS, capital, courses, headline, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import NOTHING, Summary
@@ -129,9 +130,11 @@ POLICY: Final = (
 )
 
 
-def html(summary: Summary) -> str:
-    """Make the page."""
+def html(summary: Summary, against: Summary | None = None) -> str:
+    """Make the page; with an earlier run by the same profile, compared with that."""
     listed = rows(summary)
+    can_compare = against is not None and against.members["profile"] == summary.members["profile"]
+    changes = compare_parties(against, summary) if against is not None and can_compare else []
     causes, spots = tables.lines(summary, listed), tables.spots(summary)
     style, script = _asset("page.css"), _asset("page.js")
     return (
@@ -147,7 +150,12 @@ def html(summary: Summary) -> str:
             causes=causes,
             remedies=tables.remedy_rows(summary, listed),
             spots=spots,
-            cards=tables.cards(summary, listed),
+            cards=tables.cards(summary, listed, changes),
+            against=None if against is None else against.members,
+            can_compare=can_compare,
+            courses=courses(changes),
+            changes=tables.change_rows(changes, listed),
+            origin=summary.origin,
             headline=headline(summary.members),
             peers=tables.peers(summary),
             charts=charts(summary.timeline),
@@ -170,6 +178,7 @@ def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         visible=texts.visible,
+        capitalise=capital,
         number=texts.number,
         duration=texts.duration,
         day=_day,

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import Level
 from soapjms.replay.parties import BROKEN, PartyKey
+from soapjms.replay.report.comparison import Course, PartyChange
 from soapjms.replay.report.remedies import STACKS
 from soapjms.replay.summary import NOTHING
 
@@ -77,22 +78,46 @@ def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN
         outcomes: what is told of it, if there is any such.
     """
     words = WORDS[party["node"]]
-    total = party["messages"]
     verbs = {
         Outcome.FAILED: "break" if words.is_many else "breaks",
         Outcome.WARNING: "miss" if words.is_many else "misses",
     }
-    said = [
-        f"{verbs[each]} {_rules(party[each], summary)} in {_share(party[f'{each}Messages'], total, words)}"
-        for each in outcomes
-        if party[each]
-    ]
+    said = [f"{verbs[each]} {breach(party, each, summary)}" for each in outcomes if party[each]]
     if said:
         return " and ".join(said)
     kept, verb = rules_kept(party), "keep" if words.is_many else "keeps"
     if not kept:
         return f"{'send' if words.is_many else 'sends'} {messages_of(party)}; no rule could be judged"
     return f"{verb} {'the one rule' if kept == 1 else f'all {kept} rules'} that could be seen"
+
+
+def breach(party: Members, outcome: Outcome, summary: Members) -> str:
+    """Say how many rules a party breaks with an outcome, and in how many messages: `2 MUSTs in 3 of 13 requests`."""
+    share = _share(party[f"{outcome}Messages"], party["messages"], WORDS[party["node"]])
+    return f"{_rules(party[outcome], summary)} in {share}"
+
+
+def before(change: PartyChange, summary: Members) -> str:
+    """Say what a party did in an earlier run, and how that changed."""
+    if change.before is None:
+        return "not seen before"
+    said = " and ".join(breach(change.before, each, summary) for each in BROKEN if change.before[each])
+    return f"before: {said}" if said else f"before: no rule broken in {messages_of(change.before)}"
+
+
+def courses(changes: Iterable[PartyChange]) -> str:
+    """Count the rules of all parties that changed since an earlier run: `2 newly broken, 1 no longer broken`."""
+    counted = Counter(rule.course for change in changes for rule in change.rules)
+    said = [f"{counted[each]} {words}" for each, words in COURSES.items() if counted[each]]
+    return ", ".join(said) if said else "the same rules are broken" if counted else "no rule was broken then or now"
+
+
+COURSES: Final[Mapping[Course, str]] = {
+    Course.NEW: "newly broken",
+    Course.MORE: "broken more often",
+    Course.FEWER: "broken less often",
+    Course.GONE: "no longer broken",
+}
 
 
 def rules_kept(party: Members) -> int:

@@ -16,12 +16,16 @@ from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
+from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts
 from soapjms.replay.report.sentences import (
+    COURSES,
     WORDS,
+    before,
     capital,
     deeds,
     messages_of,
+    party_name,
     party_sentence,
     place_name,
     rules_kept,
@@ -271,6 +275,10 @@ class Card(NamedTuple):
     deeds: str
     sent: str
     state: str
+    past: str | None
+    """What it did in an earlier run; None if there is nothing to compare with."""
+    turned: list[tuple[str, list[str], bool]]
+    """The assertions that it broke otherwise then, by how that changed, and whether they are to be named."""
     worst: list[tuple[Row, int, RuleText, Remedy]]
     """The assertions that most of its messages failed, with their number, and what to change."""
 
@@ -295,19 +303,26 @@ class Cards(NamedTuple):
     left: int
 
 
-def cards(summary: Summary, listed: Iterable[Row]) -> Cards:
-    """List the parties, those that break most first."""
+def cards(summary: Summary, listed: Iterable[Row], changes: Iterable[PartyChange] = ()) -> Cards:
+    """List the parties, those that break most first, with what an earlier run says of them."""
+    past = {id(each.now): each for each in changes if each.now is not None}
     parties, known = summary.members["parties"], {row.id: row for row in listed}
     rules = rule_texts(summary.members["profile"])
     others = [capital(party_sentence(each, summary.members)) for each in parties[MAX_CARDS:]]
     return Cards(
-        [_card(each, summary, known, rules) for each in parties[:MAX_CARDS]],
+        [_card(each, summary, known, rules, past.get(id(each))) for each in parties[:MAX_CARDS]],
         others[:MAX_LISTED_PARTIES],
         max(0, len(others) - MAX_LISTED_PARTIES),
     )
 
 
-def _card(party: Mapping[str, Any], summary: Summary, known: Mapping[str, Row], rules: Mapping[str, RuleText]) -> Card:
+def _card(
+    party: Mapping[str, Any],
+    summary: Summary,
+    known: Mapping[str, Row],
+    rules: Mapping[str, RuleText],
+    change: PartyChange | None,
+) -> Card:
     words, stack = WORDS[party["node"]], party["stack"]
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
     ranked = sorted(party[state].items(), key=lambda each: (-each[1], each[0])) if state in BROKEN else []
@@ -318,11 +333,42 @@ def _card(party: Mapping[str, Any], summary: Summary, known: Mapping[str, Row], 
         deeds=deeds(party, summary.members),
         sent=messages_of(party),
         state=str(state),
+        past=None if change is None else before(change, summary.members),
+        turned=[] if change is None or change.before is None else _turned(change),
         worst=[
             (known[rule], count, rules[rule], rules[rule].by_stack.get(stack or "", rules[rule].general))
             for rule, count in ranked[:MAX_WORST_ROWS]
         ],
     )
+
+
+def _turned(change: PartyChange) -> list[tuple[str, list[str], bool]]:
+    names = {each: [rule.assertion for rule in change.rules if rule.course is each] for each in COURSES}
+    return [(COURSES[each], found, each in (Course.NEW, Course.GONE)) for each, found in names.items() if found]
+
+
+MAX_CHANGE_ROWS: Final = 300
+
+
+class ChangeRow(NamedTuple):
+    """One rule that a party breaks otherwise than in an earlier run."""
+
+    party: str
+    row: Row
+    rule: RuleChange
+    words: str
+
+
+def change_rows(changes: Iterable[PartyChange], listed: Iterable[Row]) -> list[ChangeRow]:
+    """List what changed since an earlier run: what is newly broken first."""
+    known = {row.id: row for row in listed}
+    found = [
+        ChangeRow(party_name(change.now or change.before or {}), known[rule.assertion], rule, COURSES[rule.course])
+        for change in changes
+        for rule in change.rules
+        if rule.course in COURSES
+    ]
+    return sorted(found, key=lambda each: list(COURSES).index(each.rule.course))[:MAX_CHANGE_ROWS]
 
 
 class DestinationRow(NamedTuple):
