@@ -77,7 +77,8 @@ def follow(
 ) -> Summary:
     """Judge capture logs as they are written, until told to stop; resume where the last run stopped or was killed.
 
-    The results are rewritten now and then and at the end, as a whole: they equal those of a replay of all records so far.
+    The results are rewritten now and then and at the end, as a whole: they equal those of a replay of all records so
+    far.
 
     Args:
         folder: the folder with the logs, as for `replay`; they may grow, and others may be added.
@@ -99,12 +100,11 @@ def follow(
     patience = Patience(disorder=disorder, remember=window if remember is None else remember)
     source, target = Path(folder), _target(os.fspath(out))
     _check(source, target, terms, patience)
-    earlier = earlier_results(against, terms)
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
     with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
         steps = FollowSteps(spark, kept, terms, patience)
-        run = _Following(kept, steps, terms, source, target, earlier, progress).run
-        return run(spark, stop or Event(), every.total_seconds(), until_idle)
+        following = _Following(kept, steps, terms, source, target, earlier_results(against, terms), progress)
+        return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
 
 
 def _target(out: str) -> Path:

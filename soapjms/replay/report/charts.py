@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
 
 from soapjms.replay.flat_records import EPOCH
-from soapjms.replay.report.texts import duration, moment, number, width
+from soapjms.replay.parties import BROKEN
+from soapjms.replay.report.milestones import Milestone
+from soapjms.replay.report.texts import duration, moment, number, visible, width
 from soapjms.replay.summary import MESSAGES, Timeline, latencies_of, quantiles
 
 COLUMNS: Final = 96
@@ -50,6 +52,7 @@ class Column(NamedTuple):
     warning: int
     median: timedelta | None
     slow: timedelta | None
+    slowest: timedelta | None
     label: str
 
 
@@ -57,10 +60,12 @@ class Charts(NamedTuple):
     """The charts of a run.
 
     Attributes:
-        columns: the data, for a table.
+        columns: the data, for a table; median, and the times that 95 % and 99 % of responses took at most.
         span: the width of a column, in words.
         left_out: how many messages are outside the charts.
         messages, violations, latency: the charts, as SVG.
+        series: the data at its full resolution, for the script: the beginning of a span in milliseconds since 1970 and
+            its width; for each span its number, messages, failures and warnings by assertion, and latency bins.
     """
 
     columns: list[Column]
@@ -69,10 +74,11 @@ class Charts(NamedTuple):
     messages: str
     violations: str
     latency: str
+    series: dict[str, Any]
 
 
-def charts(timeline: Timeline) -> Charts | None:
-    """Draw a run; return None if it has no messages."""
+def charts(timeline: Timeline, milestones: Iterable[Milestone] = ()) -> Charts | None:
+    """Draw a run, with marks where a party's behaviour changed; return None if it has no messages."""
     spans = _without_outliers(timeline)
     if not spans:
         return None
@@ -82,16 +88,39 @@ def charts(timeline: Timeline) -> Charts | None:
     found = list(_columns(spans, begin, last, step, timeline.width))
     shown = sum(each.messages for each in found)
     total = sum(span[MESSAGES] for span in timeline.spans.values())
+    span = step * timeline.width
+    places = list(_places(milestones, found, span))
     return Charts(
         columns=found,
-        span=width(step * timeline.width),
+        span=width(span),
         left_out=total - shown,
-        messages=_draw(found, step * timeline.width, _stacked(found, ("messages",)), number),
-        violations=_draw(found, step * timeline.width, _stacked(found, ("failed", "warning")), number),
-        latency=_draw(
-            found, step * timeline.width, _ranges(found), lambda each: duration(timedelta(microseconds=each))
-        ),
+        messages=_draw(found, span, _stacked(found, ("messages",)), number, places),
+        violations=_draw(found, span, _stacked(found, ("failed", "warning")), number, places),
+        latency=_draw(found, span, _ranges(found), lambda each: duration(timedelta(microseconds=each)), places),
+        series=_series(spans, timeline.width),
     )
+
+
+def _series(spans: dict[int, Counter[str]], span: timedelta) -> dict[str, Any]:
+    first, rows = min(spans), []
+    for each, counted in sorted(spans.items()):
+        bins = sorted(latencies_of(counted).items())
+        broken = [{name: n for name, n in counted.items() if name.startswith(f"{kind}/")} for kind in BROKEN]
+        kept = [{name.partition("/")[2]: n for name, n in sorted(found.items())} for found in broken]
+        rows.append([each - first, counted[MESSAGES], *kept, [number for pair in bins for number in pair]])
+    begin = _time(first, span)
+    return {"b": (begin - EPOCH) / MILLISECOND, "w": span / MILLISECOND, "s": rows}
+
+
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def _places(milestones: Iterable[Milestone], columns: list[Column], span: timedelta) -> Iterator[tuple[float, str]]:
+    """Yield where a milestone is, in columns, and its text."""
+    for each in milestones:
+        at = (each.time - columns[0].start) / span
+        if 0 <= at <= len(columns):
+            yield at, each.text
 
 
 def _step(span: timedelta, number: int) -> int:
@@ -131,7 +160,7 @@ def _columns(spans: dict[int, Counter[str]], first: int, last: int, step: int, s
 
 
 def _column(counted: Counter[str], start: datetime, span: timedelta) -> Column:
-    taken = quantiles(latencies_of(counted), (0.5, 0.95))
+    taken = quantiles(latencies_of(counted), (0.5, 0.95, 0.99))
     return Column(
         start=start,
         messages=counted[MESSAGES],
@@ -139,6 +168,7 @@ def _column(counted: Counter[str], start: datetime, span: timedelta) -> Column:
         warning=_under(counted, "warning/"),
         median=taken[0] if taken else None,
         slow=taken[1] if taken else None,
+        slowest=taken[2] if taken else None,
         label=moment(start, span, with_day=True),
     )
 
@@ -180,15 +210,20 @@ def _stacked(columns: list[Column], kinds: tuple[str, ...]) -> list[Mark]:
 def _ranges(columns: list[Column]) -> list[Mark]:
     marks = []
     for index, column in enumerate(columns):
-        if column.median is not None and column.slow is not None:
-            median, slow = (each / timedelta(microseconds=1) for each in (column.median, column.slow))
-            said = f"{column.label}: median {duration(column.median)}, 95 % within {duration(column.slow)}"
-            marks += [Mark("slow", index, median, slow, said), Mark("median", index, median, median, said)]
+        if column.median is not None and column.slow is not None and column.slowest is not None:
+            taken = (column.median, column.slow, column.slowest)
+            median, slow, slowest = (each / timedelta(microseconds=1) for each in taken)
+            shares = zip((50, 95, 99), taken, strict=True)
+            said = f"{column.label}: {', '.join(f'{share} % within {duration(each)}' for share, each in shares)}"
+            marks += [Mark("slow", index, median, slow, said), Mark("slowest", index, slowest, slowest, said)]
+            marks.append(Mark("median", index, median, median, said))
     return marks
 
 
-def _draw(columns: list[Column], span: timedelta, marks: list[Mark], say: Says) -> str:
-    """Draw one chart: a scale of three lines, the marks, and the times below."""
+def _draw(
+    columns: list[Column], span: timedelta, marks: list[Mark], say: Says, places: Iterable[tuple[float, str]]
+) -> str:
+    """Draw one chart: a scale of three lines, the marks, lines at some places, and the times below."""
     top = max((mark.high for mark in marks), default=0)
     svg = Element("svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "aria-hidden": "true", "focusable": "false"})
     for part in (0, 0.5, 1) if top else (0,):
@@ -200,6 +235,10 @@ def _draw(columns: list[Column], span: timedelta, marks: list[Mark], say: Says) 
     pitch = (WIDTH - LEFT) / len(columns)
     for mark in marks:
         _bar(svg, mark, pitch, top)
+    for at, said in places:
+        x = f"{LEFT + at * pitch:.1f}"
+        stroke = SubElement(svg, "line", {"class": "turn", "x1": x, "x2": x, "y1": "0", "y2": _y(0, 1)})
+        SubElement(stroke, "title").text = visible(said)
     _times(svg, columns, span, pitch)
     return tostring(svg, "unicode", short_empty_elements=False)
 

@@ -28,6 +28,7 @@ from soapjms.replay.report import tables, texts
 from soapjms.replay.report.cases import case, key_of
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.comparison import compare_parties
+from soapjms.replay.report.milestones import milestones
 from soapjms.replay.report.sentences import WORDS, capital, courses, headline, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
 from soapjms.replay.report.texts import visible
@@ -41,9 +42,10 @@ NODES: Final = ("", *WORDS)
 """The nodes of parties; empty if it is not known."""
 
 
-def embedded(lines: Iterable[CauseLine], places: Iterable[str], summary: Summary) -> str:
+def embedded(lines: Iterable[CauseLine], places: Iterable[str], summary: Summary, time: Any = None) -> str:
     """Write the data for a script element; no text of a log can end that element."""
-    return _safe(json.dumps(_data(list(lines), list(places), summary), ensure_ascii=False, separators=(",", ":")))
+    data = {**_data(list(lines), list(places), summary), "time": time}
+    return _safe(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def _safe(text: str) -> str:
@@ -136,7 +138,11 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     can_compare = against is not None and against.members["profile"] == summary.members["profile"]
     changes = compare_parties(against, summary) if against is not None and can_compare else []
     causes, spots = tables.lines(summary, listed), tables.spots(summary)
-    style, script = _asset("page.css"), _asset("page.js")
+    changed = milestones(summary.members)
+    drawn = charts(summary.timeline, changed)
+    named = [each.name for each in spots if each.name is not None]
+    data = embedded(causes.shown, named, summary, None if drawn is None else drawn.series)
+    style, script = _asset("page.css"), _asset("page.js") + _asset("time.js")
     return (
         _environment()
         .from_string(_asset("page.html.j2"))
@@ -158,7 +164,8 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             origin=summary.origin,
             headline=headline(summary.members),
             peers=tables.peers(summary),
-            charts=charts(summary.timeline),
+            charts=drawn,
+            milestones=changed,
             rejects=summary.rejects,
             late=summary.late,
             number_late=summary.members.get("late", 0),
@@ -169,7 +176,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             policy=POLICY.format(style=_hash(style), script=_hash(script)),
             style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
-            data=Markup(embedded(causes.shown, [each.name for each in spots if each.name is not None], summary)),  # noqa: S704
+            data=Markup(data),  # noqa: S704
         )
     )
 
