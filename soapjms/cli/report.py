@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from soapjms.cli.paths import InputFolder, error_text
+from soapjms.cli.paths import InputFolder, OutputFile, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
@@ -25,8 +25,7 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
 
 
 @click.command("report")
-@click.argument("old", metavar="DIR", type=RESULTS)
-@click.argument("new", metavar="[NEW]", required=False, type=RESULTS)
+@click.argument("folders", metavar="DIR [NEW] [NEWER...]", type=RESULTS, nargs=-1, required=True)
 @click.option(
     "--tolerance",
     type=float,
@@ -39,35 +38,69 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
 @click.option(
     "--against", metavar="OLD", type=RESULTS, help="Results of an earlier replay, which the page compares DIR with."
 )
+@click.option(
+    "--trend",
+    metavar="PAGE",
+    type=OutputFile("a page"),
+    help="Write a page with the trend over DIR, NEW and all NEWER.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, or the comparison, as JSON.")
-def command(old: str, new: str | None, tolerance: float, against: str | None, as_json: bool) -> None:
-    """Write report.html and junit.xml of a replay's results again, or compare two replays.
+def command(folders: tuple[str, ...], tolerance: float, against: str | None, trend: str | None, as_json: bool) -> None:
+    """Write report.html and junit.xml of a replay's results again, or compare replays.
 
     DIR is the --out folder of a replay. With NEW, the results of a later replay, nothing is written: the command shows
     what got better and what got worse, by the share of messages that failed an assertion among those judged by it.
+    With --trend, a page shows for each party the share of its messages that broke rules, over any number of replays.
 
     Exit status: 0 the report is written, or nothing got worse, 1 something got worse, 2 usage, or DIR has no results.
     """
-    from soapjms.replay.report import compare, load
-    from soapjms.replay.report.files import as_written, rewrite
-
-    if new is not None and against is not None:
+    paths = [Path(each) for each in folders]
+    if trend is not None and (against is not None or as_json):
+        raise click.UsageError("--trend writes a page of its own; leave out --against and --json")
+    if trend is None and len(paths) > 2:
+        raise click.UsageError(f"two folders are compared on the terminal, got {len(paths)}; --trend PAGE takes more")
+    if len(paths) == 2 and against is not None:
         raise click.UsageError("--against is for the page of DIR; two folders are compared on the terminal")
     try:
-        if new is None:
-            summary = rewrite(Path(old), None if against is None else Path(against))
+        if trend is not None:
+            _write_trend(paths, Path(trend))
+        elif len(paths) == 1:
+            _rewrite(paths[0], None if against is None else Path(against), as_json)
         else:
-            with as_written(Path(old), Path(new)):
-                comparison = compare(load(Path(old)), load(Path(new)), tolerance)
+            _compare(paths[0], paths[1], tolerance, as_json)
     except UsageError as error:
         raise click.UsageError(error_text(error)) from None
     except OSError as error:
         click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS)
-    if new is None:
-        page = os.path.join(old, "report.html")
-        click.echo(summary.to_json() if as_json else f"report: {visible(page)}", nl=not as_json)
-        return
+
+
+def _write_trend(paths: list[Path], page: Path) -> None:
+    from soapjms.replay.output import write_text
+    from soapjms.replay.report import load, trend
+    from soapjms.replay.report.files import as_written
+
+    with as_written(*paths):
+        made = trend([load(each) for each in paths])
+    write_text(page, made)
+    page.chmod(0o600)
+    click.echo(f"trend: {visible(str(page))}")
+
+
+def _rewrite(folder: Path, against: Path | None, as_json: bool) -> None:
+    from soapjms.replay.report import rewrite
+
+    summary = rewrite(folder, against)
+    page = os.path.join(folder, "report.html")
+    click.echo(summary.to_json() if as_json else f"report: {visible(page)}", nl=not as_json)
+
+
+def _compare(old: Path, new: Path, tolerance: float, as_json: bool) -> None:
+    from soapjms.replay.report import compare, load
+    from soapjms.replay.report.files import as_written
+
+    with as_written(old, new):
+        comparison = compare(load(old), load(new), tolerance)
     if as_json:
         click.echo(comparison.to_json(), nl=False)
     else:

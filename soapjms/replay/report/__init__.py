@@ -12,6 +12,7 @@ from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
 from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
+from soapjms.replay.report.trend import trend
 
 __all__ = [
     "Comparison",
@@ -23,6 +24,7 @@ __all__ = [
     "load",
     "rewrite",
     "rows",
+    "trend",
     "visible",
     "write",
 ]

@@ -142,10 +142,10 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     drawn = charts(summary.timeline, changed)
     named = [each.name for each in spots if each.name is not None]
     data = embedded(causes.shown, named, summary, None if drawn is None else drawn.series)
-    style, script = _asset("page.css"), _asset("page.js") + _asset("time.js")
+    style, script = asset("page.css"), asset("page.js") + asset("time.js")
     return (
-        _environment()
-        .from_string(_asset("page.html.j2"))
+        environment()
+        .from_string(asset("page.html.j2"))
         .render(
             summary=summary.members,
             verdict=VERDICTS[summary.members["verdict"]],
@@ -173,7 +173,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             rest=tables.REST,
             nameless=tables.NAMELESS,
             unmarked=tables.UNKNOWN_STACK,
-            policy=POLICY.format(style=_hash(style), script=_hash(script)),
+            policy=POLICY.format(style=hash_of(style), script=hash_of(script)),
             style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
             data=Markup(data),  # noqa: S704
@@ -181,7 +181,8 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return what renders the templates: it escapes all that they are given."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         visible=texts.visible,
@@ -208,9 +209,11 @@ def _milliseconds(value: float) -> str:
     return texts.duration(timedelta(milliseconds=value))
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Read a file of this package."""
     return files("soapjms.replay.report").joinpath(name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """Return the hash of a style sheet or a script as a policy has it."""
     return b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,130 @@
+"""Many runs in one page: for each party a small chart of the share of its messages that broke rules, run by run.
+
+Like the page of a report, it needs no network; it has no script at all, and all texts of logs are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
+
+from markupsafe import Markup
+
+from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.errors import UsageError
+from soapjms.replay.parties import BROKEN
+from soapjms.replay.report.comparison import check_comparable
+from soapjms.replay.report.page import asset, environment, hash_of
+from soapjms.replay.report.sentences import capital, messages_of, party_name
+from soapjms.replay.report.texts import visible
+from soapjms.replay.summary import Summary
+
+MAX_PARTIES: Final = 60
+"""Maximum number of parties in the page: those that broke most in the last run, then in earlier ones."""
+MAX_RUNS: Final = 400
+WIDTH: Final = 280
+HEIGHT: Final = 64
+MIN_BAR_HEIGHT: Final = 1.5
+"""Least height of a bar, so that a small share stays visible."""
+POLICY: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
+
+
+class Point(NamedTuple):
+    """A party in one run: its messages, and the shares of them that failed and that ended with a warning."""
+
+    messages: int
+    failed: float
+    warning: float
+
+
+class PartyTrend(NamedTuple):
+    """A party as the page shows it."""
+
+    name: str
+    chart: str
+    latest: str
+
+
+def trend(runs: Sequence[Summary]) -> str:
+    """Make the page of some runs.
+
+    Args:
+        runs: their results, the earliest first.
+
+    Raises:
+        UsageError: there are fewer than two or too many, or they were judged by different profiles.
+    """
+    if not 2 <= len(runs) <= MAX_RUNS:
+        raise UsageError(f"a trend needs 2 to {MAX_RUNS} runs, got {len(runs)}")
+    for each in runs[1:]:
+        check_comparable(runs[0].members["profile"], each.members["profile"])
+    style = asset("page.css")
+    return (
+        environment()
+        .from_string(asset("trend.html.j2"))
+        .render(
+            runs=[each.members for each in runs],
+            parties=list(_parties(runs)),
+            policy=POLICY.format(style=hash_of(style)),
+            style=Markup(style),  # noqa: S704  # our own
+        )
+    )
+
+
+def _parties(runs: Sequence[Summary]) -> Iterator[PartyTrend]:
+    known = [{_key(each): each for each in run.members["parties"]} for run in runs]
+    keys = dict.fromkeys(key for run in reversed(known) for key in run)
+    for key in list(keys)[:MAX_PARTIES]:
+        seen = [run.get(key) for run in known]
+        points = [None if each is None else _point(each) for each in seen]
+        latest = seen[-1]
+        yield PartyTrend(
+            name=capital(party_name(next(each for each in reversed(seen) if each is not None))),
+            chart=_chart(points, [run.members for run in runs]),
+            latest="not seen in the last run" if latest is None else _share(latest),
+        )
+
+
+def _key(party: Mapping[str, Any]) -> tuple[Any, ...]:
+    return party["destination"], party["node"], party["stack"]
+
+
+def _point(party: Mapping[str, Any]) -> Point:
+    total = party["messages"] or 1
+    return Point(party["messages"], *(party[f"{outcome}Messages"] / total for outcome in BROKEN))
+
+
+def _share(party: Mapping[str, Any]) -> str:
+    said = [
+        f"{party[f'{outcome}Messages']:,} {words}"
+        for outcome, words in ((Outcome.FAILED, "failed"), (Outcome.WARNING, "with warnings"))
+        if party[f"{outcome}Messages"]
+    ]
+    return f"in the last run {', '.join(said) or 'nothing broken'} of {messages_of(party)}"
+
+
+def _chart(points: Sequence[Point | None], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the shares of a party, one column a run; a run without its messages is left empty."""
+    svg = Element("svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "aria-hidden": "true", "focusable": "false"})
+    for y in ("0.5", str(HEIGHT - 0.5)):
+        SubElement(svg, "line", {"class": "grid", "x1": "0", "x2": str(WIDTH), "y1": y, "y2": y})
+    pitch = WIDTH / len(points)
+    for number, (point, run) in enumerate(zip(points, runs, strict=True)):
+        if point is None:
+            continue
+        low = 0.0
+        shares = ", ".join(f"{100 * share:.3g} % {name}" for name, share in zip(BROKEN, point[1:], strict=True))
+        said = f"{visible(run['time']['first'] or 'a run')}: {point.messages:,} messages, {shares}"
+        for outcome, share in zip(BROKEN, point[1:], strict=True):
+            height = max(MIN_BAR_HEIGHT, share * HEIGHT) if share else 0
+            place = {"x": f"{number * pitch + pitch * 0.1:.1f}", "width": f"{pitch * 0.8:.1f}"}
+            place |= {"y": f"{max(0, HEIGHT - low - height):.1f}", "height": f"{min(height, HEIGHT - low):.1f}"}
+            if height:
+                SubElement(SubElement(svg, "rect", {"class": str(outcome), **place}), "title").text = said
+            low += height
+        if not low:
+            dot = {"class": "passed", "x": f"{number * pitch + pitch * 0.1:.1f}", "width": f"{pitch * 0.8:.1f}"}
+            dot |= {"y": str(HEIGHT - MIN_BAR_HEIGHT), "height": str(MIN_BAR_HEIGHT)}
+            SubElement(SubElement(svg, "rect", dot), "title").text = said
+    return tostring(svg, "unicode", short_empty_elements=False)
