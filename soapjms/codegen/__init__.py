@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from brokers.public_names import import_when_used
 
 if TYPE_CHECKING:
+    from soapjms.client.call import Expiry
     from soapjms.codegen.client import AsyncContractClient, ContractClient
     from soapjms.codegen.contract import DeclaredFaultError, OperationContract, PortContract
     from soapjms.codegen.package import GeneratedPackage, generate_package
@@ -20,6 +21,7 @@ else:
     __getattr__, __dir__ = import_when_used(
         __name__,
         {
+            "soapjms.client.call": "Expiry",
             "soapjms.codegen.client": "AsyncContractClient ContractClient",
             "soapjms.codegen.contract": "DeclaredFaultError OperationContract PortContract",
             "soapjms.codegen.package": "GeneratedPackage generate_package",
@@ -30,6 +32,7 @@ __all__ = [
     "AsyncContractClient",
     "ContractClient",
     "DeclaredFaultError",
+    "Expiry",
     "GeneratedPackage",
     "OperationContract",
     "PortContract",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from types import NoneType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from lxml import etree
 
 from brokers.connection import Connection
 from soapjms.client.async_client import AsyncClient
-from soapjms.client.call import Response
-from soapjms.client.client import Client
+from soapjms.client.call import Expiry, Response
+from soapjms.client.client import Client, ClientArguments
 from soapjms.codegen.codec import element_name, from_element, to_element
 from soapjms.codegen.contract import OperationContract, PortContract
 from soapjms.protocol.envelope import header_of, wrap
@@ -30,7 +30,7 @@ class _ContractClient:
 
     _is_port = False
 
-    def _target(self, uri: str | None, options: dict[str, Any]) -> str | Port:
+    def _target(self, uri: str | None, options: ClientArguments) -> str | Port:
         """Return what the client is for: the port, or its address in another place; add its profile to the options."""
         target = self.contract.target(uri)
         if isinstance(target, Port):
@@ -139,11 +139,17 @@ class ContractClient(_ContractClient):
         InvalidUriError, InvalidWsdlError, InvalidPropertyError, UsageError: an argument is not valid.
     """
 
-    def __init__(self, connection: Connection, uri: str | None = None, **options: Any) -> None:
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[ClientArguments]) -> None:
         self.client = Client(connection, self._target(uri, options), **options)
 
     def _call(
-        self, name: str, request: object, response: type[R], headers: Mapping[str, Any], timeout: float | None
+        self,
+        name: str,
+        request: object,
+        response: type[R],
+        headers: Mapping[str, Any],
+        timeout: float | None,
+        expires: Expiry = "timeout",
     ) -> R:
         """Call an operation by its name, and return its response; None for the class `NoneType`.
 
@@ -153,7 +159,8 @@ class ContractClient(_ContractClient):
             CallTimeoutError: no response came in time.
             CallFailedError: the call failed, or the response does not fit the WSDL: see `outcome`.
         """
-        return self._result(name, self.client.call(**self._message(name, request, headers), timeout=timeout), response)
+        answer = self.client.call(**self._message(name, request, headers), timeout=timeout, expires=expires)
+        return self._result(name, answer, response)
 
     def _send(self, name: str, request: object, headers: Mapping[str, Any], timeout: float | None) -> None:
         """Send a one-way message, and return when the broker has it; see `_call`."""
@@ -177,14 +184,20 @@ class AsyncContractClient(_ContractClient):
     are its options.
     """
 
-    def __init__(self, connection: Connection, uri: str | None = None, **options: Any) -> None:
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[ClientArguments]) -> None:
         self.client = AsyncClient(connection, self._target(uri, options), **options)
 
     async def _call(
-        self, name: str, request: object, response: type[R], headers: Mapping[str, Any], timeout: float | None
+        self,
+        name: str,
+        request: object,
+        response: type[R],
+        headers: Mapping[str, Any],
+        timeout: float | None,
+        expires: Expiry = "timeout",
     ) -> R:
         """Call an operation by its name, and return its response; see `ContractClient._call`."""
-        answer = await self.client.call(**self._message(name, request, headers), timeout=timeout)
+        answer = await self.client.call(**self._message(name, request, headers), timeout=timeout, expires=expires)
         return self._result(name, answer, response)
 
     async def _send(self, name: str, request: object, headers: Mapping[str, Any], timeout: float | None) -> None:

@@ -18,6 +18,7 @@ MARKER: Final = "# Written by `soapjms wsdl generate`"
 """The start of every generated file."""
 
 TIMEOUT: Final = "timeout: float | None = None"
+EXPIRES: Final = 'expires: Expiry = "timeout"'
 
 
 def modules(model: PortModel) -> Mapping[str, str]:
@@ -154,9 +155,10 @@ def _clients(model: PortModel) -> list[str]:
             "",
         ]
     nothing = any("NoneType" in each for each in lines)
+    expiry = ", Expiry" if any(EXPIRES in each for each in lines) else ""
     imports = [
         *(["from types import NoneType", ""] if nothing else []),
-        "from soapjms.codegen import AsyncContractClient, ContractClient",
+        f"from soapjms.codegen import AsyncContractClient, ContractClient{expiry}",
         "",
         *_imports(lines, "faults", MODULE),
         "from .contract import CONTRACT",
@@ -170,14 +172,15 @@ def _method(operation: OperationModel, keyword: str) -> Iterator[str]:
     parameters += [f"{name}: {_type(kind)} | None = None" for name, kind in operation.headers.items()]
     result = _type(operation.response) if operation.response else "None"
     yield ""
-    yield from call(f"{keyword}def {operation.method}(", [*parameters, TIMEOUT], f") -> {result}:", 4)
+    parameters += [TIMEOUT] if operation.one_way else [TIMEOUT, EXPIRES]
+    yield from call(f"{keyword}def {operation.method}(", parameters, f") -> {result}:", 4)
     yield from _indented(docstring(_texts(operation), 8))
     wait = "await " if keyword else ""
     given = ", ".join(f"{literal(each)}: {each}" for each in operation.headers)
     arguments = [literal(operation.name), "request" if operation.request else "None"]
     if not operation.one_way:
         arguments.append(_type(operation.response) if operation.response else "NoneType")
-    arguments += [f"{{{given}}}", "timeout"]
+    arguments += [f"{{{given}}}", "timeout"] if operation.one_way else [f"{{{given}}}", "timeout", "expires"]
     start = f"{'return ' if operation.response else ''}{wait}self.{'_send' if operation.one_way else '_call'}("
     yield from _indented(call(start, arguments, ")", 8))
 

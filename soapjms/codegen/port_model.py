@@ -29,7 +29,7 @@ from soapjms.zeep.description import (
 RESERVED_METHODS: Final = frozenset({"client", "contract", "close", "aclose", "float", "types", "faults"})
 """Names in generated classes that are no operations; the last ones are used in annotations."""
 
-RESERVED_ARGUMENTS: Final = frozenset({"self", "request", "timeout", "types", "faults"})
+RESERVED_ARGUMENTS: Final = frozenset({"self", "request", "timeout", "expires", "types", "faults"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ RETRY_ARGUMENT: Final = "_retry_of"
 """The keyword argument of an operation for the error of the previous try, like `retry_of` of `soapjms.Client.call`."""
 
 
+EXPIRY_ARGUMENT: Final = "_expires"
+"""Likewise when the request expires, like `expires` of `soapjms.Client.call`."""
+
+
 class JmsBinding:
     """A mixin for zeep's SOAP bindings, with what both SOAP versions share over JMS."""
 
@@ -171,7 +175,7 @@ class JmsBinding:
         to = endpoints.client_of(self.place_of(options))
         operation = self.get(name)  # type: ignore[attr-defined]
         given = dict(kwargs)
-        retry_of = given.pop(RETRY_ARGUMENT, None)
+        retry_of, expires = given.pop(RETRY_ARGUMENT, None), given.pop(EXPIRY_ARGUMENT, "timeout")
         enclosed = Enclosures(given.pop(ARGUMENT, None) or ())
         envelope, headers = self._created(client, options, operation, enclosed.marked(args), enclosed.marked(given))
         enclosed.fill_in(envelope, spelled_out=bool(client.wsse))
@@ -180,6 +184,8 @@ class JmsBinding:
             raise _wrong_arguments(operation, found)
         envelope, headers = plugins.apply_egress(client, envelope, headers, operation, options)
         one_way = operation.abstract.output_message is None
+        if one_way and expires != "timeout":
+            raise UsageError(f"{name} is one-way and has no {EXPIRY_ARGUMENT}: its messages expire by timeToLive only")
         stated = to.endpoint.properties.stated("soapAction") is not None
         if endpoints.addressing:
             action = _action(headers, operation, stated=stated)
@@ -192,7 +198,7 @@ class JmsBinding:
             envelope, headers = each.apply(envelope, headers)
         enclosed.include(envelope)
         action = _action(headers, operation, stated=stated)
-        return OutgoingRequest(to, envelope, action, enclosed.attachments, one_way, operation.name, retry_of)
+        return OutgoingRequest(to, envelope, action, enclosed.attachments, one_way, operation.name, retry_of, expires)
 
     def _created(
         self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any

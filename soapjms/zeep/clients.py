@@ -22,7 +22,7 @@ from brokers.message import MessageType
 from brokers.naming import Names
 from soapjms.capture.recorder import Recorder
 from soapjms.client.async_client import AsyncSender, sent_through
-from soapjms.client.call import CallContent, Response, checked_response
+from soapjms.client.call import CallContent, Expiry, Response, checked_response
 from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
 from soapjms.client.replies import ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.event_loop import elsewhere
@@ -50,6 +50,7 @@ class OutgoingRequest:
         one_way: whether there is no response.
         operation: the name of the operation.
         retry_of: the error of the previous try, or None.
+        expires: when the request expires, see `soapjms.Client.call`.
     """
 
     client: Client
@@ -59,6 +60,7 @@ class OutgoingRequest:
     one_way: bool
     operation: str = ""
     retry_of: CallFailedError | None = None
+    expires: Expiry = "timeout"
 
 
 class ClientEndpoints:
@@ -210,6 +212,7 @@ class ClientEndpoints:
             timeout=self._seconds,
             attachments=outgoing.attachments,
             retry_of=outgoing.retry_of,
+            expires=outgoing.expires,
         )
 
     # Life

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from calling_kit import (
     PATIENCE,
     REAL_BROKERS,
     URI,
+    Arrivals,
     Peers,
     arrivals,
     envelope,
@@ -21,10 +24,13 @@ from calling_kit import (
     greeter,
     text_of,
 )
+from codegen_kit import generated
+from places import ROOT
 from real_brokers import RealBroker
 
 import soapjms
-from brokers import Connection
+import soapjms.zeep
+from brokers import Connection, Message, queue
 from brokers.embedded import Broker
 from soapjms import CallTimeoutError, Client, Dispatcher, OutgoingCall, UsageError
 
@@ -170,3 +176,59 @@ class TestRealClocks:
             with Dispatcher(connection, uri, service):
                 eventually(lambda: runs, "the message after it was run")
         assert runs == ["one-way"]
+
+
+GREETER_WSDL = ROOT / "examples/greeter.wsdl"
+LIFETIMES: list[tuple[dict[str, Any], int | None]] = [({}, 50), ({"expires": 300}, 300_000), ({"expires": None}, None)]
+
+
+class TestFromWsdl:
+    """Calls by a WSDL that says nothing of it, as that of the README, expire like any other."""
+
+    @pytest.fixture
+    def found(self) -> Iterator[tuple[Connection, Arrivals]]:
+        """Give a connection, and what arrives at the service's queue."""
+        broker = fresh("wsdl")
+        with (
+            soapjms.connect(f"embedded:{broker}") as connection,
+            soapjms.connect(f"embedded:{broker}") as other,
+            arrivals(other, queue("greeter")) as found,
+        ):
+            yield connection, found
+
+    def lives(self, message: Message, before: int, lifetime: int | None) -> None:
+        """Assert when a message expires."""
+        if lifetime is None:
+            assert not message.expiration
+        else:
+            assert message.expiration is not None
+            assert lifetime <= message.expiration - before <= now() - before + lifetime + 2
+
+    @pytest.mark.parametrize(("options", "lifetime"), LIFETIMES)
+    @pytest.mark.parametrize("port", ["GreeterPort", "GreeterPort12"])
+    def test_generated(
+        self, found: tuple[Connection, Arrivals], tmp_path: Path, port: str, options: Any, lifetime: int | None
+    ) -> None:
+        """A generated client takes `expires` beside `timeout`."""
+        connection, arrived = found
+        with generated(GREETER_WSDL, tmp_path, port=port) as package:
+            name = next(each for each in dir(package) if each.endswith("Client") and not each.startswith("Async"))
+            with getattr(package, name)(connection) as client:
+                before = now()
+                with pytest.raises(CallTimeoutError):
+                    client.greet_me(package.GreetMe(name="Ann"), timeout=0.05, **options)
+            self.lives(arrived.next(), before, lifetime)
+
+    @pytest.mark.parametrize(("options", "lifetime"), LIFETIMES)
+    def test_zeep(self, found: tuple[Connection, Arrivals], options: Any, lifetime: int | None) -> None:
+        """An operation of zeep takes `_expires`; a one-way operation refuses it."""
+        connection, arrived = found
+        given = {f"_{name}": value for name, value in options.items()}
+        with soapjms.zeep.Client(str(GREETER_WSDL), connection=connection, operation_timeout=0.05) as client:
+            before = now()
+            with pytest.raises(CallTimeoutError):
+                client.service.greetMe("Ann", **given)
+            self.lives(arrived.next(), before, lifetime)
+            if given:
+                with pytest.raises(UsageError, match="pingMe is one-way and has no _expires"):
+                    client.service.pingMe("Ann", **given)

@@ -87,7 +87,7 @@ GIVEN: Final[Mapping[str, Mapping[str, Callable[[], bytes]]]] = {
 }
 """What a reader has: for a name on a page, files and their content. Other files are blocks of the page."""
 
-REPLAYED: Final = ("results", "last-week", "this-week")
+REPLAYED: Final = ("results", "last-week", "this-week", "week1", "week2", "week3", "week4")
 """Folders with results of earlier replays, where a page names them."""
 
 
@@ -219,13 +219,16 @@ def test_alone(
 
 @pytest.mark.browser
 @pytest.mark.peer
-def test_the_picture(tmp_path: Path) -> None:
-    """The command that the README names takes the picture; that in the repository has its size, and is small."""
-    words = [sys.executable, str(ROOT / "tools/docs/pictures.py"), str(tmp_path / "report.png")]
+def test_the_pictures(tmp_path: Path) -> None:
+    """The command that the docs name takes the pictures; those in the repository have their sizes, and are small."""
+    words = [sys.executable, str(ROOT / "tools/docs/pictures.py"), str(tmp_path)]
     subprocess.run(words, check=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    taken, shown = (tmp_path / "report.png").read_bytes(), (ROOT / "docs/images/report.png").read_bytes()
-    assert shown[:24] == taken[:24]  # a PNG, its width and height
-    assert len(shown) <= 200_000
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted(path.name for path in (ROOT / "docs/images").iterdir())
+    for name in names:
+        taken, shown = (tmp_path / name).read_bytes(), (ROOT / "docs/images" / name).read_bytes()
+        assert shown[:24] == taken[:24]  # a PNG, its width and height
+        assert len(shown) <= 200_000
 
 
 def test_every_language_is_known() -> None:
