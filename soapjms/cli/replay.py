@@ -6,10 +6,12 @@ Judging, pairing and counting are in `soapjms.replay`; this module has the optio
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,10 +44,12 @@ LONGEST: Final = timedelta(days=3650).total_seconds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """The folder to follow, and the given options of following."""
+    """The folder to follow, the given options of following, and the address and token for the live page, or None."""
 
     folder: str
     options: dict[str, Any]
+    serve: str | None
+    token: str | None
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> timedelta | None:
@@ -56,6 +60,10 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: float | None) ->
 
 def _seconds_option(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=float, callback=_seconds, metavar="SECONDS", help=text)
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return f"127.0.0.1:{value}" if value is not None and value.isdigit() else value
 
 
 OPTIONS: Final = (
@@ -80,6 +88,18 @@ OPTIONS: Final = (
         type=OutputFolder("a folder for the state"),
         help="Follow: folder with the state needed to resume.  [default: OUT.checkpoint]",
     ),
+    click.option(
+        "--serve",
+        metavar="[HOST:]PORT",
+        callback=_address,
+        help="Follow: also show the report there, as a page that updates itself; port 0 for any.  [default: no page]",
+    ),
+    click.option(
+        "--token",
+        metavar="TOKEN",
+        help="Serve: what its readers must know; better in SOAPJMS_REPLAY_TOKEN.  "
+        "[default: a new one if other machines reach HOST, else none]",
+    ),
 )
 
 
@@ -94,15 +114,18 @@ def take_follow(options: dict[str, Any]) -> Follow | None:
     Raises:
         click.UsageError: one of the others is given without --follow.
     """
-    folder = options.pop("follow")
+    folder, serve, token = (options.pop(name) for name in ("follow", "serve", "token"))
     given = {name: value for name in NAMES if (value := options.pop(name)) is not None}
-    if folder is None and given:
-        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} is for --follow")
-    return None if folder is None else Follow(folder=folder, options=given)
+    named = {**given, "serve": serve} if serve is not None else given
+    if folder is None and named:
+        raise click.UsageError(f"--{next(iter(named)).replace('_', '-')} is for --follow")
+    if token is not None and serve is None:
+        raise click.UsageError("--token is for --serve")
+    return None if folder is None else Follow(folder=folder, options=given, serve=serve, token=token)
 
 
 def follow_logs(follow: Follow, out: str, profile: ProfileName | Auto, **terms: Any) -> Summary:
-    """Follow logs until told to stop, with a line on standard error for each step.
+    """Follow logs until told to stop, with a line on standard error for each step, and one for the live page's address.
 
     Raises:
         SparkMissingError: PySpark is not installed.
@@ -111,8 +134,21 @@ def follow_logs(follow: Follow, out: str, profile: ProfileName | Auto, **terms: 
         from soapjms.replay.follower import follow as run
 
     stop = Event()
-    with ending(stop):
-        return run(follow.folder, out, profile, stop=stop, progress=_say, **follow.options, **terms)
+    with ending(stop), _live_page(follow, Path(out) / "report.html") as show:
+        return run(follow.folder, out, profile, stop=stop, progress=_say, on_report=show, **follow.options, **terms)
+
+
+@contextmanager
+def _live_page(follow: Follow, report: Path) -> Iterator[Callable[[Summary], None] | None]:
+    """Serve the report while it is followed, if that is wanted; yield what shows a new one."""
+    if follow.serve is None:
+        yield None
+        return
+    from soapjms.serving.live_report import LiveReport
+
+    with LiveReport(follow.serve, follow.token) as page:
+        _say(f"report at {page.url}")
+        yield lambda summary: page.show(report.read_text("utf-8"))
 
 
 def _say(text: str) -> None:
@@ -232,8 +268,8 @@ def command(
     report.html and junit.xml.
 
     With --follow, the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
-    rewritten every minute and at the end. The same command resumes after a stop. Late records are counted and listed;
-    they are not judged, and do not change the exit status.
+    rewritten every minute and at the end; with --serve every few seconds. The same command resumes after a stop. Late
+    records are counted and listed; they are not judged, and do not change the exit status.
 
     With --wsdl and --uri, the replay also judges whether the senders' settings reached their messages, and which source
     of a property counted. Each address is compared only with the messages that went to it: by the requestURI, else by

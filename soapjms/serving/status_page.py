@@ -2,18 +2,21 @@
 
 `/live` and `/ready` answer with JSON, `/metrics` is for Prometheus. Small on purpose: GET and HEAD of a few paths, with
 limits on connections and time. It belongs in a trusted network; even so, clients that send or read slowly do not block
-others. The metrics are those of what `soapjms serve` serves, in one process or several.
+others. The metrics are those of what `soapjms serve` serves, in one process or several. `live_report.py` uses the same
+server.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
+from email.message import Message as HeaderFields
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +24,7 @@ from importlib import import_module
 from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic, sleep
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
@@ -43,7 +46,10 @@ MAX_PAGE_CONNECTIONS: Final = 32
 """Maximum number of connections, half of them from one address; beyond it, the client that idled longest is closed."""
 
 REQUEST_TIMEOUT: Final = 2.0
-"""Seconds for a client to send the whole request, and to read the whole answer."""
+"""Seconds for a client to send the whole request, and to read each piece of the answer."""
+
+PIECE_OCTETS: Final = 1 << 16
+"""Size of the pieces of an answer."""
 
 
 class StatusResponse(NamedTuple):
@@ -51,16 +57,33 @@ class StatusResponse(NamedTuple):
 
     Attributes:
         content_type: media type of the body.
-        body: the octets of the body.
+        body: the octets of the body, or a generator of pieces, each sent at once, until it ends or the client leaves.
         status: HTTP status, 200 by default.
+        headers: further header fields.
     """
 
     content_type: str
-    body: bytes
+    body: bytes | Generator[bytes]
     status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 Answer: TypeAlias = Callable[[], StatusResponse]
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused: an HTTP status, and a reason of one line."""
+
+    status: HTTPStatus
+    reason: str
+
+
+Guard: TypeAlias = Callable[[str, "HeaderFields[str, str]"], Refusal | None]
+"""Takes the query and the header fields of a request, and returns why it is refused, or None."""
+
+
+def _no_refusal(query: str, headers: HeaderFields[str, str]) -> Refusal | None:
+    return None
 
 
 class StatusPage:
@@ -69,21 +92,27 @@ class StatusPage:
     Args:
         address: HOST:PORT; port 0 for any free one, an IPv6 address in `[...]`.
         answers: functions that return the answer, by path.
+        guard: refuses requests; by default none.
 
     Raises:
         UsageError: the address is not HOST:PORT, or it is not possible to listen there.
     """
 
-    def __init__(self, address: str, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, address: str, answers: Mapping[str, Answer], guard: Guard = _no_refusal) -> None:
         host, port = host_and_port(address)
         try:
-            self._server = _Server(host, port, answers)
+            self._server = _Server(host, port, answers, guard)
         except OSError as error:
             raise UsageError(f"cannot listen at {address}: {reason_of(error)}") from error
         self._thread = Thread(
             target=self._server.serve_forever, args=[STOP_POLL_SECONDS], name="soapjms-page", daemon=True
         )
         self._thread.start()
+
+    @property
+    def host(self) -> str:
+        """The IP address that it listens at."""
+        return str(self._server.server_address[0])
 
     @property
     def port(self) -> int:
@@ -103,9 +132,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # with the library's 5, clients in a crowd would wait for seconds
 
-    def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, host: str, port: int, answers: Mapping[str, Answer], guard: Guard) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answers = answers
+        self.guard = guard
         self.room = Room(bounded(MAX_PAGE_CONNECTIONS, 1, "connections to the page"), "connections to the page")
         self.held: dict[socket.socket, ClientShare] = {}
         super().__init__((host, port), _Handler)
@@ -168,7 +198,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        answer = self.server.answers.get(self.path.partition("?")[0])
+        path, _, query = self.path.partition("?")
+        refusal = self.server.guard(query, self.headers)
+        if refusal is not None:
+            self.send_error(*refusal)
+            return
+        answer = self.server.answers.get(path)
         if answer is None:
             self.send_error(HTTPStatus.NOT_FOUND, f"the paths here are {' and '.join(self.server.answers)}")
             return
@@ -177,24 +212,43 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             told = answer()
         except Exception:
-            events.PAGE_FAILED.log(self.path)
+            events.PAGE_FAILED.log(path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         finally:
             self.server.room.waits(held)
         self.send_response(told.status)
         self.send_header("Content-Type", told.content_type)
-        self.send_header("Content-Length", str(len(told.body)))
+        if isinstance(told.body, bytes):
+            self.send_header("Content-Length", str(len(told.body)))
         self.send_header("Cache-Control", "no-store")
+        for each in told.headers.items():
+            self.send_header(*each)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(told.body)
+            self._send(told.body, held)
 
     do_HEAD = do_GET  # noqa: N815 - the library's name
 
+    def _send(self, body: bytes | Generator[bytes], held: ClientShare) -> None:
+        """Send the pieces of a body; the client keeps the server waiting only while it does not read one."""
+        with closing(_pieces(body) if isinstance(body, bytes) else body) as pieces:
+            for piece in pieces:
+                self.server.room.waits(held)
+                self.wfile.write(piece)
+                self.server.room.works(held)
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - likewise
-        """Log at DEBUG."""
-        events.PAGE_REQUEST.log(format % args)
+        """Log at DEBUG, without the query, which may have a token."""
+        events.PAGE_REQUEST.log(QUERY.sub("?…", format % args))
+
+
+QUERY: Final = re.compile(r"\?\S*")
+
+
+def _pieces(body: bytes) -> Generator[bytes]:
+    for start in range(0, len(body), PIECE_OCTETS):
+        yield body[start : start + PIECE_OCTETS]
 
 
 DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"

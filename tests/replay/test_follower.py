@@ -147,6 +147,26 @@ def test_a_clock_that_never_began(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
+def test_who_watches_gets_reports_at_once(tmp_path: Path) -> None:
+    """One when the run starts, one soon after new records, and one at the end; each is in the folder by then."""
+    logs, out, stop = tmp_path / "logs", tmp_path / "out", Event()
+    logs.mkdir()
+    seen: list[Any] = []
+
+    def watch(told: Summary) -> None:
+        assert summary(out) == told.members
+        seen.append(told.members["messages"])
+        if seen == [0]:
+            write_log(logs / "1.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
+        elif seen[-1] == 2:
+            stop.set()
+
+    last = follow(logs, out, every=SOON, stop=stop, on_report=watch)
+    assert (seen[0], seen[-2:], last.members["messages"]) == (0, [2, 2], 2)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
 def test_an_event_stops_it(tmp_path: Path) -> None:
     """It ends in good order at once; of an empty folder there is nothing to judge."""
     (tmp_path / "logs").mkdir()
@@ -303,6 +323,11 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
         (["--follow", ".", "--local"], "--follow is for Spark"),
         (["x.jsonl", "--until-idle", "5"], "--until-idle is for --follow"),
         (["--follow", ".", "--every", "nan"], "the time must be 0 to"),
+        (["x.jsonl", "--serve", "0"], "--serve is for --follow"),
+        (["--follow", ".", "--token", "0123456789abcdef"], "--token is for --serve"),
+        (["--follow", ".", "--serve", "0", "--token", "0123"], "a token must have at least 16 characters, got 4"),
+        (["--follow", ".", "--serve", "here"], "an address must be HOST:PORT, such as 127.0.0.1:8080, got 'here'"),
+        (["--follow", ".", "--serve", "192.0.2.1:0"], "cannot listen at 192.0.2.1:0: "),
     ],
 )
 def test_the_command_refuses(tmp_path: Path, words: list[str], said: str) -> None:

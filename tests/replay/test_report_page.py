@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_kit import Opens, problems, search
+from browser_kit import Opens, lines, problems, search
 from playwright.sync_api import Page, expect
 from replay_logs import at, request, write_log
 from report_kit import attacks, large, traffic
@@ -36,12 +36,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     late = (LateRecord("late.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
     write(replace(summary, members={**summary.members, "late": 1}, late=late), folder / "out")
     return folder / "out" / "report.html"
-
-
-def lines(page: Page) -> list[list[str]]:
-    """Return number, verdict and assertion of each cause that is listed."""
-    rows = page.locator("#causes tr.cause:visible").all()
-    return [[cell.split("\n")[0] for cell in row.locator("td").all_inner_texts()[1:4]] for row in rows]
 
 
 # Searching

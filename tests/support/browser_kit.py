@@ -56,6 +56,12 @@ def opens(browser: Browser) -> Iterator[Opens]:
     assert heard == []
 
 
+def lines(page: Page) -> list[list[str]]:
+    """Return number, verdict and assertion of each cause that is listed."""
+    rows = page.locator("#causes tr.cause:visible").all()
+    return [[cell.split("\n")[0] for cell in row.locator("td").all_inner_texts()[1:4]] for row in rows]
+
+
 def search(page: Page, text: str) -> None:
     """Type a search and wait until the page shows it."""
     page.fill("#query", text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -51,6 +51,10 @@ DISORDER: Final = timedelta(seconds=60)
 EVERY: Final = timedelta(seconds=5)
 REPORT_SECONDS: Final = 60.0
 """Seconds between two reports, while there are new records."""
+LIVE_REPORT_SECONDS: Final = 3.0
+"""The same for reports that somebody watches, at least."""
+LIVE_REPORT_FACTOR: Final = 4.0
+"""How many times as long as the last report took to wait for the next one, if somebody watches."""
 SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
 """Settings of Spark: the poll interval for plans, in milliseconds."""
 
@@ -74,11 +78,11 @@ def follow(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     progress: Progress = lambda text: None,
+    on_report: Callable[[Summary], None] | None = None,
 ) -> Summary:
     """Judge capture logs as they are written, until told to stop; resume where the last run stopped or was killed.
 
-    The results are rewritten now and then and at the end, as a whole: they equal those of a replay of all records so
-    far.
+    The results equal those of a replay of all records so far. They are rewritten each minute, with `on_report` sooner.
 
     Args:
         folder: the folder with the logs, as for `replay`; they may grow, and others may be added.
@@ -88,9 +92,8 @@ def follow(
         remember: how long a call is held after its last record, by default the window; a later copy is another message.
         checkpoint: a folder for the state needed to resume; by default beside `out`.
         every: the interval between two looks for new records.
-        until_idle: stop when nothing new has come for this time; None to go on.
-        stop: stops the run when it is set.
-        progress: called after each step.
+        until_idle, stop: stop when nothing new has come for this time (None: go on), or when the event is set.
+        progress, on_report: called after each step, and with the summary whenever the results were written.
 
     Raises:
         UsageError, NoInputError: an argument is invalid, or a folder holds other files or does not exist.
@@ -103,7 +106,7 @@ def follow(
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
     with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
         steps = FollowSteps(spark, kept, terms, patience)
-        following = _Following(kept, steps, terms, source, target, earlier_results(against, terms), progress)
+        following = _Following(kept, steps, terms, source, target, earlier_results(against, terms), progress, on_report)
         return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
 
 
@@ -177,6 +180,7 @@ class _Following:
         target: Path,
         earlier: Summary | None,
         progress: Progress,
+        on_report: Callable[[Summary], None] | None,
     ) -> None:
         self._checkpoint = checkpoint
         self._steps = steps
@@ -186,6 +190,7 @@ class _Following:
         self._source = source
         self._earlier = earlier
         self._progress = progress
+        self._on_report = on_report
 
     def run(self, spark: SparkSession, stop: Event, every: float, until_idle: timedelta | None) -> Summary:
         """Follow until told to stop, and write the results."""
@@ -204,8 +209,10 @@ class _Following:
         return writer.option("checkpointLocation", str(self._checkpoint.spark)).start()
 
     def _follow(self, query: StreamingQuery, stop: Event, every: float, patience: float | None) -> None:
-        news = reported = monotonic()
-        told = True
+        news = due = monotonic()
+        told = False
+        if self._on_report is None:
+            due, told = news + REPORT_SECONDS, True
         while not stop.is_set():
             plan = self._tail.plan()
             if plan is not None:
@@ -215,9 +222,15 @@ class _Following:
                 return
             else:
                 stop.wait(every)
-            if not told and monotonic() - reported >= REPORT_SECONDS:
+            if not told and (begun := monotonic()) >= due:
                 self._report()
-                reported, told = monotonic(), True
+                due, told = self._due(begun, monotonic()), True
+
+    def _due(self, begun: float, ended: float) -> float:
+        """Return when the report may be written again."""
+        if self._on_report is None:
+            return ended + REPORT_SECONDS
+        return ended + max(LIVE_REPORT_SECONDS, LIVE_REPORT_FACTOR * (ended - begun))
 
     def _do(self, plan: Plan, query: StreamingQuery) -> None:
         self._checkpoint.add_plan(plan)
@@ -238,6 +251,8 @@ class _Following:
             members = {**summary.members, "late": done.late, "watermark": watermark}
             summary = replace(summary, members=members, late=done.first_late)
             report.write(summary, result, self._earlier)
+        if self._on_report is not None:
+            self._on_report(summary)
         return summary
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from soapjms.replay.report.comparison import Comparison, check_comparable, compare
 from soapjms.replay.report.files import load, rewrite, write
 from soapjms.replay.report.junit import junit
-from soapjms.replay.report.page import html
+from soapjms.replay.report.page import html, live
 from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.report.trend import trend
@@ -21,6 +21,7 @@ __all__ = [
     "compare",
     "html",
     "junit",
+    "live",
     "load",
     "rewrite",
     "rows",

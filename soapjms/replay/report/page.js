@@ -1,6 +1,7 @@
 "use strict";
 // Filters, sorts and opens the content of the page. All data of a log is inserted as text, never as markup.
-(() => {
+// Listeners of the document and the window end with `signal`: live.js replaces the content, which is then shown anew.
+const present = (content, signal) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
   const make = (name, kind, text) => {
@@ -13,7 +14,7 @@
   const LISTED = 50;
   const WAIT = 120; // milliseconds after a key before the search runs
 
-  const data = JSON.parse(one("#data").textContent);
+  const data = JSON.parse(content);
   const table = one("#causes");
   const lines = table ? every("tr.cause", table) : [];
   const query = one("#query");
@@ -470,15 +471,15 @@
         if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
         if (event.key === "?") tellKeys();
       }
-    });
+    }, { signal });
     addEventListener("hashchange", () => {
       const found = read();
       if (!found) return;
       shown = LISTED;
       apply();
       show(found);
-    });
-    addEventListener("beforeprint", () => every("details.numbers").forEach((each) => { each.open = false; }));
+    }, { signal });
+    addEventListener("beforeprint", () => every("details.numbers").forEach((each) => { each.open = false; }), { signal });
     const found = read();
     apply();
     if (found instanceof Element) show(found);
@@ -491,4 +492,12 @@
     one(".open", found).focus({ preventScroll: true });
   };
   start();
-})();
+};
+
+let replaced = new AbortController();
+present(document.querySelector("#data").textContent, replaced.signal);
+addEventListener("report", (event) => {
+  replaced.abort();
+  replaced = new AbortController();
+  present(event.detail, replaced.signal);
+});

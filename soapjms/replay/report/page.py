@@ -131,6 +131,9 @@ POLICY: Final = (
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
+WITHOUT_SCRIPTS: Final = '<noscript><meta http-equiv="refresh" content="30"></noscript>'
+"""How a live page is loaded again, in seconds, where scripts are off."""
+
 
 def html(summary: Summary, against: Summary | None = None) -> str:
     """Make the page; with an earlier run by the same profile, compared with that."""
@@ -179,6 +182,23 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             data=Markup(data),  # noqa: S704
         )
     )
+
+
+def live(page: str, name: str) -> str:
+    """Make the page that updates itself from its server of the content of report.html.
+
+    `live.js` does so without losing what is open; without scripts, the page is loaded again now and then.
+
+    Args:
+        page: the content of report.html.
+        name: the name by which the server's events know this report: letters and digits.
+    """
+    script = asset("live.js")
+    allowed = f" 'sha256-{hash_of(script)}'; connect-src 'self'"
+    page = page.replace("; base-uri", f"{allowed}; base-uri", 1)  # after script-src, before any text of a log
+    page = page.replace("</head>", f"{WITHOUT_SCRIPTS}\n</head>", 1)
+    body, end, tail = page.rpartition("</body>")
+    return f'{body}<script data-report="{name}">{script}</script>\n{end}{tail}'
 
 
 def environment() -> Environment:

@@ -1,10 +1,11 @@
 
 "use strict";
 // Choosing a time in the charts: by dragging, or by two sliders; what happened then, and the charts of that time alone.
-(() => {
+let chosenTime = null; // what is chosen and what is shown, in milliseconds: it stays when live.js replaces the content
+const presentTime = (content) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const series = JSON.parse(one("#data").textContent).time;
+  const series = JSON.parse(content).time;
   const section = one("#time")?.parentElement;
   if (!series || !section || series.s.length < 2) return;
 
@@ -130,6 +131,8 @@
       if (first === shownFrom && last === shownTo) continue;
       svg.append(make("rect", { class: "brush", x: LEFT + (first - shownFrom) * PITCH(), width: (last - first) * PITCH(), y: 0, height: TOP + PLOT }));
     }
+    const timesOf = (...spans) => spans.map((span) => series.b + span * series.w), isZoomed = shownFrom > 0 || shownTo < number;
+    chosenTime = isZoomed || first > 0 || last < number ? { chosen: timesOf(first, last), shown: isZoomed && timesOf(shownFrom, shownTo) } : null;
     tell();
   };
   const spanAt = (event, svg) => {
@@ -169,4 +172,17 @@
   one("#whole").addEventListener("click", () => { [shownFrom, shownTo] = [0, number]; show(); });
   to.value = number;
   panel.hidden = false;
-})();
+  if (chosenTime) {
+    const { chosen, shown } = chosenTime, spansOf = (times) => times.map((time) => Math.round((time - series.b) / series.w));
+    if (shown) {
+      const [begin, end] = spansOf(shown);
+      shownFrom = Math.max(0, Math.min(begin, number - 1));
+      shownTo = Math.max(shownFrom + 1, Math.min(end, number));
+      show();
+    }
+    choose(...spansOf(chosen));
+  }
+};
+
+presentTime(document.querySelector("#data").textContent);
+addEventListener("report", (event) => presentTime(event.detail));
