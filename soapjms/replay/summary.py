@@ -379,7 +379,7 @@ class Summary:
     rest: Place
     rejects: tuple[RejectedRow, ...]
     late: tuple[LateRecord, ...] = ()
-    origin: Provenance | None = None
+    origin: Provenance | None = field(default=None, compare=False)
 
     @property
     def exit_status(self) -> int:
