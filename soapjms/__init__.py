@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         InvalidUriError,
         InvalidWsdlError,
         PingFailedError,
+        RequestExpiredError,
         SendOutcome,
         SoapFaultError,
         StoreError,
@@ -103,7 +104,7 @@ else:
             "soapjms.protocol.errors": (
                 "CallFailedError CallTimeoutError CallTrace InvalidAttachmentError InvalidEnvelopeError "
                 "InvalidPropertyError InvalidRecordError InvalidUriError InvalidWsdlError PingFailedError "
-                "SendOutcome SoapFaultError StoreError"
+                "RequestExpiredError SendOutcome SoapFaultError StoreError"
             ),
             "soapjms.protocol.limits": "Limits",
             "soapjms.protocol.names": "CR_2009 REC_2012 Profile SoapVersion Subcode",
@@ -164,6 +165,7 @@ __all__ = [
     "Recorder",
     "Reply",
     "Request",
+    "RequestExpiredError",
     "Response",
     "SendFailedError",
     "SendOutcome",

@@ -273,6 +273,17 @@ OBSERVER_FAILED_AGAIN: Final = LogEvent(
     "As `observer.failed`, for later failures.",
     traceback=True,
 )
+OPERATION_EXPIRED: Final = LogEvent(
+    "operation.expired",
+    "soapjms.service",
+    WARNING,
+    (
+        "the function for %(operation)s was cancelled, since its request from %(destination)s, JMSCorrelationID "
+        "%(correlation_id)r, had expired"
+    ),
+    ("operation", "destination", "correlation_id"),
+    "The caller has stopped waiting; a longer timeout, or `expires=`, leaves the function more time.",
+)
 OPERATION_FAILED: Final = LogEvent(
     "operation.failed",
     "soapjms.service",

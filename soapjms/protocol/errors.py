@@ -127,12 +127,41 @@ class CallFailedError(SoapJmsError):
         """True if the outcome is known: no service has the message, or ever will."""
         return self.outcome is not SendOutcome.UNKNOWN
 
+    @property
+    def destination(self) -> str | None:
+        """Where the message went: see `CallTrace`; None if it was never made, like the four below."""
+        return None if self.trace is None else self.trace.destination
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Its JMSCorrelationID."""
+        return None if self.trace is None else self.trace.correlation_id
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from the call to its end."""
+        return None if self.trace is None else self.trace.waited
+
+    @property
+    def is_confirmed(self) -> bool | None:
+        """Whether the broker said that it has the message; None also if that does not show."""
+        return None if self.trace is None else self.trace.is_confirmed
+
+    @property
+    def connection_lost(self) -> bool | None:
+        """Whether the connection was lost meanwhile."""
+        return None if self.trace is None else self.trace.connection_lost
+
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return type(self), (self.text, self.reason, self.outcome, self.retry, self.trace)
 
 
 class CallTimeoutError(CallFailedError, TimeoutError):
     """No correlated response came in time."""
+
+
+class RequestExpiredError(SoapJmsError, TimeoutError):
+    """An `async` function was cancelled, since the request that it works on has expired."""
 
 
 class Blame(StrEnum):

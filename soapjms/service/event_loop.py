@@ -12,7 +12,7 @@ from threading import current_thread
 from typing import Any, Final
 
 from brokers.threads.thread import Thread
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import RequestExpiredError, UsageError
 
 JOIN_SECONDS: Final = 1.0
 """Seconds to wait for the thread to end."""
@@ -38,7 +38,7 @@ class LoopTasks:
             seconds: seconds after which it is cancelled; None for never.
 
         Raises:
-            TimeoutError: it took longer.
+            RequestExpiredError: it took longer.
         """
         result, error = asyncio.run_coroutine_threadsafe(self._outcome(awaitable, seconds), self._loop).result()
         if error is not None:
@@ -50,10 +50,13 @@ class LoopTasks:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 return await awaitable, None
         except BaseException as error:
+            if limit.expired() and isinstance(error, TimeoutError):
+                return None, RequestExpiredError("its request has expired")
             return None, error
         finally:
             self._tasks.discard(task)

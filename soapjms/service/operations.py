@@ -33,7 +33,14 @@ from soapjms.protocol.envelope import (
     not_understood,
     read_fault,
 )
-from soapjms.protocol.errors import Blame, InvalidAttachmentError, SoapFaultError, StoreError, UsageError
+from soapjms.protocol.errors import (
+    Blame,
+    InvalidAttachmentError,
+    RequestExpiredError,
+    SoapFaultError,
+    StoreError,
+    UsageError,
+)
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.text import named
 from soapjms.protocol.wsa import (
@@ -327,7 +334,7 @@ class Operations:
         except BaseException as error:
             is_cancelled = request.tasks is not None and request.tasks.was_cancelled(error)
             if not is_cancelled and not isinstance(error, StoreError):  # which the dispatcher logs, and runs it again
-                _log_failure(request)
+                _log_failure(request, error)
             return FunctionOutcome(Prepared(service_failed(version)), failure=error)
 
     def process(self, request: Request, match: Match | None = None) -> Prepared:
@@ -386,10 +393,13 @@ class Operations:
         return self._loop.run(result, left)
 
 
-def _log_failure(request: Request) -> None:
-    """Log the error that a function failed with, and which request it was."""
+def _log_failure(request: Request, error: BaseException) -> None:
+    """Log that a function failed, or was cancelled as its request expired, and which request it was."""
     message, operation = request.message, named(element_name(request.envelope.content))
-    events.OPERATION_FAILED.log(operation, str(message.destination), message.correlation_id)
+    if isinstance(error, RequestExpiredError):
+        events.OPERATION_EXPIRED.log(operation, str(message.destination), message.correlation_id)
+    else:
+        events.OPERATION_FAILED.log(operation, str(message.destination), message.correlation_id)
 
 
 def _told(request: Request, root: etree._Element) -> etree._Element:

@@ -45,6 +45,14 @@ def test_trace(confirmed: bool | None, lost: bool, ending: str) -> None:
     assert str(error).endswith(ending)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.text, again.trace) == (str(error), "no", error.trace)
+    own = (error.destination, error.correlation_id, error.waited, error.is_confirmed, error.connection_lost)
+    assert own == ("queue:a", "id", 1.5, confirmed, lost)
+
+
+def test_no_trace() -> None:
+    """Of a message that was never made nothing is known."""
+    error = CallFailedError("no", "receptionFailure")
+    assert {error.destination, error.correlation_id, error.waited, error.is_confirmed, error.connection_lost} == {None}
 
 
 def test_profile() -> None:

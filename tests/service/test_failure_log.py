@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -53,3 +55,30 @@ def test_of_typed_values(function: Callable[..., Any], tmp_path: Path, caplog: p
     service.operation("price")(function)
     assert fault_to(service, "<price>A1</price>").reason == "the service failed"
     require_logged(caplog, f"{{{NS}}}price", function.__name__)
+
+
+def test_of_a_function_that_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    """One that still ran when its request expired is one line; one that failed by itself is not."""
+    service = Service()
+
+    async def too_slow(*_: Any) -> Any:
+        await asyncio.sleep(30)
+
+    service.operation(GREET)(too_slow)
+    request = accepted(expiration=int(time.time() * 1000) + 50)
+    fault = read_fault(as_envelope(service.answer(request).envelope))
+    assert fault is not None
+    (record,) = [each for each in caplog.records if getattr(each, "event", "").startswith("operation.")]
+    assert (vars(record)["event"], record.levelname) == ("operation.expired", "WARNING")
+    assert not record.exc_info
+    assert vars(record)["operation"] == str(GREET)
+    caplog.clear()
+    service = Service()
+
+    async def own_limit(*_: Any) -> Any:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(30)
+
+    service.operation(GREET)(own_limit)
+    service.answer(accepted())
+    assert [vars(each)["event"] for each in caplog.records] == ["operation.failed"]
