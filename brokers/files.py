@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import ssl
 import stat
 from collections.abc import Mapping
 from os import PathLike
@@ -18,6 +19,13 @@ _KINDS: Final[Mapping[int, str]] = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+def reason_of(error: OSError) -> str:
+    """Say why the operating system refused something, with the file if it is one, and without the number."""
+    if isinstance(error, ssl.SSLError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
 def check_files(*paths: str | PathLike[str] | None) -> None:

@@ -91,7 +91,11 @@ class Tls:
         return REASONS.get(error.reason or "", f"TLS failed: {error.reason or error}")
 
     def _context(self, host: str) -> ssl.SSLContext:
-        check_files(self.ca_file, self.cert_file, self.key_file, self.key_password_file)
+        for role, path in self._files().items():
+            try:
+                check_files(path)
+            except OSError as error:
+                raise OSError(error.errno, f"the {role} cannot be read: {error.strerror}", path) from None
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)
@@ -100,6 +104,14 @@ class Tls:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    def _files(self) -> dict[str, Path | None]:
+        return {
+            "file of the authority (caFile, SOAPJMS_CA_FILE)": self.ca_file,
+            "file of the certificate (certFile, SOAPJMS_CERT_FILE)": self.cert_file,
+            "file of the key (keyFile, SOAPJMS_KEY_FILE)": self.key_file,
+            "file of the key's password (SOAPJMS_KEY_PASSWORD_FILE)": self.key_password_file,
+        }
 
     def _key_password(self) -> str:
         if self.key_password_file is None:

@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from brokers import events
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
+from brokers.files import reason_of
 from brokers.threads.thread import Thread
 
 
@@ -114,7 +115,7 @@ def no_connection(where: object, error: OSError, advice: str = "") -> Connection
     if isinstance(error, socket.gaierror):
         return ConnectionFailedError(f"no connection to {where}: no host of that name is known ({error.strerror})")
     kind = UnreachableError if error.errno in SILENT else ConnectionFailedError
-    return kind(f"no connection to {where}: {error}{advice}")
+    return kind(f"no connection to {where}: {reason_of(error)}{advice}")
 
 
 LoginT = TypeVar("LoginT")

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 from brokers.adapter.endpoints import no_connection
 from brokers.errors import ConnectionFailedError, UsageError
+from brokers.files import reason_of
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import NOBODY, Ask, Credentials
@@ -71,7 +72,9 @@ class Login:
         try:
             found = self.ask()
         except OSError as error:
-            raise ConnectionFailedError(f"no connection to {self}: the password could not be read: {error}") from error
+            raise ConnectionFailedError(
+                f"no connection to {self}: the password could not be read: {reason_of(error)}"
+            ) from error
         if not isinstance(found, Credentials):
             raise ConnectionFailedError(
                 f"no connection to {self}: the source of the login must return Credentials, got {type(found).__name__}"

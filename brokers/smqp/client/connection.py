@@ -30,6 +30,7 @@ from brokers.errors import (
     NotSentError,
     UnsentError,
 )
+from brokers.files import reason_of
 from brokers.smqp.client.commands import Questions, number_in
 from brokers.smqp.client.listener import Hearer, NotifyListener
 from brokers.smqp.client.options import ClientOptions
@@ -124,7 +125,8 @@ class CommandLine:
         except (ProtocolError, ConnectionLostError, OSError) as error:
             self.close()
             other = perhaps(address) if self._heard == b"" else ""
-            raise ConnectionFailedError(f"{address.host}:{address.port}: {error}{other}") from error
+            why = reason_of(error) if isinstance(error, OSError) else error
+            raise ConnectionFailedError(f"{address.host}:{address.port}: {why}{other}") from error
         except ConnectionFailedError:
             self.close()
             raise
@@ -263,7 +265,7 @@ def _connected(address: Address, timeout: float) -> socket.socket:
             plain.close()
             raise
     except OSError as error:  # including ssl.SSLError
-        raise ConnectionFailedError(f"no SMQP server at {address.host}:{address.port}: {error}") from error
+        raise ConnectionFailedError(f"no SMQP server at {address.host}:{address.port}: {reason_of(error)}") from error
 
 
 END_POLL_SECONDS: Final = 0.5

@@ -163,3 +163,13 @@ def test_files_of_tls_that_are_missing(tmp_path: Path) -> None:
     """An error with the cause, before anything is sent."""
     with pytest.raises(ConnectionFailedError, match="No such file"):
         brokers.connect(f"stomp+ssl://127.0.0.1:1?caFile={tmp_path}/none.pem", timeout=5)
+
+
+def test_a_missing_file_is_named_by_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As is the variable that names it; no number of the operating system stands there."""
+    monkeypatch.setenv("SOAPJMS_CA_FILE", "/nowhere/ca.pem")
+    with pytest.raises(ConnectionFailedError) as caught:
+        brokers.connect("stomp+ssl://localhost:1", timeout=5)
+    said = "the file of the authority (caFile, SOAPJMS_CA_FILE) cannot be read: No such file or directory"
+    assert f"{said}: '/nowhere/ca.pem'" in str(caught.value)
+    assert "Errno" not in str(caught.value)
