@@ -95,7 +95,7 @@ class Tls:
             try:
                 check_files(path)
             except OSError as error:
-                raise OSError(error.errno, f"the {role} cannot be read: {error.strerror}", path) from None
+                raise OSError(error.errno, f"the {role} cannot be read: {error.strerror}", str(path)) from None
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)

@@ -2,7 +2,7 @@
 
 python examples/bridge.py [stomp://admin:admin@localhost:61613]
 
-Without a URL it runs on the embedded broker.
+Without a URL it runs on the embedded broker. It needs: pip install 'soapjms[bridge]'
 
 The same from the command line, in this folder, each in a separate terminal:
 

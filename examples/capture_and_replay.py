@@ -3,6 +3,8 @@
 python examples/capture_and_replay.py [stomp://admin:admin@localhost:61613 FOLDER]
 
 FOLDER gets the capture log and the report. Without arguments it is a new one, and the broker is the embedded one.
+
+It needs: pip install 'soapjms[replay]'
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 
 Without `--url` it runs on the embedded broker, without `--engine` the replay runs without Spark. The exit status is 0
 if all results are as expected.
+
+It needs: pip install 'soapjms[cli,zeep,replay]'
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ SOAPJMS_CONNECTION=stomp://admin:admin@localhost:61613 uvicorn --app-dir example
 Then: curl 'http://localhost:8000/greeting?name=World'. Over JMS it says how often it greeted, at jms:queue:greetings.
 
 python examples/fastapi_greeter.py does all of it, with the greeter at the embedded broker, in one process.
+
+It needs: pip install fastapi 'soapjms[bridge]'
 """
 
 from __future__ import annotations

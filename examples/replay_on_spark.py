@@ -4,6 +4,8 @@
         replay hdfs:///captures --out /shared/report
 
 Without arguments it replays a small log of its own, on Spark on this machine.
+
+It needs: pip install 'soapjms[spark]', and Java
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 pytest examples/test_greeter.py (or python examples/test_greeter.py)
 
-The fixtures come with `pip install soapjms[testing]`; docs/testing.md describes them.
+The fixtures come with pip install 'soapjms[testing]'; docs/testing.md describes them.
 """
 
 from __future__ import annotations

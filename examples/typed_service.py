@@ -5,6 +5,8 @@ python examples/typed_service.py [stomp://admin:admin@localhost:61613]
 examples/zeep_client.py calls it; without a URL, in this process, at the embedded broker. Ctrl-C ends it, once the
 requests under way are answered. The same from the command line, in this folder:
 soapjms serve typed_service:service --connection stomp://admin:admin@localhost:61613
+
+It needs: pip install 'soapjms[zeep]'
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ python examples/zeep_client.py [stomp://admin:admin@localhost:61613]
 
 It calls examples/typed_service.py, or examples/greeter_service.py: at the broker whose URL is given, else at the
 embedded one, in this process.
+
+It needs: pip install 'soapjms[zeep]'
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def is_spark_here() -> bool:
 
 def spark_problem() -> str | None:
     """Say what Spark lacks on this machine, and how to install it; None if nothing."""
-    missing = next((name for name in sorted(SPARK_PACKAGES) if find_spec(name) is None), None)
+    missing = next((name for name in SPARK_PACKAGES if find_spec(name) is None), None)
     if missing is not None:
         return f"{missing} is not installed: pip install 'soapjms[spark]'"
     return java_problem()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import errno
 import glob
+import json
 import os
 import stat
 import zlib
@@ -245,19 +246,32 @@ def _first_inflated(start: bytes, size: int) -> tuple[bytes, bool]:
     return head, stream.eof and not stream.unused_data and len(start) == size
 
 
+def _is_other_object(line: bytes) -> bool:
+    """Say whether a line is a whole JSON object without the member v."""
+    if b'"v"' in line:
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _is_foreign(head: bytes, *, is_all: bool) -> bool:
     """Say whether the beginning of a file shows that it is something else than JSON Lines.
 
-    A torn log may begin in the middle of a record, so one line that is no record shows nothing, but by its first
-    characters.
+    A record is a JSON object with a member v. A torn log may begin in the middle of a record, so one line that is no
+    record shows nothing, but by its first characters.
 
     Args:
         head: the first octets of the file, decompressed.
         is_all: whether that is the whole file.
     """
     lines = [line for line in head.split(b"\n") if line.strip()]
-    if not lines or any(line.lstrip().startswith(b"{") for line in lines):
+    objects = [line for line in lines if line.lstrip().startswith(b"{")]
+    if not lines or not all(map(_is_other_object, objects)):
         return False
+    if objects:
+        return True
     return is_all or len(lines) > TORN_LINES or lines[0].lstrip().startswith(b"<") or not BINARY.isdisjoint(head)
 
 

@@ -102,3 +102,12 @@ def test_only_empty_logs(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").touch()
     with pytest.raises(NoInputError, match=r"a\.jsonl: no capture log: it is empty.*b\.jsonl: no capture log"):
         replay(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}\n', '{"a": 1}\n' * 20, '{"a": 1}'])
+def test_json_of_something_else(tmp_path: Path, text: str) -> None:
+    """Objects without the member v are no records: one line says so, and nothing is judged."""
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(NoInputError, match="no capture log: it begins with"):
+        replay(tmp_path / "x.jsonl", tmp_path / "out", engine="local")
+    assert not (tmp_path / "out").exists()
