@@ -11,6 +11,7 @@ import pytest
 from replay_logs import CXF, at, request, response, summary, write_log
 from report_kit import Page, traffic
 
+from brokers import properties
 from soapjms.protocol.assertions import Judge, Setting, judge, readings
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import REC_2012
@@ -18,6 +19,7 @@ from soapjms.protocol.record import Direction, Record, capture
 from soapjms.replay import replay, verdicts
 from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import rewrite
+from soapjms.replay.report.remedies import reaction_texts, rule_texts
 from soapjms.replay.report.sentences import headline, party_lines, party_sentence
 from soapjms.replay.summary import NOTHING
 
@@ -232,3 +234,20 @@ def test_a_folder_of_an_earlier_version_has_no_parties(tmp_path: Path, text: str
     junit = (tmp_path / "out" / "junit.xml").read_text("utf-8")
     assert junit.count("<testsuite ") == 1
     assert junit.count("<failure ") == 1
+
+
+def test_a_service_is_told_what_it_should_have_answered(tmp_path: Path) -> None:
+    """The edition of 2012 has one id for a rule and for the answer to its breach; each party reads of its own."""
+    asked = request(1)
+    bare = properties({each.name: each.value for each in asked.properties if each.name != "SOAPJMS_contentType"})
+    records = [
+        capture(request(1, properties=bare), at(0), Direction.REQUEST),
+        capture(response(1), at(1), Direction.RESPONSE),
+    ]
+    replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    service = words[words.index("the service at queue:greeter") :].partition("Messages")[0]
+    clients = words[words.index("clients of queue:greeter break") :].partition("the service")[0]
+    assert reaction_texts("rec-2012")["Protocol-2016"].rule in service
+    assert rule_texts("rec-2012")["Protocol-2016"].rule in clients
+    assert "The service: " in words

@@ -19,7 +19,7 @@ from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Ex
 from soapjms.replay.findings import Sample
 from soapjms.replay.parties import PartyKey
 from soapjms.replay.report.copies import CallCommand, call_command, raw_text, ticket
-from soapjms.replay.report.remedies import rule_texts
+from soapjms.replay.report.remedies import reaction_texts, rule_texts
 from soapjms.replay.report.sentences import who
 from soapjms.replay.report.tables import CauseLine
 from soapjms.replay.report.texts import visible, visible_lines
@@ -110,6 +110,8 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
         return {}
     command = _command(sample, records, profile(summary.members["profile"]))
     rule = rule_texts(summary.members["profile"])[line.row.id]
+    if sample.direction == ANSWER and sample.expected_subcodes:
+        rule = reaction_texts(summary.members["profile"]).get(line.row.id, rule)
     party = PartyKey(sample.place, NODE_OF_KIND[sample.direction], sample.stack)
     facts = {
         "by": who(party),

@@ -87,6 +87,15 @@ def rule_texts(profile_name: str) -> Mapping[str, RuleText]:
     return {name: rule_text(row) for name, row in named if name is not None}
 
 
+@cache
+def reaction_texts(profile_name: str) -> Mapping[str, RuleText]:
+    """Return the texts about the service's duty to answer a breach, where the profile has one id for both rules."""
+    edition = profile(profile_name)
+    named = ((edition.assertion_id(row.id), row) for row in ASSERTIONS if row.reaction_to)
+    first = rule_texts(profile_name)
+    return {name: rule_text(row) for name, row in named if name is not None and rule_text(row) is not first[name]}
+
+
 def subcode_texts() -> Mapping[str, SubcodeText]:
     """Return the cause and the remedy of each subcode."""
     return {name: SubcodeText(*texts) for name, texts in table()["subcode"].items()}

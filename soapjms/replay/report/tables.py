@@ -15,9 +15,9 @@ from urllib.parse import quote
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
-from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
+from soapjms.replay.parties import BROKEN, JUDGED, RESPONDING, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
-from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts
+from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, reaction_texts, rule_texts
 from soapjms.replay.report.sentences import (
     COURSES,
     WORDS,
@@ -234,6 +234,8 @@ class RemedyRow(NamedTuple):
 
     row: Row
     text: RuleText
+    reaction: RuleText | None
+    """What the service should have done, if it broke the rule on the answer to a breach, which has the same id."""
     seen: list[tuple[str, Remedy]]
     """The stacks that seem to have broken it, by name, for which a setting is known."""
     others: list[tuple[str, Remedy]]
@@ -242,7 +244,7 @@ class RemedyRow(NamedTuple):
 
 def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
     """List what to change, for each assertion that failed or ended with warnings."""
-    known, found = rule_texts(summary.members["profile"]), []
+    known, reactions, found = *_texts(summary), []
     for row in listed:
         if row.state not in BROKEN:
             continue
@@ -253,6 +255,7 @@ def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
             RemedyRow(
                 row,
                 known[row.id],
+                reactions.get(row.id) if any(map(is_on_answers, causes)) else None,
                 [(STACKS[stack], remedy) for stack, remedy in remedies if stack in broken],
                 [(STACKS[stack], remedy) for stack, remedy in remedies if stack not in broken],
             )
@@ -307,7 +310,7 @@ def cards(summary: Summary, listed: Iterable[Row], changes: Iterable[PartyChange
     """List the parties, those that break most first, with what an earlier run says of them."""
     past = {id(each.now): each for each in changes if each.now is not None}
     parties, known = summary.members["parties"], {row.id: row for row in listed}
-    rules = rule_texts(summary.members["profile"])
+    rules = _texts(summary)
     others = [capital(party_sentence(each, summary.members)) for each in parties[MAX_CARDS:]]
     return Cards(
         [_card(each, summary, known, rules, past.get(id(each))) for each in parties[:MAX_CARDS]],
@@ -320,7 +323,7 @@ def _card(
     party: Mapping[str, Any],
     summary: Summary,
     known: Mapping[str, Row],
-    rules: Mapping[str, RuleText],
+    rules: tuple[Mapping[str, RuleText], Mapping[str, RuleText]],
     change: PartyChange | None,
 ) -> Card:
     words, stack = WORDS[party["node"]], party["stack"]
@@ -336,10 +339,26 @@ def _card(
         past=None if change is None else before(change, summary.members),
         turned=[] if change is None or change.before is None else _turned(change),
         worst=[
-            (known[rule], count, rules[rule], rules[rule].by_stack.get(stack or "", rules[rule].general))
+            (known[rule], count, text, text.by_stack.get(stack or "", text.general))
             for rule, count in ranked[:MAX_WORST_ROWS]
+            for text in [_text_for(rule, party, summary, rules)]
         ],
     )
+
+
+def _text_for(
+    rule: str,
+    party: Mapping[str, Any],
+    summary: Summary,
+    rules: tuple[Mapping[str, RuleText], Mapping[str, RuleText]],
+) -> RuleText:
+    """Return the texts about a rule that a party breaks: for a service perhaps those on the answer to a breach."""
+    known, reactions = rules
+    if party["node"] == RESPONDING and rule in reactions:
+        causes = [cause for outcome in BROKEN for _, cause in summary.findings.of(rule, outcome)]
+        if any(map(is_on_answers, causes)):
+            return reactions[rule]
+    return known[rule]
 
 
 def _turned(change: PartyChange) -> list[tuple[str, list[str], bool]]:
@@ -369,6 +388,16 @@ def change_rows(changes: Iterable[PartyChange], listed: Iterable[Row]) -> list[C
         if rule.course in COURSES
     ]
     return sorted(found, key=lambda each: list(COURSES).index(each.rule.course))[:MAX_CHANGE_ROWS]
+
+
+def _texts(summary: Summary) -> tuple[Mapping[str, RuleText], Mapping[str, RuleText]]:
+    name = summary.members["profile"]
+    return rule_texts(name), reaction_texts(name)
+
+
+def is_on_answers(cause: Cause) -> bool:
+    """Say whether a cause is about answers to requests that called for a fault."""
+    return any(party.node == RESPONDING for party in cause.where) and any(expected for expected, _ in cause.answers)
 
 
 class DestinationRow(NamedTuple):
