@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from math import sqrt
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
@@ -228,6 +229,10 @@ def _without(reasons: Iterable[str], others: Iterable[str]) -> Iterator[str]:
 # By party
 
 
+MAX_ERRORS: Final = 2
+"""Number of standard errors up to which a difference between two shares may be chance, and counts as none."""
+
+
 class Course(StrEnum):
     """How a rule that a party breaks, or broke, changed."""
 
@@ -290,5 +295,7 @@ def _broken(party: Mapping[str, Any] | None, rule: str) -> tuple[int, int]:
 def _course(before: tuple[int, int], now: tuple[int, int]) -> Course:
     if not before[0] or not now[0]:
         return Course.NEW if now[0] else Course.GONE
-    one, other = Fraction(*before), Fraction(*now)
-    return Course.MORE if other > one else Course.FEWER if other < one else Course.SAME
+    one, other = before[0] / before[1], now[0] / now[1]
+    share = (before[0] + now[0]) / (before[1] + now[1])
+    chance = MAX_ERRORS * sqrt(share * (1 - share) * (1 / before[1] + 1 / now[1]))
+    return Course.SAME if abs(other - one) <= chance else Course.MORE if other > one else Course.FEWER

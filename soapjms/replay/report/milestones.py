@@ -45,6 +45,15 @@ def milestones(members: Mapping[str, Any]) -> list[Milestone]:
     return sorted(found[:MAX_MILESTONES])
 
 
+def has_ceased(party: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
+    """Say whether a party broke rules, and went on without for a while until the end of the run."""
+    first, last, broke = _time(members["time"]["first"]), _time(members["time"]["last"]), _time(party["lastFailed"])
+    seen = _time(party["last"])
+    if first is None or last is None or broke is None or seen is None:
+        return False
+    return party["messages"] >= MIN_MESSAGES and broke < seen - EARLIEST_END * (last - first)
+
+
 def _of_party(party: Mapping[str, Any], first: datetime, last: datetime) -> Iterator[Milestone]:
     name, is_many = party_name(party), WORDS[party["node"]].is_many
     seen, broke = _ends(party, "first", "last"), _ends(party, "firstFailed", "lastFailed")

@@ -108,8 +108,11 @@ def before(change: PartyChange, summary: Members) -> str:
 def courses(changes: Iterable[PartyChange]) -> str:
     """Count the rules of all parties that changed since an earlier run: `2 newly broken, 1 no longer broken`."""
     counted = Counter(rule.course for change in changes for rule in change.rules)
-    said = [f"{counted[each]} {words}" for each, words in COURSES.items() if counted[each]]
-    return ", ".join(said) if said else "the same rules are broken" if counted else "no rule was broken then or now"
+    worse, better = counted[Course.NEW] + counted[Course.MORE], counted[Course.GONE] + counted[Course.FEWER]
+    if not worse and not better:
+        return "the same rules are broken" if counted else "no rule was broken then or now"
+    said = ", ".join(f"{counted[each]} {words}" for each, words in COURSES.items() if counted[each])
+    return f"{'partly worse' if worse and better else 'worse' if worse else 'better'}: {said}"
 
 
 COURSES: Final[Mapping[Course, str]] = {

@@ -17,6 +17,7 @@ from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, RESPONDING, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
+from soapjms.replay.report.milestones import has_ceased
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, reaction_texts, rule_texts
 from soapjms.replay.report.sentences import (
     COURSES,
@@ -284,6 +285,10 @@ class Card(NamedTuple):
     """The assertions that it broke otherwise then, by how that changed, and whether they are to be named."""
     worst: list[tuple[Row, int, RuleText, Remedy]]
     """The assertions that most of its messages failed, with their number, and what to change."""
+    left: int
+    """How many more it breaks."""
+    has_ceased: bool
+    """Whether it broke no MUST any more at the end."""
 
     @property
     def kept(self) -> int:
@@ -328,7 +333,9 @@ def _card(
 ) -> Card:
     words, stack = WORDS[party["node"]], party["stack"]
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
-    ranked = sorted(party[state].items(), key=lambda each: (-each[1], each[0])) if state in BROKEN else []
+    ranked = [
+        each for outcome in BROKEN for each in sorted(party[outcome].items(), key=lambda each: (-each[1], each[0]))
+    ]
     return Card(
         party=party,
         who=f"{words.who} {words.where} {place_name(party['destination'])}",
@@ -343,6 +350,8 @@ def _card(
             for rule, count in ranked[:MAX_WORST_ROWS]
             for text in [_text_for(rule, party, summary, rules)]
         ],
+        left=max(0, len(ranked) - MAX_WORST_ROWS),
+        has_ceased=has_ceased(party, summary.members),
     )
 
 
