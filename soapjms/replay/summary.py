@@ -532,8 +532,8 @@ def _parties(tally: RunTally) -> Iterator[dict[str, Any]]:
 def gravity(party: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key by which parties are listed: who breaks most comes first."""
     return (
-        *(-len(party[Outcome.FAILED]), -party["failedMessages"], party["node"] == RESPONDING),
-        *(-len(party[Outcome.WARNING]), -party["messages"]),
+        *(-len(party[Outcome.FAILED]), -party["failedMessages"], not (party[Outcome.FAILED] or party[Outcome.WARNING])),
+        *(party["node"] == RESPONDING, -len(party[Outcome.WARNING]), -party["messages"]),
         *(party["destination"] is None, party["destination"] or "", party["node"], party["stack"] or ""),
     )
 
