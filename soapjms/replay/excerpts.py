@@ -56,6 +56,8 @@ class Excerpt(NamedTuple):
     @classmethod
     def of(cls, record: Record, kind: str, stack: str) -> Excerpt:
         """Make the excerpt of a message."""
+        if record.sha256 is not None and not record.truncated:  # one that a program made may state any
+            record = replace(record, sha256=body_digest(record.message.body))
         line, is_whole = capture_line(record, MAX_KEPT_OCTETS), True
         if len(line) > MAX_LINE_CHARACTERS:
             line, is_whole = capture_line(_bounded(record), MAX_KEPT_OCTETS), False

@@ -41,7 +41,7 @@ def calls(*bad: str, total: int, first: float = 0) -> list[Record]:
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    """Replay what was captured first: 1 of 10 with a wrong version, 1 without a content type."""
+    """Replay what was captured first: 20 of 200 with a wrong version, 20 without a content type."""
     replay(
         write_log(tmp_path / "before.jsonl", *calls(*["version", "type"] * 20, total=200)),
         tmp_path / "before",

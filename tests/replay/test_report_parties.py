@@ -198,8 +198,9 @@ def test_the_page_opens_with_the_parties(tmp_path: Path) -> None:
     for said in (
         "Failed SOAP over JMS: conformance of captured traffic Clients of queue:CXF.CAPTURE (Apache CXF) break 1 MUST "
         "in 1 of 9 requests 26 messages, captured from 20 Nov 2026",
-        "clients of queue:CXF.CAPTURE Apache CXF break 1 MUST in 1 of 9 requests In these logs since 20 Nov 2026, 19:31:22 UTC. "
-        "20 other rules kept. SOAPJMS_bindingVersion is present and 1.0.",
+        "clients of queue:CXF.CAPTURE Apache CXF break 1 MUST in 1 of 9 requests "
+        "In these logs since 20 Nov 2026, 19:31:22 UTC. 20 other rules kept. "
+        "SOAPJMS_bindingVersion is present and 1.0.",
         'headers.setSOAPJMSBindingVersion("1.0")',
         "the service at queue:CXF.CAPTURE Apache CXF misses 1 SHOULD in 1 of 9 responses",
         "clients of queue:CXF.CAPTURE.12 Apache CXF keep all 22 rules that could be seen 3 requests.",
