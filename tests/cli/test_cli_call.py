@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from calling_kit import NS, SOAP_11, SOAP_12, answer_to, element, envelope, fresh, greeter, responder, take_one
+from calling_kit import (
+    NS,
+    SOAP_11,
+    SOAP_12,
+    answer_to,
+    arrivals,
+    element,
+    envelope,
+    fresh,
+    greeter,
+    responder,
+    take_one,
+)
 from cli_kit import on_terminal, process, run, said
 from lxml import etree
+from places import ROOT
 from ports import nobody
 from real_brokers import RealBroker
 from wsdl_kit import DATA
@@ -263,6 +277,22 @@ def test_nobody_answers_there(deaf: str, file: Path) -> None:
     assert (done.exit_code, done.stdout) == (3, ""), "it waits there still, for whoever serves"
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "lifetime"), [([], 50), (["--set", "timeToLive=300000"], 300_000), (["--set", "timeToLive=0"], None)]
+)
+def test_when_the_request_expires(file: Path, options: list[str], lifetime: int | None) -> None:
+    """When the command stops waiting, or as --set timeToLive says; the page about commands says so."""
+    with soapjms.connect("embedded:late") as connection, arrivals(connection, queue("greeter")) as found:
+        before = time.time_ns() // 1_000_000
+        done = run("call", "--connection", "embedded:late", "--uri", URI, "--timeout", "0.05", *options, file)
+        expiration = found.next().expiration
+    assert done.exit_code == 3
+    assert (
+        (expiration or None) is None if lifetime is None else lifetime <= (expiration or 0) - before < lifetime + 5000
+    )
+    assert "`--set timeToLive=300000`" in (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 
 
 def test_debug_shows_where(deaf: str, file: Path) -> None:
