@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import NotInstalledError, UnknownSchemeError, UsageError
 from brokers.foreign_urls import KNOWN, understood
+
+if TYPE_CHECKING:
+    import ssl
+
+    from brokers.tls import Tls
+    from brokers.url import Ask, Credentials
 
 SCHEMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
@@ -29,7 +35,38 @@ EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "st
 """The extra of `soapjms` that an adapter needs, if it needs one."""
 
 
-def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
+class ConnectArguments(TypedDict, total=False):
+    """The options of all adapters, for type checkers; see the `connect` of each, which refuses those of others.
+
+    The types that are `Any` here are those of an adapter, which is imported only when it is used.
+    """
+
+    anonymous_relay: bool
+    binding: Any
+    client_id: str | None
+    clock: Any
+    credentials: Credentials | Ask | None
+    dead_letters: str | None
+    dialect: Any
+    heartbeat: float
+    idle: float
+    max_deliveries: int
+    max_destinations: int
+    max_message: int
+    max_messages: int
+    max_octets: int
+    max_total_octets: int
+    mechanism: Any
+    message_ids: bool | None
+    options: Any
+    path: str | None
+    reconnect: Any
+    redirect_hosts: Collection[str] | None
+    temporary_queues: Any
+    tls: Tls | ssl.SSLContext | None
+
+
+def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[ConnectArguments]) -> Connection:
     """Connect to the broker at `url` and return the connection once it is usable.
 
     Args:

@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import BrokerError
 from brokers.message import TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
-from brokers.schemes import connect
+from brokers.schemes import ConnectArguments, connect
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Effective, Origin
@@ -222,7 +222,7 @@ def connect_uri(
     *,
     properties: Mapping[str, Value] = MappingProxyType({}),
     timeout: float = DEFAULT_TIMEOUT,
-    **options: Any,
+    **options: Unpack[ConnectArguments],
 ) -> Connection:
     """Connect to the broker that a URI or a WSDL's port leads to.
 

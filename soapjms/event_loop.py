@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
-from brokers.schemes import connect
+from brokers.schemes import ConnectArguments, connect
 from brokers.threads.thread import Pool
 from soapjms.protocol.errors import UsageError
 
@@ -69,7 +69,9 @@ def _forget(forget: Callable[[T], object], done: Future[T]) -> None:
 
 
 @asynccontextmanager
-async def connect_async(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> AsyncIterator[Connection]:
+async def connect_async(
+    url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[ConnectArguments]
+) -> AsyncIterator[Connection]:
     """Connect to the broker at `url` without blocking the event loop; `async with` closes the connection at its end.
 
     `async with soapjms.connect_async("stomp://localhost:61613") as connection:`. The connection is the same as that of

@@ -21,7 +21,7 @@ from soapjms.cli.connection import check_reachable, opened, read_names
 from soapjms.client.call import Response
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
-from soapjms.protocol.names import AUTO
+from soapjms.protocol.names import AUTO, ProfileName
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Finding, Port
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
@@ -163,7 +163,7 @@ def perform(
     names: str | None,
     properties: Mapping[str, str],
     timeout: float,
-    profile: str | None,
+    profile: ProfileName | None,
     text: bool,
     attachments: Sequence[Attachment],
 ) -> TypedOutcome:

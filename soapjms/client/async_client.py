@@ -19,7 +19,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.client import Client, ClientArguments
+from soapjms.client.client import DEFAULT_TIMEOUT, Client, ClientArguments
 from soapjms.event_loop import elsewhere, running_loop
 from soapjms.middleware import around_async, coroutines
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
@@ -152,6 +152,14 @@ def _unsent(kind: type[CallFailedError], why: str) -> CallFailedError:
     return kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
 
 
+class AsyncClientArguments(ClientArguments, total=False):
+    """The options of an `AsyncClient`, for those that make one; see there."""
+
+    timeout: float
+    max_calls: int
+    middleware: Iterable[AsyncMiddleware]
+
+
 class AsyncClient:
     """Calls the service behind a `jms:` URI or a WSDL's port, from asyncio. Usable in an `async with` statement.
 
@@ -164,6 +172,7 @@ class AsyncClient:
         max_calls: calls and one-way messages that are under way at a time; others wait for their turn, within their
             timeouts.
         middleware: `async def` functions `(call, call_next)` around each call and one-way message, the outermost first.
+        timeout: seconds that a call waits by default; always finite.
         options: see `soapjms.Client`.
 
     Attributes:
@@ -180,17 +189,25 @@ class AsyncClient:
         *,
         max_calls: int = DEFAULT_MAX_CALLS,
         middleware: Iterable[AsyncMiddleware] = (),
+        timeout: float = DEFAULT_TIMEOUT,
         **options: Unpack[ClientArguments],
     ) -> None:
         self._middleware = coroutines(middleware, "soapjms.Client takes plain functions")
         self._sender = AsyncSender(max_calls)
-        self.client = Client(connection, uri, **options)
+        self.client = Client(connection, uri, timeout=timeout, **options)
 
     @classmethod
-    def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
+    def from_wsdl(
+        cls,
+        connection: Connection,
+        path: str | Path,
+        port: str | None = None,
+        **options: Unpack[AsyncClientArguments],
+    ) -> Self:
         """Make a client for a WSDL file's port; see `soapjms.Client.from_wsdl`."""
         found = read_wsdl(path).port(port)
-        return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
+        options.setdefault("profile", found.profile or DEFAULT_PROFILE)
+        return cls(connection, found, **options)
 
     @property
     def endpoint(self) -> Endpoint:

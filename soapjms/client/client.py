@@ -16,7 +16,7 @@ from itertools import count
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self, TypeAlias, TypedDict
+from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 
 from lxml import etree
 
@@ -215,18 +215,24 @@ class Sender:
 
 
 class ClientArguments(TypedDict, total=False):
-    """The options of a `Client`, for those that make one; see there."""
+    """The options that all clients share, those for zeep too; see `Client`."""
 
     properties: Mapping[str, Value]
     profile: Profile | ProfileName | Auto
     message_type: MessageType | PayloadTypeName
     replies: ReplyStrategy | ReplyStrategyName | None
-    timeout: float
     names: Names | None
     recorder: Recorder | None
     addressing: bool
     observer: Observer | Iterable[Observer] | None
     limits: Limits
+
+
+class PlainClientArguments(ClientArguments, total=False):
+    """The options of a `Client`, for those that make one; see there."""
+
+    timeout: float
+    middleware: Iterable[ClientMiddleware]
 
 
 class Client:
@@ -314,7 +320,13 @@ class Client:
             observers.started()
 
     @classmethod
-    def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
+    def from_wsdl(
+        cls,
+        connection: Connection,
+        path: str | Path,
+        port: str | None = None,
+        **options: Unpack[PlainClientArguments],
+    ) -> Self:
         """Make a client for a WSDL file's port (its only SOAP/JMS port if none is named), in the edition it follows.
 
         Raises:
@@ -322,7 +334,8 @@ class Client:
                 class.
         """
         found = read_wsdl(path).port(port)
-        return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
+        options.setdefault("profile", found.profile or DEFAULT_PROFILE)
+        return cls(connection, found, **options)
 
     # Calling
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self, TypeVar, Unpack
 from lxml import etree
 
 from brokers.connection import Connection
-from soapjms.client.async_client import AsyncClient
+from soapjms.client.async_client import AsyncClient, AsyncClientArguments
 from soapjms.client.call import Expiry, Response
-from soapjms.client.client import Client, ClientArguments
+from soapjms.client.client import Client, ClientArguments, PlainClientArguments
 from soapjms.codegen.codec import element_name, from_element, to_element
 from soapjms.codegen.contract import OperationContract, PortContract
 from soapjms.protocol.envelope import header_of, wrap
@@ -139,7 +139,7 @@ class ContractClient(_ContractClient):
         InvalidUriError, InvalidWsdlError, InvalidPropertyError, UsageError: an argument is not valid.
     """
 
-    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[ClientArguments]) -> None:
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[PlainClientArguments]) -> None:
         self.client = Client(connection, self._target(uri, options), **options)
 
     def _call(
@@ -184,7 +184,7 @@ class AsyncContractClient(_ContractClient):
     are its options.
     """
 
-    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[ClientArguments]) -> None:
+    def __init__(self, connection: Connection, uri: str | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         self.client = AsyncClient(connection, self._target(uri, options), **options)
 
     async def _call(

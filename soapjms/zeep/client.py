@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import zeep
 import zeep.exceptions
@@ -20,8 +20,15 @@ from brokers.redaction import without_login, without_logins
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.wsdl import Folders
 from soapjms.zeep.bindings import BINDING_CLASSES
-from soapjms.zeep.clients import ClientEndpoints
+from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
 from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
+
+
+class TransportArguments(EndpointArguments, total=False):
+    """The options of a `JmsTransport`, for those that make one; see there."""
+
+    loader: Loader | None
+    allow: Iterable[str | Path]
 
 
 class JmsTransport(ClientEndpoints):
@@ -44,7 +51,12 @@ class JmsTransport(ClientEndpoints):
     binding_classes = BINDING_CLASSES
 
     def __init__(
-        self, connection: Connection, *, loader: Loader | None = None, allow: Iterable[str | Path] = (), **options: Any
+        self,
+        connection: Connection,
+        *,
+        loader: Loader | None = None,
+        allow: Iterable[str | Path] = (),
+        **options: Unpack[EndpointArguments],
     ) -> None:
         super().__init__(connection, **options)
         self.loader = loader
@@ -119,7 +131,7 @@ class Client(zeep.Client):
         settings: zeep.Settings | None = None,
         *,
         connection: Connection | None = None,
-        **options: Any,
+        **options: Unpack[TransportArguments],
     ) -> None:
         transport = _transport(transport, connection, options)
         transport.check_middleware(is_async=issubclass(self._service_class, AsyncServiceProxy))
@@ -213,7 +225,9 @@ class AsyncClient(Client):
         await self.transport.aclose()
 
 
-def _transport(transport: JmsTransport | None, connection: Connection | None, options: dict[str, Any]) -> JmsTransport:
+def _transport(
+    transport: JmsTransport | None, connection: Connection | None, options: TransportArguments
+) -> JmsTransport:
     """Return the transport that was given, or make one."""
     if transport is None:
         if connection is None:

@@ -23,7 +23,7 @@ from brokers.naming import Names
 from soapjms.capture.recorder import Recorder
 from soapjms.client.async_client import AsyncSender, sent_through
 from soapjms.client.call import CallContent, Expiry, Response, checked_response
-from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
+from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client, ClientArguments
 from soapjms.client.replies import ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.event_loop import elsewhere
 from soapjms.middleware import around_async, is_coroutine, middleware_given
@@ -61,6 +61,13 @@ class OutgoingRequest:
     operation: str = ""
     retry_of: CallFailedError | None = None
     expires: Expiry = "timeout"
+
+
+class EndpointArguments(ClientArguments, total=False):
+    """The options of `ClientEndpoints`, for those that make one; see there."""
+
+    operation_timeout: float
+    middleware: Iterable[Callable[..., Any]]
 
 
 class ClientEndpoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 from xml.etree import ElementTree
@@ -26,12 +27,18 @@ from brokers import (
     MessageType,
     queue,
 )
-from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, Service, UsageError
-from soapjms.client.client import ClientArguments
+from brokers.amqp.url import AmqpKeywords
+from brokers.embedded import Broker, BrokerOptions
+from brokers.schemes import SCHEMES, ConnectArguments
+from soapjms import AsyncClient, Client, Dispatcher, Service, UsageError
+from soapjms.client.async_client import AsyncClientArguments
+from soapjms.client.client import ClientArguments, PlainClientArguments
 from soapjms.protocol import names
 from soapjms.protocol.uri import parse
 from soapjms.service.dispatcher import DispatcherArguments
+from soapjms.zeep import JmsTransport
+from soapjms.zeep.client import TransportArguments
+from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
 
 
 class TestClient(Peers):
@@ -245,14 +252,39 @@ class TestDispatcher(Peers):
                 Dispatcher(other, given, greeter(), **options)
 
 
+def names_and_types(kind: type[Any]) -> dict[str, Any]:
+    """List the options of a TypedDict."""
+    return {name: getattr(each, "__forward_arg__", each) for name, each in kind.__annotations__.items()}
+
+
 @pytest.mark.parametrize(
-    ("kind", "options", "own"), [(Client, ClientArguments, {"middleware"}), (Dispatcher, DispatcherArguments, set())]
+    ("function", "options", "passed_on"),
+    [
+        (Client, PlainClientArguments, None),
+        (AsyncClient, AsyncClientArguments, ClientArguments),
+        (ClientEndpoints, EndpointArguments, None),
+        (JmsTransport, TransportArguments, EndpointArguments),
+        (Dispatcher, DispatcherArguments, None),
+    ],
 )
-def test_the_options_for_asyncio_are_the_same(kind: type[Any], options: type[Any], own: set[str]) -> None:
-    """What `AsyncClient` and `AsyncDispatcher` pass on, by name and type."""
-    given = {
+def test_the_options_that_are_passed_on(function: Any, options: type[Any], passed_on: type[Any] | None) -> None:
+    """Classes that take the options of others name all of them, with their types."""
+    own = {
         name: each.annotation
-        for name, each in signature(kind).parameters.items()
-        if each.kind is Parameter.KEYWORD_ONLY and name not in own
+        for name, each in signature(function).parameters.items()
+        if each.kind is Parameter.KEYWORD_ONLY
     }
-    assert {name: getattr(each, "__forward_arg__", each) for name, each in options.__annotations__.items()} == given
+    assert names_and_types(options) == own | ({} if passed_on is None else names_and_types(passed_on))
+
+
+def test_the_options_of_adapters() -> None:
+    """`connect` takes the options that an adapter has, and no others."""
+    known = {"timeout"}
+    for module in set(SCHEMES.values()) - {"brokers.adapter.failover"}:
+        known |= {
+            name
+            for name, each in signature(import_module(module).connect).parameters.items()
+            if each.kind is Parameter.KEYWORD_ONLY
+        }
+    known |= names_and_types(AmqpKeywords).keys() | names_and_types(BrokerOptions).keys()
+    assert names_and_types(ConnectArguments).keys() == known - {"timeout"}

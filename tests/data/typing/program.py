@@ -14,6 +14,8 @@ from lxml import etree
 
 import brokers
 import soapjms
+import soapjms.codegen
+import soapjms.zeep
 
 ENVELOPE = (
     "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body><a xmlns='urn:a'/></e:Body></e:Envelope>"
@@ -80,6 +82,7 @@ async def call_later(client: soapjms.Client) -> None:
         reveal_type(await caller.call(ENVELOPE, expires=None))  # Response
         reveal_type(await serving.aclose())  # bool
         soapjms.AsyncClient(connection, "jms:queue:a", tiemout=3)  # error: no such option
+        soapjms.AsyncClient.from_wsdl(connection, "a.wsdl", max_calls="3")  # error: a number
         soapjms.AsyncDispatcher(connection, "jms:queue:a", service, workers="2")  # error: a number
 
 
@@ -92,10 +95,24 @@ def choose(connection: brokers.Connection) -> None:
     soapjms.Policy(then="dead-leter")  # error: no such rule
 
 
+def generate(connection: brokers.Connection) -> None:
+    """Call by a WSDL."""
+    soapjms.codegen.ContractClient(connection, timeout=3, middleware=[middleware])
+    soapjms.codegen.ContractClient(connection, timeot=3)  # error: no such option
+    soapjms.codegen.AsyncContractClient(connection, max_calls=3)
+    soapjms.codegen.AsyncContractClient(connection, "jms:queue:a", timeot=3)  # error: no such option
+    soapjms.zeep.Client("a.wsdl", connection=connection, operation_timeout=3, allow=["."])
+    soapjms.zeep.Client("a.wsdl", connection=connection, timeout=3)  # error: it is operation_timeout
+    soapjms.Client.from_wsdl(connection, "a.wsdl", timeout=3, middleware=[middleware])
+    soapjms.Client.from_wsdl(connection, "a.wsdl", max_calls=3)  # error: that is of AsyncClient
+
+
 def catch() -> None:
     """Catch all that soapjms raises."""
     try:
-        soapjms.connect("stomp://localhost:61613")
+        soapjms.connect("stomp://localhost:61613", heartbeat=4, reconnect=False)
+        soapjms.connect("embedded:", heartbeet=4)  # error: no such option
+        soapjms.connect("embedded:", client_id=4)  # error: a name
     except soapjms.LoginRefusedError as refused:
         reveal_type(refused)  # LoginRefusedError
     except soapjms.SoapJmsError as error:
