@@ -15,7 +15,7 @@ from brokers.public_names import import_when_used
 if TYPE_CHECKING:
     from soapjms.client.call import Expiry
     from soapjms.codegen.client import AsyncContractClient, ContractClient
-    from soapjms.codegen.contract import DeclaredFaultError, OperationContract, PortContract
+    from soapjms.codegen.contract import DeclaredFaultError, OperationContract, PortContract, ServiceInterface
     from soapjms.codegen.package import GeneratedPackage, generate_package
 else:
     __getattr__, __dir__ = import_when_used(
@@ -23,7 +23,7 @@ else:
         {
             "soapjms.client.call": "Expiry",
             "soapjms.codegen.client": "AsyncContractClient ContractClient",
-            "soapjms.codegen.contract": "DeclaredFaultError OperationContract PortContract",
+            "soapjms.codegen.contract": "DeclaredFaultError OperationContract PortContract ServiceInterface",
             "soapjms.codegen.package": "GeneratedPackage generate_package",
         },
     )
@@ -36,5 +36,6 @@ __all__ = [
     "GeneratedPackage",
     "OperationContract",
     "PortContract",
+    "ServiceInterface",
     "generate_package",
 ]

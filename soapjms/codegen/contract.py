@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from soapjms.protocol.errors import Blame, BlameName, SoapFaultError, UsageError
 from soapjms.protocol.names import Mep, SoapVersion
@@ -17,9 +17,7 @@ from soapjms.protocol.wsdl.elements import CONTEXT_PARAMETER, Extension
 Detail = TypeVar("Detail")
 
 CONTRACT: Final = "__soapjms_contract__"
-"""The attribute of a generated service class that holds its contract; it is no member of the protocol."""
-
-Interface = TypeVar("Interface", bound=type)
+"""The attribute of a generated service class that holds its contract."""
 
 
 class DeclaredFaultError(SoapFaultError, Generic[Detail]):
@@ -147,13 +145,14 @@ class PortContract:
         element = CONTEXT_PARAMETER if name.startswith("jndi-") else name
         return Extension(element, self.transport, name, value, "port", False, place)
 
-    def describes(self, interface: Interface) -> Interface:
-        """Attach the contract to a generated service class, which is returned."""
-        setattr(interface, CONTRACT, self)
-        return interface
+
+class ServiceInterface(Protocol):
+    """The base class of generated service classes, by which type checkers know what `Service.from_wsdl` accepts."""
+
+    __soapjms_contract__: ClassVar[PortContract]
 
 
-def port_of(implementation: object) -> str | None:
+def port_of(implementation: ServiceInterface | None) -> str | None:
     """Return the port that an implementation is for, as SERVICE/PORT; None for None.
 
     Raises:

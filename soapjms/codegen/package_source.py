@@ -201,7 +201,7 @@ def _texts(operation: OperationModel) -> Iterator[str]:
 
 
 def _service(model: PortModel) -> list[str]:
-    lines = ["", "@CONTRACT.describes", f"class {model.service}(Protocol):"]
+    lines = ["", f"class {model.service}(ServiceInterface, Protocol):"]
     lines += _indented(
         docstring(
             [
@@ -213,12 +213,15 @@ def _service(model: PortModel) -> list[str]:
             4,
         )
     )
+    lines += ["", "    __soapjms_contract__: ClassVar[PortContract] = CONTRACT"]
     for each in model.operations:
         lines += ["", *_indented(_member(each))]
     awaitable = any("Awaitable[" in each for each in lines)
     imports = [
         *(["from collections.abc import Awaitable"] if awaitable else []),
-        "from typing import Protocol",
+        "from typing import ClassVar, Protocol",
+        "",
+        "from soapjms.codegen import PortContract, ServiceInterface",
         "",
         *_imports(lines, "faults", MODULE),
         "from .contract import CONTRACT",

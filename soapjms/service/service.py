@@ -14,6 +14,7 @@ from soapjms.service.operations import Middleware, OperationRoute, Operations, R
 from soapjms.service.request import DEFAULT, Policy
 
 if TYPE_CHECKING:
+    from soapjms.codegen.contract import ServiceInterface
     from soapjms.service.typed import TypedService
 
 F = TypeVar("F", bound=Callable[[Any], Any])
@@ -42,7 +43,7 @@ class Service(Operations):
     def from_wsdl(
         cls,
         wsdl: str | Path,
-        implementation: object = None,
+        implementation: ServiceInterface | None = None,
         *,
         port: str | None = None,
         policy: Policy = DEFAULT,

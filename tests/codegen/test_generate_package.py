@@ -291,7 +291,14 @@ class Bank(BankService):
         return bank_client.ConvertResponse(amount=request.amount)
 
 
+class Shape:
+    def reset(self) -> None:
+        pass
+
+
+connection = soapjms.connect("embedded:")
 service = soapjms.Service.from_wsdl("bank.wsdl", Bank())
+soapjms.Service.from_wsdl("bank.wsdl", Shape())  # E: incompatible type "Shape"
 account = bank_client.Account2(iban="DE1", owner=None)
 
 
@@ -304,7 +311,8 @@ def call(client: BankClient) -> int:
     except bank_client.TransferRefusedError as error:
         print(error.detail.limit + 1, error.detail.limits)  # E: no attribute "limits"
         raise
-    client.reset()
+    client.reset(expires=None)
+    client.import_(Note(value=""), expires=3)  # E: Unexpected keyword argument "expires"
     client.transfer(Note(value=""))  # E: incompatible type "Note"
     client.transfer(request, Note(value=""))  # E: Too many positional arguments
     client.find(Find(number="7"))  # E: incompatible type "str"
@@ -325,6 +333,8 @@ class Half(BankService):
         return 1
 
 
+AsyncBankClient(connection, max_calls=3)
+BankClient(connection, timeot=3)  # E: Unexpected keyword argument "timeot"
 Half()  # E: Cannot instantiate abstract class
 """
 

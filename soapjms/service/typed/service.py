@@ -27,6 +27,7 @@ from soapjms.zeep.attachments import apart
 from soapjms.zeep.description import PortDescription, element_of, refuse_unserved
 
 if TYPE_CHECKING:
+    from soapjms.codegen.contract import ServiceInterface
     from soapjms.service.typed.contract_operation import ContractOperation
 
 ACTIONS: Final = (
@@ -137,7 +138,7 @@ class TypedService(Operations):
     def __init__(
         self,
         described: PortDescription,
-        implementation: object = None,
+        implementation: ServiceInterface | None = None,
         *,
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
@@ -204,7 +205,7 @@ class TypedService(Operations):
 
         return self._registering(route)
 
-    def _implement(self, implementation: object) -> None:
+    def _implement(self, implementation: ServiceInterface) -> None:
         """Register the methods of an object whose class inherits from a generated service class.
 
         Raises:

@@ -48,6 +48,9 @@ async def later(request: soapjms.Request) -> soapjms.Reply:
 
 
 service.operation(1)  # error: a name is text
+soapjms.Service.from_wsdl("a.wsdl", port="a")
+soapjms.Service.from_wsdl("a.wsdl", 5)  # error: not of a generated class
+soapjms.Service.from_wsdl("a.wsdl", "a")  # error: a port is named
 soapjms.Service(polcy=soapjms.Policy())  # error: no such argument
 
 
