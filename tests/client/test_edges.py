@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from calling_kit import GREETER, NS, PATIENCE, Peers, arrivals, element, envelope, greeter, text_of
+from calling_kit import GREETER, NS, PATIENCE, URI, Peers, arrivals, element, envelope, greeter, text_of
 from lxml import etree
 from places import ROOT
 
@@ -122,10 +122,10 @@ class TestTraces(Peers):
             request = found.next()
         for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
             assert error.text == "no correlated response came in time"
-            assert error.trace.destination == "queue:greeter"
-            assert error.trace.correlation_id == request.correlation_id
-            assert 0.1 <= error.trace.waited < PATIENCE
-            assert (error.trace.is_confirmed, error.trace.connection_lost) == (True, False)
+            assert error.destination == "queue:greeter"
+            assert error.correlation_id == request.correlation_id
+            assert 0.1 <= error.waited < PATIENCE
+            assert (error.is_confirmed, error.connection_lost) == (True, False)
             assert str(error).startswith(
                 f"{error.text} (queue:greeter, JMSCorrelationID '{request.correlation_id}', after "
             )
@@ -137,9 +137,17 @@ class TestTraces(Peers):
         connection.close()
         error = future.exception(PATIENCE)
         assert isinstance(error, CallFailedError)
-        assert error.trace is not None
-        assert error.trace.connection_lost
+        assert error.connection_lost
         assert "the connection was lost meanwhile" in str(error)
+
+    def test_a_wait_that_ends_early(self, client: Client, other: Connection) -> None:
+        """It is a plain TimeoutError; the request goes on, and its future can still be answered."""
+        future = client.submit(envelope("Ann"), timeout=PATIENCE)
+        with pytest.raises(TimeoutError) as caught:
+            future.result(timeout=0.05)
+        assert not isinstance(caught.value, soapjms.SoapJmsError)
+        with soapjms.Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
 
 
 def test_an_operation_without_a_namespace() -> None:

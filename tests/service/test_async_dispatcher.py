@@ -97,7 +97,7 @@ class TestServing(OnEachBroker):
         with soapjms.connect(url) as other, Client(other, uri) as client:
             assert asyncio.run(serve(client)) == "Hello Ann"
         assert begun == ["Ann", "Ann"]
-        assert "function.failed" not in {getattr(each, "event", "") for each in caplog.records}
+        assert "operation.failed" not in {getattr(each, "event", "") for each in caplog.records}
 
 
 class TestFunctions(Peers):

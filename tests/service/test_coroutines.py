@@ -8,13 +8,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from logging import WARNING
 from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, element, eventually
 from service_kit import GREET, accepted
 
-from soapjms import Request, Service
+from soapjms import Request, RequestExpiredError, Service
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.service.event_loop import OwnLoop
 
@@ -51,8 +52,11 @@ def test_at_once() -> None:
     assert len(seen) == 1
 
 
-def test_deadline() -> None:
-    """A function that does not return is cancelled when its request expires: the worker is free again."""
+def test_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    """A function that does not return is cancelled when its request expires: the worker is free again.
+
+    The log has one line about it, without a traceback.
+    """
     service, ended = Service(), list[str]()
 
     @service.operation(GREET)
@@ -66,6 +70,50 @@ def test_deadline() -> None:
     assert said(service, expiration=time.time_ns() // 1_000_000 + 1000) == "the service failed"
     assert ended == ["cancelled"]
     assert time.monotonic() - begun < 20
+    (logged,) = caplog.records
+    assert (logged.__dict__["event"], logged.levelno, bool(logged.exc_info)) == ("operation.expired", WARNING, False)
+    assert "greetMe was cancelled, since its request from queue:greeter" in logged.message
+
+
+@pytest.mark.parametrize("seconds", [None, 0.05])
+def test_times_of_its_own(seconds: float | None, caplog: pytest.LogCaptureFixture) -> None:
+    """A function that runs out of its own time, or that fails while it is cancelled, has failed."""
+    service = Service()
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("no rollback") from None
+
+    life = 60_000 if seconds else 100
+    assert said(service, expiration=time.time_ns() // 1_000_000 + life) == "the service failed"
+    (logged,) = caplog.records
+    assert logged.__dict__["event"] == "operation.failed"
+    assert ("TimeoutError" if seconds else "ValueError: no rollback") in caplog.text
+
+
+def test_expiry_for_middleware() -> None:
+    """Middleware sees that the request expired, and may answer."""
+    seen = list[BaseException]()
+
+    def watched(request: Request, call_next: Any) -> Any:
+        try:
+            return call_next(request)
+        except TimeoutError as error:
+            seen.append(error)
+            return element("said", "too late")
+
+    service = Service(middleware=[watched])
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> None:
+        await asyncio.Event().wait()
+
+    assert said(service, expiration=time.time_ns() // 1_000_000 + 50) == "too late"
+    assert [type(each) for each in seen] == [RequestExpiredError]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])

@@ -133,6 +133,8 @@ def fail(client: soapjms.Client) -> None:
         client.send(ENVELOPE, retry_of=error)
     except soapjms.CallFailedError as error:
         reveal_type(error.is_known)  # bool
+        reveal_type(error.correlation_id)  # str | None
+        error.waited = 1.0  # error: read only
         client.call(ENVELOPE, retry_of=str(error))  # error: the error itself
 
 
