@@ -95,7 +95,7 @@ class Tls:
             try:
                 check_files(path)
             except OSError as error:
-                raise OSError(error.errno, f"the {role} cannot be read: {error.strerror}", str(path)) from None
+                raise OSError(error.errno, f"the {role} cannot be read: {error.strerror or error}", str(path)) from None
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)
@@ -110,7 +110,7 @@ class Tls:
             "file of the authority (caFile, SOAPJMS_CA_FILE)": self.ca_file,
             "file of the certificate (certFile, SOAPJMS_CERT_FILE)": self.cert_file,
             "file of the key (keyFile, SOAPJMS_KEY_FILE)": self.key_file,
-            "file of the key's password (SOAPJMS_KEY_PASSWORD_FILE)": self.key_password_file,
+            "file of the key's password (keyPasswordFile, SOAPJMS_KEY_PASSWORD_FILE)": self.key_password_file,
         }
 
     def _key_password(self) -> str:

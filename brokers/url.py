@@ -48,7 +48,11 @@ def from_file(user: str | None, file: Path) -> Ask:
     """Return a function that reads the password from a file at every attempt, without one trailing line end."""
 
     def ask() -> Credentials:
-        text = file.read_text("utf-8")
+        try:
+            text = file.read_text("utf-8")
+        except OSError as error:
+            said = f"the file of the password (passwordFile, {PASSWORD_FILE}) cannot be read: {error.strerror}"
+            raise OSError(error.errno, said, error.filename) from None
         return Credentials(user, text.removesuffix("\n").removesuffix("\r"))
 
     return ask

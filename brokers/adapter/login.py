@@ -64,22 +64,29 @@ class Login:
         return no_connection(self, error, "; is it a port for TLS?" * is_odd)
 
     def credentials(self) -> Credentials:
-        """Ask for user and password.
+        """Ask for user and password; see `credentials_of`."""
+        return credentials_of(self.ask, self)
 
-        Raises:
-            ConnectionFailedError: `ask` failed, or returned something else.
-        """
-        try:
-            found = self.ask()
-        except OSError as error:
-            raise ConnectionFailedError(
-                f"no connection to {self}: the password could not be read: {reason_of(error)}"
-            ) from error
-        if not isinstance(found, Credentials):
-            raise ConnectionFailedError(
-                f"no connection to {self}: the source of the login must return Credentials, got {type(found).__name__}"
-            )
-        return found
+
+def credentials_of(ask: Ask, broker: object) -> Credentials:
+    """Ask for user and password.
+
+    Args:
+        ask: returns them.
+        broker: the broker in error texts.
+
+    Raises:
+        ConnectionFailedError: `ask` failed, or returned something else.
+    """
+    try:
+        found = ask()
+    except OSError as error:
+        raise ConnectionFailedError(f"no connection to {broker}: {reason_of(error)}") from error
+    if not isinstance(found, Credentials):
+        raise ConnectionFailedError(
+            f"no connection to {broker}: the source of the login must return Credentials, got {type(found).__name__}"
+        )
+    return found
 
 
 def dialect_named(name: str | None, known: Mapping[str, DialectT]) -> DialectT | None:

@@ -33,6 +33,7 @@ from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTE
 from brokers.amqp.machine import AmqpMachine, Handlers
 from brokers.amqp.stack import start, with_stack
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.files import reason_of
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
 
@@ -325,7 +326,7 @@ class Driver(ABC):
         try:
             self._selector.register(connected, self._events)
         except OSError as error:
-            self._error = self._explain(f"broke off: {error}")
+            self._error = self._explain(f"broke off: {reason_of(error)}")
         while not self._over.is_set():
             if self._crew is not None and self._guest is None:
                 self._guest = self._crew.admit(partial(self._stand_in, machine, connected))

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
+from brokers.errors import UsageError
 from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
 from soapjms import events
@@ -24,6 +25,7 @@ from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
 from soapjms.ping import PING_PREFIX
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
+from soapjms.protocol.text import reason_of
 
 DEFAULT_MASK: Final = Mask()
 UNMASKED: Final = "this log has passwords and other secrets as they are"
@@ -62,8 +64,7 @@ class Recorder:
         path: the first file.
 
     Raises:
-        UsageError: `rotation` is below 1.
-        OSError: the file cannot be opened.
+        UsageError: the file cannot be opened, or `rotation` is below 1.
     """
 
     def __init__(
@@ -82,9 +83,14 @@ class Recorder:
         self._failed = 0
         self._lock = Lock()
         self._compressed = self.path.suffix == ".gz"
-        self._log = LogFiles(
-            self._numbered, len(self.files) or 1, rotation=rotation, compress=self._compressed, is_shared=True
-        )
+        try:
+            self._log = LogFiles(
+                self._numbered, len(self.files) or 1, rotation=rotation, compress=self._compressed, is_shared=True
+            )
+        except OSError as error:
+            raise UsageError(
+                f"path must name a file that can be written, got {self.path}: {reason_of(error)}"
+            ) from error
         self._closed = Event()
         self._flusher: Thread | None = None
 

@@ -168,7 +168,7 @@ class TestFailures:
 
     def test_no_such_folder(self, tmp_path: Path) -> None:
         """A log that cannot be opened is an error at once."""
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(UsageError, match=r"path must name a file .*log\.jsonl: No such file"):
             Recorder(tmp_path / "nowhere" / "log.jsonl")
 
     def test_closed(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Final
 
 from brokers.adapter.endpoints import shake_hands
+from brokers.adapter.login import credentials_of
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import UsageError
 from brokers.smqp.adapter.connection import SmqpConnection
@@ -49,18 +50,18 @@ def connect(
         options: other options of the sessions; its `timeout` and `tls` are ignored.
 
     Raises:
-        ConnectionFailedError: the server does not answer, or refused the login.
+        ConnectionFailedError: the server does not answer, or refused the login; or the password cannot be read.
         UsageError: the URL is invalid, or lacks an account or a password.
     """
     parts = split(url, FORM)
     found = options_of(parts, FORM)
-    who = ask_of(parts, found, os.environ, credentials)()
     given = Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls
     safe = tls_of(parts, found, os.environ, given, FORM)
     host = parts.hostname or ""
     address = Address(host, port_of(parts, FORM), None)
     if safe is not None:
         address = address._replace(secure=_secure(safe, address, timeout))
+    who = credentials_of(ask_of(parts, found, os.environ, credentials), address)
     if not who.user or who.password is None:
         raise UsageError(f"an SMQP URL must have an account and a password; {FORM.example}")
     settled = replace(options or ClientOptions(), timeout=timeout, tls=None)

@@ -84,7 +84,7 @@ def test_password_from_a_file(tmp_path: Path) -> None:
     file.write_text("another \r\n")
     assert from_url.headers()["passcode"] == "another "
     file.unlink()
-    with pytest.raises(ConnectionFailedError, match=r"the password could not be read: .*No such file"):
+    with pytest.raises(ConnectionFailedError, match=r"the password .* cannot be read: No such file"):
         from_url.headers()
 
 
@@ -163,6 +163,18 @@ def test_files_of_tls_that_are_missing(tmp_path: Path) -> None:
     """An error with the cause, before anything is sent."""
     with pytest.raises(ConnectionFailedError, match="No such file"):
         brokers.connect(f"stomp+ssl://127.0.0.1:1?caFile={tmp_path}/none.pem", timeout=5)
+
+
+def test_no_file_of_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise, over each protocol, wherever the file was named."""
+    monkeypatch.setenv("SOAPJMS_PASSWORD_FILE", f"{tmp_path}/none")
+    for url in ("stomp://127.0.0.1:1", f"stomp://me@127.0.0.1:1?passwordFile={tmp_path}/none", "smqp://127.0.0.1:1"):
+        with pytest.raises(ConnectionFailedError) as caught:
+            brokers.connect(url, timeout=5)
+        assert str(caught.value).endswith(
+            "127.0.0.1:1: the file of the password (passwordFile, SOAPJMS_PASSWORD_FILE) cannot be read: "
+            f"No such file or directory: '{tmp_path}/none'"
+        )
 
 
 def test_a_missing_file_is_named_by_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
