@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import ssl
 import stat
 from collections.abc import Mapping
 from os import PathLike
@@ -23,7 +22,7 @@ _KINDS: Final[Mapping[int, str]] = {
 
 def reason_of(error: OSError) -> str:
     """Say why the operating system refused something, with the file if it is one, and without the number."""
-    if isinstance(error, ssl.SSLError) or error.strerror is None:
+    if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
