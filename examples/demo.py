@@ -35,7 +35,8 @@ from soapjms.replay import ENGINES
 from soapjms.replay.engines import EngineName
 
 GREETER = "urn:soapjms:greeter"
-URI = "jms:queue:demo.greeter?timeToLive=60000"
+URI = "jms:queue:demo.greeter?timeToLive=10000"
+"""Its requests live as long as somebody waits for the answer, also those that `provoke` sends without a client."""
 
 
 class Step(NamedTuple):

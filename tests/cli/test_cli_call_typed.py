@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from calling_kit import SOAP_11, SOAP_12, fresh
+from calling_kit import PATIENCE, SOAP_11, SOAP_12, fresh
 from cli_kit import process, run, said
+from places import ROOT
 from real_brokers import RealBroker
 from typed_kit import shop, shop_wsdl
 from zeep_kit import ECHO, echo, gallery_wsdl, made, written
@@ -19,6 +21,8 @@ import soapjms
 from brokers import Connection
 from soapjms import SoapVersion
 from soapjms.service.typed import TypedService
+
+GREETER_WSDL = ROOT / "examples" / "greeter.wsdl"
 
 
 @pytest.fixture
@@ -249,6 +253,28 @@ def test_nobody_answers(url: str) -> None:
     assert done.stderr.startswith("Error: no correlated response came in time (queue:CXF.ECHO.12, JMSCorrelationID ")
     assert "; soapjms doctor --uri URI says" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_call_given_up_is_not_carried_out(url: str) -> None:
+    """As the README calls: a service that starts when the call has timed out does not run it."""
+    service, ran = soapjms.Service.from_wsdl(GREETER_WSDL, port="GreeterPort"), SimpleQueue[str]()
+
+    @service.operation("greetMe")
+    def greet(name: str) -> str:
+        ran.put(f"greet {name}")
+        return f"Hello {name}"
+
+    @service.operation("pingMe")
+    def ping(name: str) -> None:
+        ran.put(f"ping {name}")
+
+    done = run("call", "--connection", url, "--timeout", "0.2", GREETER_WSDL, "greetMe", "name=World")
+    assert done.exit_code == 3
+    with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, service.port, service):
+        said("call", "--connection", url, GREETER_WSDL, "pingMe", "name=World")
+        assert ran.get(timeout=PATIENCE) == "ping World"
+        said("call", "--connection", url, GREETER_WSDL, "greetMe", "name=Ann")
+        assert ran.get(timeout=PATIENCE) == "greet Ann"
 
 
 @pytest.mark.broker

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import runpy
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -21,8 +24,12 @@ from places import ROOT
 from real_brokers import RealBroker
 
 import soapjms
+from brokers import Message
+from brokers.embedded.connection import EmbeddedConnection
 
 EXAMPLES = ROOT / "examples"
+LONGEST_WAIT_MS = 30_000
+"""How long an example waits for an answer at most, in milliseconds."""
 SHOWN = """\
 SOAP 1.1: Hello World
 SOAP 1.2: Hello World
@@ -118,6 +125,41 @@ def test_without_arguments(path: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "asyncio_greeter",
+        "bridge",
+        "capture_and_replay",
+        "demo",
+        "fastapi_greeter",
+        "greeter_client",
+        "mtom_photos",
+        "zeep_client",
+    ],
+)
+def test_no_request_outlives_its_caller(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an example waits for expires when it stops waiting, if no service has taken it until then."""
+    requests = list[tuple[Message, float]]()
+    send = EmbeddedConnection.send
+
+    def noted(self: EmbeddedConnection, message: Message, *arguments: Any, **options: Any) -> Any:
+        if message.reply_to is not None:
+            requests.append((message, time.time() * 1000))
+        return send(self, message, *arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [name, *(["--engine", "local"] if name == "demo" else [])])
+    monkeypatch.setattr(EmbeddedConnection, "send", noted)
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert requests
+    for message, at in requests:
+        assert message.expiration is not None
+        assert 0 < message.expiration - at <= LONGEST_WAIT_MS
 
 
 @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
