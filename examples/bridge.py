@@ -20,10 +20,14 @@ from typing import Any
 from lxml import etree
 
 import soapjms
-from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listener import Listener
-from soapjms.bridge.wsgi import WsgiService
 from soapjms.protocol import xml
+
+try:
+    from soapjms.bridge.http import HttpBridge
+    from soapjms.bridge.listener import Listener
+    from soapjms.bridge.wsgi import WsgiService
+except ImportError as error:  # it says what to type
+    sys.exit(f"{error}")
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 URI = "jms:queue:greeter"

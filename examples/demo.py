@@ -2,6 +2,7 @@
 
     python examples/demo.py [--out build/demo] [--url stomp://admin:admin@localhost:61613] [--engine spark]
 
+All output goes into `build/demo` below the current folder, unless `--out` names another, which is emptied first.
 Without `--url` it runs on the embedded broker, without `--engine` the replay runs without Spark. The exit status is 0
 if all results are as expected.
 

@@ -13,16 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, HTTPException, Request
 from greeter_service import service
 from lxml import etree
 
 import soapjms
-from soapjms.bridge.listener import Listener
+
+try:
+    from fastapi import FastAPI, HTTPException, Request
+
+    from soapjms.bridge.listener import Listener
+except ImportError as error:
+    sys.exit(f"{error}: this example needs pip install fastapi 'soapjms[bridge]'")
 
 NAMESPACE = "urn:greeter"
 URI = "jms:queue:greeter"

@@ -11,13 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import pytest
 from greeter_service import service
 from lxml import etree
 
 import soapjms
-from soapjms.testing import StubService, Traffic, assert_conforms
-from soapjms.testing.plugin import ClientMaker, ServiceRunner
+
+try:
+    import pytest
+
+    from soapjms.testing import StubService, Traffic, assert_conforms
+    from soapjms.testing.plugin import ClientMaker, ServiceRunner
+except ImportError as error:
+    sys.exit(f"{error}: this example needs pip install 'soapjms[testing]'")
 
 GREET = "{urn:greeter}greetMe"
 

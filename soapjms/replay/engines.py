@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
-from soapjms.replay.errors import SPARK_PACKAGES
+from soapjms.replay.errors import missing_spark_package
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -94,7 +94,7 @@ def is_spark_here() -> bool:
 
 def spark_problem() -> str | None:
     """Say what Spark lacks on this machine, and how to install it; None if nothing."""
-    missing = next((name for name in SPARK_PACKAGES if find_spec(name) is None), None)
+    missing = missing_spark_package()
     if missing is not None:
         return f"{missing} is not installed: pip install 'soapjms[spark]'"
     return java_problem()

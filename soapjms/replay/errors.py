@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Final
 
 from soapjms.protocol.errors import SoapJmsError, UsageError
 
 WITHOUT_SPARK: Final = 'The same without Spark or Java, for files on this machine: --local (engine="local" in Python).'
-SPARK_PACKAGES: Final = ("pyspark", "pandas", "py4j")
+SPARK_PACKAGES: Final = ("pyspark", "py4j", "pandas")
+"""What Spark needs; the first that is missing is told."""
 INSTALL_SPARK: Final = f"Type: pip install 'soapjms[spark]'\n{WITHOUT_SPARK}"
 
 
@@ -28,6 +30,11 @@ class SparkMissingError(UsageError):
     """Spark cannot run here; the text says what to install, and how to do without it."""
 
 
+def missing_spark_package() -> str | None:
+    """Return the package of Spark that has to be installed; None if all are."""
+    return next((name for name in SPARK_PACKAGES if find_spec(name) is None), None)
+
+
 @contextmanager
 def importing_spark() -> Iterator[None]:
     """Run imports that need Spark's packages, and report missing ones.
@@ -41,4 +48,4 @@ def importing_spark() -> Iterator[None]:
         package = (error.name or "").split(".")[0]
         if package not in SPARK_PACKAGES:
             raise
-        raise SparkMissingError(f"{package} is not installed. {INSTALL_SPARK}") from None
+        raise SparkMissingError(f"{missing_spark_package() or package} is not installed. {INSTALL_SPARK}") from None

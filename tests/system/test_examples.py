@@ -162,6 +162,49 @@ def test_no_request_outlives_its_caller(name: str, tmp_path: Path, monkeypatch: 
         assert 0 < message.expiration - at <= LONGEST_WAIT_MS
 
 
+WITHOUT = """\
+import runpy, sys
+for name in sys.argv[2:]:
+    sys.modules[name] = None
+sys.path.insert(0, sys.argv[1].rpartition("/")[0])
+sys.argv[1:] = [sys.argv[1]]
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+"""Runs an example as if some packages were not installed."""
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "told"),
+    [
+        ("bridge", ["starlette"], "soapjms.bridge.http needs starlette (…): pip install 'soapjms[bridge]'"),
+        ("bridge", ["uvicorn"], "soapjms.bridge.listener needs uvicorn (…): pip install 'soapjms[bridge]'"),
+        ("fastapi_greeter", ["fastapi"], "…: this example needs pip install fastapi 'soapjms[bridge]'"),
+        ("test_greeter", ["pytest", "_pytest"], "…: this example needs pip install 'soapjms[testing]'"),
+        (
+            "replay_on_spark",
+            ["pandas", "py4j", "pyspark"],
+            "Error: pyspark is not installed. Type: pip install 'soapjms[spark]'",
+        ),
+    ],
+)
+def test_without_its_extra(name: str, missing: list[str], told: str, tmp_path: Path) -> None:
+    """An example that needs another extra than those of the README's first line says what to type."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(EXAMPLES / f"{name}.py"), *missing],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    start, _, end = told.partition("…")
+    lines = done.stderr.splitlines()
+    assert any(line.startswith(start) and line.endswith(end) for line in lines), done.stderr
+
+
 @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
 def url(request: pytest.FixtureRequest) -> str:
     """A broker."""
