@@ -10,8 +10,8 @@ from __future__ import annotations
 import codecs
 import errno
 import glob
-import json
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,12 +38,14 @@ TORN_LINES: Final = 2
 """Number of lines, the first and the last that were read, which may be the end and the beginning of a record."""
 BINARY: Final = frozenset({*range(1, 9), *range(14, 32)})
 """Octets that no text has. Zeros are left out: after a failure of power a log may have them in place of its end."""
+RECORD: Final = re.compile(rb'\s*\{.*"v"')
+"""A line that may be a record, whole or damaged: an object, and a member for the version of its form."""
 SEEN_OCTETS: Final = 16
 """Number of octets of a file of something else that its error shows."""
 NO_LOG: Final = "no capture log"
 A_LOG: Final = (
-    "a capture log has a JSON object in each line, plain or compressed with gzip, or is Parquet: soapjms capture and "
-    "soapjms.Recorder write them"
+    "a capture log has a JSON object with a member v in each line, plain or compressed with gzip, or is Parquet: "
+    "soapjms capture and soapjms.Recorder write them"
 )
 EMPTY: Final = f"{NO_LOG}: it is empty; {A_LOG}"
 HIDING: Final = (".", "_")
@@ -246,33 +248,23 @@ def _first_inflated(start: bytes, size: int) -> tuple[bytes, bool]:
     return head, stream.eof and not stream.unused_data and len(start) == size
 
 
-def _is_other_object(line: bytes) -> bool:
-    """Say whether a line is a whole JSON object without the member v."""
-    if b'"v"' in line:
-        return False
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def _is_foreign(head: bytes, *, is_all: bool) -> bool:
-    """Say whether the beginning of a file shows that it is something else than JSON Lines.
+    """Say whether the beginning of a file shows that it is something else than records in JSON Lines.
 
-    A record is a JSON object with a member v. A torn log may begin in the middle of a record, so one line that is no
-    record shows nothing, but by its first characters.
+    A torn log may begin in the middle of a record, so one line that is no record shows nothing, but by its first
+    characters. An object that goes on beyond the head may yet have the member that shows a record.
 
     Args:
         head: the first octets of the file, decompressed.
         is_all: whether that is the whole file.
     """
     lines = [line for line in head.split(b"\n") if line.strip()]
-    objects = [line for line in lines if line.lstrip().startswith(b"{")]
-    if not lines or not all(map(_is_other_object, objects)):
+    if not lines or any(map(RECORD.match, lines)):
         return False
-    if objects:
+    objects = [line.lstrip().startswith(b"{") for line in lines]
+    if is_all or len(lines) - objects[-1] > TORN_LINES:
         return True
-    return is_all or len(lines) > TORN_LINES or lines[0].lstrip().startswith(b"<") or not BINARY.isdisjoint(head)
+    return not any(objects) and (lines[0].lstrip().startswith(b"<") or not BINARY.isdisjoint(head))
 
 
 def shown(name: str) -> str:

@@ -448,7 +448,7 @@ def test_a_file_that_can_only_be_waited_for_is_rejected(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_utf8_is_shown_with_escapes(tmp_path: Path) -> None:
     """Such a log is read, and its rejected lines name it."""
-    (tmp_path / os.fsdecode(b"log\xff.jsonl")).write_bytes(b"{nonsense\n")
+    (tmp_path / os.fsdecode(b"log\xff.jsonl")).write_bytes(b'{"v" nonsense\n')
     run(tmp_path, tmp_path / "out")
     assert rows(tmp_path / "out", "rejected")[0]["file"].endswith("log\\xff.jsonl")
 
@@ -466,7 +466,7 @@ def test_results_in_the_folder_of_the_logs_are_no_input(tmp_path: Path) -> None:
 def test_parts_of_a_log_give_each_line_once_with_its_number(tmp_path: Path, size: int) -> None:
     """However a file is cut, the parts together give its lines, and count them from the file's first."""
     log = tmp_path / "log.jsonl"
-    log.write_bytes(b"{one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast")
+    log.write_bytes(b'{"v" one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast')
     logs, *_ = expand([log])
     at_once = list(read(whole(logs[0])))
     found, number = [], 1

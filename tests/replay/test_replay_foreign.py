@@ -18,7 +18,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
 WSDL = (ROOT / "examples" / "greeter.wsdl").read_bytes()
 CSV = b"time,queue,id\n" + b"12:00,orders,7\n" * 1000
 LOG = CXF.read_bytes()
-A_LOG = "a capture log has a JSON object in each line, plain or compressed with gzip, or is Parquet"
+A_LOG = "a capture log has a JSON object with a member v in each line, plain or compressed with gzip, or is Parquet"
 
 FOREIGN = {
     "photo.png": (PNG, r"it begins with b'\x89PNG\r\n"),
@@ -29,6 +29,10 @@ FOREIGN = {
     "word.txt": (b"hello", "it begins with b'hello'"),
     "table.csv.gz": (gzip.compress(CSV), "its compressed content begins with b'time,queue,id"),
     "word.gz": (gzip.compress(b"hello"), "its compressed content begins with b'hello'"),
+    "object.jsonl": (b'{"a":1}', "it begins with b'{\"a\":1}'"),
+    "settings.json": (b'{\n  "a": 1\n}\n', "it begins with b'{\\n"),
+    "other.jsonl": (b'{"level": "INFO", "text": "started"}\n' * 1000, 'it begins with b\'{"level": "INFO'),
+    "other.jsonl.gz": (gzip.compress(b'{"a":1}\n'), 'its compressed content begins with b\'{"a":1}'),
     "photo.gz": (gzip.compress(PNG), r"its compressed content begins with b'\x89PNG"),
 }
 
@@ -86,9 +90,12 @@ def test_in_a_folder_of_logs(tmp_path: Path) -> None:
 
 
 def test_a_torn_log_is_a_log(tmp_path: Path) -> None:
-    """Its first line is the end of a record; it may be longer than what is looked at first. So may be a blank log."""
+    """Its first lines are no whole records; they may be longer than what is looked at first. So may be a blank log, or
+    what stands before the version."""
     whole, _, rest = LOG.partition(b"\n")
-    for number, torn in enumerate((whole[50:] + b"\n" + rest, b"x" * 9000 + b"\n" + LOG, b"\n" * 9000 + LOG)):
+    late = b'{"meta": {"note": "' + b"x" * 9000 + b'"}, ' + whole.lstrip()[1:] + b"\n" + rest
+    begun = whole[50:] + b"\n" + rest, b"x" * 9000 + b"\n" + LOG, b"\n" * 9000 + LOG, b'{"a":1}\n' * 2 + late, late
+    for number, torn in enumerate(begun):
         (tmp_path / "torn.jsonl").write_bytes(torn)
         replay(tmp_path / "torn.jsonl", tmp_path / f"{number}", engine="local")
         assert summary(tmp_path / f"{number}")["messages"] >= 25
