@@ -31,13 +31,14 @@ OLD_NAMES: Final[Mapping[str, str]] = {
 def variable(environment: Mapping[str, str], name: str) -> str | None:
     """Return the value of a variable of `OLD_NAMES`, by its old name if it is not set; None if neither is.
 
-    The first use of an old name is logged as a warning.
+    The first use of an old name is logged as a warning, which tells all old names that are set.
     """
     used = name_in(environment, name)
     if used is None:
         return None
     if used != name:
-        _warn(used, name)
+        told = [each for each, old in OLD_NAMES.items() if name_in(environment, each) == old]
+        _warn(", ".join(OLD_NAMES[each] for each in told), ", ".join(told))
     return environment[used]
 
 
@@ -47,6 +48,6 @@ def name_in(environment: Mapping[str, str], name: str) -> str | None:
 
 
 @cache
-def _warn(old: str, name: str) -> None:
-    """Log once that a name is old."""
-    events.ENVIRONMENT_OLD_NAME.log(old, name)
+def _warn(old: str, new: str) -> None:
+    """Log once that names are old."""
+    events.ENVIRONMENT_OLD_NAME.log(old, new)

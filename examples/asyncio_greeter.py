@@ -32,10 +32,11 @@ async def greet(request: soapjms.Request) -> etree._Element:
     return response
 
 
-def envelope(name: str) -> str:
-    """Write a request."""
-    space = soapjms.SoapVersion.SOAP_11.namespace
-    return f'<e:Envelope xmlns:e="{space}"><e:Body><greetMe xmlns="{NAMESPACE}">{name}</greetMe></e:Body></e:Envelope>'
+def body(name: str) -> etree._Element:
+    """Make the body of a request; a client puts it into an envelope."""
+    element = etree.Element(f"{{{NAMESPACE}}}greetMe", nsmap={None: NAMESPACE})
+    element.text = name
+    return element
 
 
 async def greet_all(url: str) -> None:
@@ -45,7 +46,7 @@ async def greet_all(url: str) -> None:
         soapjms.AsyncDispatcher(connection, URI, service, workers=4),
         soapjms.AsyncClient(connection, URI, timeout=10) as client,
     ):
-        for response in await asyncio.gather(*(client.call(envelope(name)) for name in ("Ann", "Bob", "Cem"))):
+        for response in await asyncio.gather(*(client.call(body(name)) for name in ("Ann", "Bob", "Cem"))):
             answer = response.raise_for_fault().element
             print(None if answer is None else answer.text)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import mkdtemp
 
-from greeter_client import envelope
+from greeter_client import body
 from greeter_service import service
 
 import brokers
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     log = folder / "capture.jsonl"
     with soapjms.connect(url) as connection, soapjms.Recorder(log) as recorder:
         with soapjms.Dispatcher(connection, URI, service, recorder=recorder), soapjms.Client(connection, URI) as client:
-            response = client.call(envelope("greetMe", "World"), timeout=10)
+            response = client.call(body("greetMe", "World"), timeout=10)
             forget_the_content_type(connection, response.request)
         print(f"captured {recorder.written} messages")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 import greeter_service
+from lxml import etree
 
 import soapjms
 
@@ -19,12 +20,11 @@ NAMESPACE = "urn:greeter"
 URI = "jms:queue:greeter"
 
 
-def envelope(operation: str, name: str, version: soapjms.SoapVersion = soapjms.SoapVersion.SOAP_11) -> str:
-    """Write a request."""
-    return (
-        f'<e:Envelope xmlns:e="{version.namespace}"><e:Body>'
-        f'<{operation} xmlns="{NAMESPACE}"><name>{name}</name></{operation}></e:Body></e:Envelope>'
-    )
+def body(operation: str, name: str) -> etree._Element:
+    """Make the body of a request; a client puts it into an envelope."""
+    element = etree.Element(f"{{{NAMESPACE}}}{operation}", nsmap={None: NAMESPACE})
+    etree.SubElement(element, f"{{{NAMESPACE}}}name").text = name
+    return element
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,19 +38,21 @@ def main(arguments: Sequence[str]) -> int:
         soapjms.Client(connection, URI, timeout=10) as client,
     ):
         for version in soapjms.SoapVersion:
-            response = client.call(envelope("greetMe", "World", version), soap_action="urn:greeter:greetMe")
+            response = client.call(
+                soapjms.envelope(body("greetMe", "World"), version=version), soap_action="urn:greeter:greetMe"
+            )
             print(f"SOAP {version}: {response.raise_for_fault().envelope.body.findtext('.//{*}greeting')}")
 
-        futures = [client.submit(envelope("greetMe", name)) for name in ("Ann", "Bob", "Cem")]
+        futures = [client.submit(body("greetMe", name)) for name in ("Ann", "Bob", "Cem")]
         for future in futures:
             print(f"at once: {future.result().envelope.body.findtext('.//{*}greeting')}")
 
         try:
-            client.call(envelope("greetMe", "")).raise_for_fault()
+            client.call(body("greetMe", "")).raise_for_fault()
         except soapjms.SoapFaultError as fault:
             print(f"a fault: {fault.reason} ({fault.blame})")
 
-        client.send(envelope("pingMe", "World"))
+        client.send(body("pingMe", "World"))
         print("pinged")
     return 0
 

@@ -36,12 +36,10 @@ def frame(request: soapjms.Request) -> soapjms.Reply:
 
 
 def request_for(photo: soapjms.Attachment) -> etree._Element:
-    """Write a request with an xop:Include in place of the photo, which makes it MTOM."""
-    space = soapjms.SoapVersion.SOAP_12.namespace
-    envelope = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
-    element = etree.SubElement(etree.SubElement(envelope, f"{{{space}}}Body"), f"{{{NAMESPACE}}}frame")
-    element.append(photo.include())
-    return envelope
+    """Make a request with an xop:Include in place of the photo, which makes it MTOM."""
+    body = etree.Element(f"{{{NAMESPACE}}}frame", nsmap={None: NAMESPACE})
+    body.append(photo.include())
+    return soapjms.envelope(body, version=soapjms.SoapVersion.SOAP_12)
 
 
 def main(arguments: Sequence[str]) -> int:

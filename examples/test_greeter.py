@@ -27,12 +27,11 @@ except ImportError as error:
 GREET = "{urn:greeter}greetMe"
 
 
-def envelope(name: str) -> str:
-    """Write a request."""
-    return (
-        '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>'
-        f'<greetMe xmlns="urn:greeter"><name>{name}</name></greetMe></e:Body></e:Envelope>'
-    )
+def body(name: str) -> etree._Element:
+    """Make the body of a request; a client puts it into an envelope."""
+    element = etree.Element(GREET)
+    etree.SubElement(element, "{urn:greeter}name").text = name
+    return element
 
 
 class Reception:
@@ -44,7 +43,7 @@ class Reception:
     def welcome(self, guest: str) -> str:
         """Return the greeting for a guest."""
         try:
-            response = self.greeter.call(envelope(guest)).raise_for_fault()
+            response = self.greeter.call(body(guest)).raise_for_fault()
         except soapjms.CallTimeoutError:
             return "Please wait."
         return response.envelope.body.findtext(".//{*}greeting") or ""
@@ -53,10 +52,10 @@ class Reception:
 def test_the_service(soapjms_serve: ServiceRunner, soapjms_client: ClientMaker, soapjms_capture: Traffic) -> None:
     """The greeter greets, answers an empty name with a fault, and follows the rules of SOAP over JMS."""
     client = soapjms_client(soapjms_serve(service))
-    response = client.call(envelope("World"))
+    response = client.call(body("World"))
     assert response.envelope.body.findtext(".//{*}greeting") == "Hello World"
     with pytest.raises(soapjms.SoapFaultError, match="whom shall I greet"):
-        client.call(envelope("")).raise_for_fault()
+        client.call(body("")).raise_for_fault()
     assert_conforms(soapjms_capture)
 
 

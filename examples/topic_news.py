@@ -32,12 +32,10 @@ def desk(name: str, heard: SimpleQueue[str]) -> soapjms.Service:
 
 
 def news(headline: str) -> etree._Element:
-    """Write an envelope."""
-    space = soapjms.SoapVersion.SOAP_12.namespace
-    envelope = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
-    body = etree.SubElement(envelope, f"{{{space}}}Body")
-    etree.SubElement(body, f"{{{NAMESPACE}}}news").text = headline
-    return envelope
+    """Make an envelope."""
+    body = etree.Element(f"{{{NAMESPACE}}}news", nsmap={None: NAMESPACE})
+    body.text = headline
+    return soapjms.envelope(body, version=soapjms.SoapVersion.SOAP_12)
 
 
 def main(arguments: Sequence[str]) -> int:

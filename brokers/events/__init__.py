@@ -288,9 +288,9 @@ ENVIRONMENT_OLD_NAME: Final = LogEvent(
     "environment.old_name",
     "brokers.environment",
     WARNING,
-    "the variable %(old)s is called %(new)s now; the old name is still read",
+    "old names of variables are set, which are still read: %(old)s; the new names are %(new)s",
     ("old", "new"),
-    "Rename the variable.",
+    "Rename the variables.",
 )
 FILES_FEW: Final = LogEvent(
     "files.few",

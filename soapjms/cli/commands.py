@@ -37,7 +37,7 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
-    "bridge": CommandEntry("soapjms.cli.bridge", "Let HTTP clients reach services over JMS, or serve WSGI over JMS."),
+    "bridge": CommandEntry("soapjms.cli.bridge", "Let HTTP clients reach JMS, or serve WSGI over JMS."),
     "broker": CommandEntry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
     "call": CommandEntry("soapjms.cli.call", "Call a service and print its answer."),
     "capture": CommandEntry("soapjms.cli.capture", "Record the messages that pass a broker, from outside."),

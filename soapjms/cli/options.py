@@ -9,7 +9,6 @@ import click
 
 from soapjms.cli.commands import F
 from soapjms.cli.paths import WSDL_FILE, InputFile, InputFolder
-from soapjms.protocol.errors import UsageError
 from soapjms.protocol.wsdl import Description, Port
 
 NAMES_FILE: Final = InputFile("a file of JNDI names: jndi.properties, or a .toml file")
@@ -79,12 +78,7 @@ def port_in(description: Description, name: str | None) -> Port:
     Raises:
         UsageError: there is no such port, or more than one; the error lists the ports and names the option.
     """
-    try:
-        return description.port(name)
-    except UsageError as error:
-        if name is None and len(ports_of(description)) > 1:
-            raise UsageError(f"{error} (--port SERVICE/PORT)") from None
-        raise
+    return description.port(name, option="--port SERVICE/PORT")
 
 
 def ports_of(description: Description) -> list[str]:

@@ -235,7 +235,7 @@ def generate_command(
         click.echo(json.dumps({"package": package, "port": made.model.port.name, "files": files}))
         return
     click.echo("\n".join(visible(each) for each in files))
-    click.echo(f"\nUse it like this:\n\n{_example(package, made)}")
+    click.echo(f"\nUse it like this, with what is sent in place of …:\n\n{_example(package, made)}")
 
 
 def _example(package: str, made: GeneratedPackage) -> str:

@@ -56,17 +56,20 @@ def check_consumers(patient: Patient) -> CheckResult:
         return skipped(f"cannot be known here: {source.title} gave no answer within {patient.timeout:g} s{ADVICE}")
     except (BrokerError, ValueError) as error:
         return skipped(f"cannot be known here: {source.title}: {error}{'' if patient.jolokia else ADVICE}")
-    return _result(destination, number, source.title)
+    return _result(destination, number, source)
 
 
-def _result(destination: Destination, number: int, title: str) -> CheckResult:
+def _result(destination: Destination, number: int, source: ConsumerCounter) -> CheckResult:
     if number:
         counted = "1 consumer" if number == 1 else f"{number} consumers"
-        return ok(f"{destination} has {counted}, by {title}; whether they answer is not checked")
+        return ok(f"{destination} has {counted}, by {source.title}; whether they answer is not checked")
     meaning = "what is sent now is lost" if destination.kind.is_topic else "requests wait there until something does"
-    text = f"nothing consumes from {destination}, by {title}: {meaning}"
+    text = f"nothing consumes from {destination}, by {source.title}: {meaning}"
     kind = "topic" if destination.kind.is_topic else "queue"
     uri = shlex.quote(f"jms:{kind}:{destination.name}")
+    if source is EMBEDDED:  # no command can serve there
+        text += "; no other process reaches a broker that is embedded in this one"
+        return CheckResult(Outcome.NOTE, text, f"soapjms doctor --connection URL --uri {uri}")
     return CheckResult(Outcome.NOTE, text, f"soapjms serve MODULE:SERVICE --uri {uri}")
 
 
@@ -132,11 +135,12 @@ def _count_by_management(connection: Connection, destination: Destination, timeo
     return sum(each for each in counts if isinstance(each, int))
 
 
+EMBEDDED: Final = ConsumerCounter("the broker in this process", _ask_embedded)
 JOLOKIA: Final = ConsumerCounter("Jolokia", _ask_jolokia)
 SOURCES: Final[Mapping[str, ConsumerCounter]] = {
     "activemq": ConsumerCounter("the broker's advisories", _ask_advisories),
     "artemis": ConsumerCounter("the broker's management address", _ask_management),
-    "embedded": ConsumerCounter("the broker in this process", _ask_embedded),
+    "embedded": EMBEDDED,
 }
 """How each broker is asked, by its dialect."""
 

@@ -358,7 +358,8 @@ def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Prof
     if options.uri is not None:
         return options.uri, options.profile or DEFAULT_PROFILE
     try:
-        port = service.port if options.wsdl is None else read_wsdl(options.wsdl).port(options.port)
+        described = None if options.wsdl is None else read_wsdl(options.wsdl)
+        port = service.port if described is None else described.port(options.port, option="--port SERVICE/PORT")
     except OSError as error:
         raise UsageError(f"the WSDL {options.wsdl} cannot be read: {reason_of(error)}") from error
     if port is None:

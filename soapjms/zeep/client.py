@@ -139,6 +139,10 @@ class Client(zeep.Client):
         document = wsdl if isinstance(wsdl, Document) else read_document(wsdl, transport.loading(), settings)
         super().__init__(document, wsse, transport, service_name, port_name, plugins, settings)  # type: ignore[no-untyped-call]
 
+    def __repr__(self) -> str:
+        services = ", ".join(self.wsdl.services) or "no services"
+        return f"<soapjms.zeep.{type(self).__name__} of {services}, {self.transport!r}>"
+
     def bind(self, service_name: str | None = None, port_name: str | None = None) -> Any:
         """Return the operations of a port; without names those of the first with a SOAP/JMS transport.
 

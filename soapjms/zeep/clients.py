@@ -124,6 +124,10 @@ class ClientEndpoints:
         self._closed = False
         self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._clients)} addresses"
+        return f"<soapjms.zeep.{type(self).__name__} over {self._connection!r}, {state}>"
+
     def client_of(self, place: str | Port) -> Client:
         """Return the client of a `jms:` URI or a port; it is made at the first request and kept until `close`.
 

@@ -41,7 +41,7 @@ def consuming(url: str, destination: Destination, number: int) -> Iterator[None]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_in_this_process(kind: str) -> None:
-    """It counts what consumes now; without a consumer there is a note that says what to do."""
+    """It counts what consumes now; without a consumer there is a note, and no command that cannot help."""
     url, name = f"embedded:{fresh('broker')}", fresh()
     with soapjms.connect(url):
         for number in (1, 3):
@@ -54,8 +54,9 @@ def test_a_broker_in_this_process(kind: str) -> None:
         none = consumers(url, f"jms:{kind}:{name}")
     assert none["outcome"] == "note"
     assert none["text"].startswith(f"nothing consumes from {kind}:{name}, by the broker in this process: ")
-    assert none["text"].endswith("is lost" if kind == "topic" else "requests wait there until something does")
-    assert none["command"] == f"soapjms serve MODULE:SERVICE --uri jms:{kind}:{name}"
+    meaning = "what is sent now is lost" if kind == "topic" else "requests wait there until something does"
+    assert none["text"].endswith(f": {meaning}; no other process reaches a broker that is embedded in this one")
+    assert none["command"] == f"soapjms doctor --connection URL --uri jms:{kind}:{name}"
     assert none["page"] == "docs/cli.md#consumers-of-a-destination"
 
 

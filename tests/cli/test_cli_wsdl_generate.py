@@ -24,7 +24,7 @@ def test_it_prints_what_it_wrote_and_how_to_use_it(tmp_path: Path) -> None:
     """The files, and three lines of Python that run as they stand but for the arguments."""
     done = run(BANK, "--package", "bank_client", "--out", tmp_path)
     assert (done.exit_code, done.stderr) == (0, "")
-    files, _, example = done.stdout.partition("\nUse it like this:\n\n")
+    files, _, example = done.stdout.partition("\nUse it like this, with what is sent in place of …:\n\n")
     assert files.split() == sorted(map(str, (tmp_path / "bank_client").iterdir()))
     assert example.splitlines()[-1].endswith("print(client.transfer(bank_client.Transfer(…)))")
     assert len(example.splitlines()) == 3

@@ -406,7 +406,9 @@ class TestWsdl:
             Service.from_wsdl(str(PROPERTIES), port="EchoServiceQoS/PortOverService").port.address
             == "jms:queue:CXF.PROPS"
         )
-        with pytest.raises(UsageError, match=r"more than one port .*EchoService/BindingOnly"):
+        with pytest.raises(
+            UsageError, match=r'more than one port .*EchoService/BindingOnly.* \(port="SERVICE/PORT"\)$'
+        ):
             Service.from_wsdl(PROPERTIES)
         with pytest.raises(UsageError, match="no port 'Nowhere'"):
             Service.from_wsdl(PROPERTIES, port="Nowhere")

@@ -240,3 +240,14 @@ def test_dump(connection: Connection, tmp_path: Path, version: Any, capsys: pyte
     shown = capsys.readouterr().out
     assert f"Port: Jms (JmsSoap{version.replace('.', '')}Binding: {BINDING})" in shown
     assert "frame(title: xsd:string, picture: xsd:base64Binary[]" in shown
+
+
+def test_reprs(connection: Connection) -> None:
+    """Clients and transports say what they are, and where they send."""
+    over = "over <EmbeddedConnection to embedded, connected>"
+    with Client(PROPERTIES, connection=connection, port_name="UriOverPort") as client:
+        assert repr(client.transport) == f"<soapjms.zeep.JmsTransport {over}, 0 addresses>"
+        services = ", ".join(client.wsdl.services)
+        assert "EchoService" in services
+        assert repr(client) == f"<soapjms.zeep.Client of {services}, {client.transport!r}>"
+    assert repr(client.transport) == f"<soapjms.zeep.JmsTransport {over}, closed>"

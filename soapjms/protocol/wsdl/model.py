@@ -311,8 +311,12 @@ class Description:
     remote_schemas: tuple[RemoteSchema, ...]
     missing: tuple[Finding, ...]
 
-    def port(self, name: str | None = None) -> Port:
+    def port(self, name: str | None = None, *, option: str = 'port="SERVICE/PORT"') -> Port:
         """Return a port by its name, or by SERVICE/PORT; without a name the only SOAP/JMS port.
+
+        Args:
+            name: the name.
+            option: how the user gives a name, for the error if there are several ports.
 
         Raises:
             UsageError: there is no such port, or more than one; the message lists the ports.
@@ -326,8 +330,9 @@ class Description:
             what = f"{word} {name!r}"
         if len(found) == 1:
             return found[0]
+        how = f" ({option})" if name is None and len(found) > 1 else ""
         raise UsageError(
-            f"{'more than one' if found else 'no'} {what}; choose one of: {self._choice(found or self.ports)}"
+            f"{'more than one' if found else 'no'} {what}; choose one of: {self._choice(found or self.ports)}{how}"
         )
 
     def _choice(self, ports: Iterable[Port]) -> str:
