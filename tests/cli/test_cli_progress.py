@@ -43,7 +43,7 @@ class TestOnATerminal:
     def test_hostile_names(self, tmp_path: Path) -> None:
         """What is in the name of a file neither colours nor moves anything."""
         name = "[bold]x\x1b[2J.jsonl"
-        (tmp_path / name).write_text("{}\n")
+        (tmp_path / name).write_text('{"v": 1}\n')
         status, shown = on_terminal("replay", name, "--out", "report", "--local", cwd=tmp_path)
         assert status == 1
         assert "\x1b[2J" not in shown

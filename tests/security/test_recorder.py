@@ -13,7 +13,7 @@ from calling_kit import request_message
 from security_kit import secured, token
 
 from brokers import properties
-from soapjms import Recorder
+from soapjms import Recorder, UsageError
 from soapjms.capture.mask import Mask
 
 SECRET = "s3cret-of-ann"
@@ -55,7 +55,7 @@ def test_a_log_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         os.chown(path, 12345, 12345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(PermissionError, match="belongs to another user"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         Recorder(path)
     assert path.read_bytes() == b""
 
@@ -65,10 +65,10 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("x")
     (tmp_path / "log.jsonl").symlink_to(target)
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(UsageError, match="symbolic link"):
         Recorder(tmp_path / "log.jsonl")
     (tmp_path / "none.jsonl").symlink_to(tmp_path / "made")
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(UsageError, match="symbolic link"):
         Recorder(tmp_path / "none.jsonl")
     assert target.read_text() == "x"
     assert not (tmp_path / "made").exists()
