@@ -58,10 +58,12 @@ class Excerpt(NamedTuple):
         """Make the excerpt of a message."""
         if record.sha256 is not None and not record.truncated:  # one that a program made may state any
             record = replace(record, sha256=body_digest(record.message.body))
-        line, is_whole = capture_line(record, MAX_KEPT_OCTETS), True
+        kept, is_whole = _with_short_body(record, MAX_KEPT_OCTETS), True
+        line = _line(kept)
         if len(line) > MAX_LINE_CHARACTERS:
-            line, is_whole = capture_line(_bounded(record), MAX_KEPT_OCTETS), False
-        return cls(kind, stack, line, max(0, record.message.size - from_json(line).message.size), is_whole)
+            kept, is_whole = _bounded(kept), False
+            line = _line(kept)
+        return cls(kind, stack, line, record.message.size - kept.message.size, is_whole)
 
     @property
     def record(self) -> Record:
@@ -82,11 +84,19 @@ def capture_line(record: Record, most: int = MAX_KEPT_OCTETS) -> str:
         record: the captured message.
         most: maximum number of octets or characters of the body.
     """
+    return _line(_with_short_body(record, most))
+
+
+def _with_short_body(record: Record, most: int) -> Record:
     body = record.message.body
-    if isinstance(body, str | bytes | memoryview) and len(body) > most:
-        cut = changed(record.message, body=body[:most] if isinstance(body, str) else bytes(body[:most]))
-        digest = record.sha256 if record.truncated else record.sha256 or body_digest(body)
-        record = replace(record, message=cut, truncated=True, sha256=digest)
+    if not isinstance(body, str | bytes | memoryview) or len(body) <= most:
+        return record
+    cut = changed(record.message, body=body[:most] if isinstance(body, str) else bytes(body[:most]))
+    digest = record.sha256 if record.truncated else record.sha256 or body_digest(body)
+    return replace(record, message=cut, truncated=True, sha256=digest)
+
+
+def _line(record: Record) -> str:
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in to_json(record))
 
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple, TypeVar
 
-from soapjms.protocol.assertions import Outcome, Setting, Verdict, guess_dialect
+from soapjms.protocol.assertions import Setting, Verdict, guess_dialect
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import format_time
 from soapjms.replay.differences import Difference, differences
 from soapjms.replay.excerpts import KINDS, Excerpt, cut, destination_text, service_place, whole
-from soapjms.replay.parties import NODES, PartyKey
+from soapjms.replay.parties import BROKEN, NODES, PartyKey
 
 MAX_SAMPLES: Final = 3
 """Number of findings of each cause that are kept as samples: the earliest ones."""
@@ -303,7 +303,7 @@ class Scene(NamedTuple):
     def sample(self, verdict: Verdict, setting: Setting) -> Sample:
         """Make the sample of a verdict by a setting; it has messages only if the verdict is failed or warning."""
         carrier, record = self.carrier(verdict), verdict.record
-        broken = verdict.outcome in (Outcome.FAILED, Outcome.WARNING)
+        broken = verdict.outcome in BROKEN
         return Sample(
             time=format_time(record.time),
             exchange_id=cut(self.exchange.id),

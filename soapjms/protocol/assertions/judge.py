@@ -233,9 +233,9 @@ def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str |
         for earlier in row.after:
             found = ended.get(earlier)
             if found is Outcome.MISSING_INPUT:
-                return found, f"rests on {_named(earlier, case)}, which could not be judged"
+                return found, f"{RESTS_ON}{_named(earlier, case)}, which could not be judged"
             if found is not None:
-                return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
+                return Outcome.PREREQ_FAILED, f"{RESTS_ON}{_named(earlier, case)}"
     for need in row.needs:
         if not MET[need](case):
             return Outcome.MISSING_INPUT, f"the capture lacks {need}"
@@ -246,6 +246,8 @@ def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str |
     return (Outcome.WARNING if row.level is Level.SHOULD else Outcome.FAILED), reason
 
 
+RESTS_ON: Final = "rests on "
+"""How the reason of a verdict begins whose prerequisite failed; the id of the prerequisite follows."""
 PASSED: Final = (Outcome.PASSED, None)
 NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
 

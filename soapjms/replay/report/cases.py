@@ -17,7 +17,6 @@ from soapjms.protocol.uri import visible as printable
 from soapjms.replay.differences import Piece, Span
 from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Excerpt, body_excerpt, headers
 from soapjms.replay.findings import Sample
-from soapjms.replay.parties import PartyKey
 from soapjms.replay.report.copies import CallCommand, call_command, raw_text, ticket
 from soapjms.replay.report.remedies import reaction_texts, rule_texts
 from soapjms.replay.report.sentences import who
@@ -112,9 +111,8 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
     rule = rule_texts(summary.members["profile"])[line.row.id]
     if sample.direction == ANSWER and sample.expected_subcodes:
         rule = reaction_texts(summary.members["profile"]).get(line.row.id, rule)
-    party = PartyKey(sample.place, NODE_OF_KIND[sample.direction], sample.stack)
     facts = {
-        "by": who(party),
+        "by": who(NODE_OF_KIND[sample.direction], sample.place),
         "messages": f"{line.cause.count:,}",
         "captured": sample.time,
         "exchange": sample.exchange_id,

@@ -266,12 +266,13 @@ def compare_parties(old: Summary, new: Summary) -> list[PartyChange]:
     Args:
         old, new: the results of two runs by one profile.
     """
-    before, now = ({_key(each): each for each in run.members["parties"]} for run in (old, new))
+    before, now = ({party_key(each): each for each in run.members["parties"]} for run in (old, new))
     keys = dict.fromkeys([*now, *before])
     return [PartyChange(before.get(key), now.get(key), _rule_changes(before.get(key), now.get(key))) for key in keys]
 
 
-def _key(party: Mapping[str, Any]) -> tuple[Any, ...]:
+def party_key(party: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a party of summary.json apart in several runs."""
     return party["destination"], party["node"], party["stack"]
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // Filters, sorts and opens the content of the page. All data of a log is inserted as text, never as markup.
 // Listeners of the document and the window end with `signal`: live.js replaces the content, which is then shown anew.
-const present = (content, signal) => {
+const present = (data, signal) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
   const make = (name, kind, text) => {
@@ -14,7 +14,6 @@ const present = (content, signal) => {
   const LISTED = 50;
   const WAIT = 120; // milliseconds after a key before the search runs
 
-  const data = JSON.parse(content);
   const table = one("#causes");
   const lines = table ? every("tr.cause", table) : [];
   const query = one("#query");
@@ -494,10 +493,3 @@ const present = (content, signal) => {
   start();
 };
 
-let replaced = new AbortController();
-present(document.querySelector("#data").textContent, replaced.signal);
-addEventListener("report", (event) => {
-  replaced.abort();
-  replaced = new AbortController();
-  present(event.detail, replaced.signal);
-});

@@ -54,10 +54,11 @@ def _safe(text: str) -> str:
 
 def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[str, Any]:
     stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
+    place_numbers = {name: number for number, name in enumerate(places)}
     known: dict[PartyKey, int] = {}
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
-        where = _where(line, set(places), known, where_left)
+        where = _where(line, place_numbers.keys(), known, where_left)
         where_left -= len(where)
         samples = _cases(line, samples_left, summary)
         samples_left -= _size(samples)
@@ -82,7 +83,12 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
         "nodes": list(NODES),
         "parties": [
             *(
-                [places.index(each.place), stacks.index(each.stack), NODES.index(each.node), visible(who(each))]
+                [
+                    place_numbers[each.place],
+                    stacks.index(each.stack),
+                    NODES.index(each.node),
+                    visible(who(each.node, each.place)),
+                ]
                 for each in known
             ),
             [len(places), 0, 0, REST],
@@ -102,6 +108,8 @@ def _where(line: CauseLine, places: AbstractSet[str], known: dict[PartyKey, int]
 
 def _cases(line: CauseLine, most: int, summary: Summary) -> list[dict[str, Any]]:
     """Return the samples of a cause; where there is no room for them, without copies, then without their messages."""
+    if most <= 0:
+        return []  # and no work on what is not shown
     shown = [case(line, each, summary) for each in line.samples]
     for left_out in ("c", "ms", "df"):
         if _size(shown) <= most:

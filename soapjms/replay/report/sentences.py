@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.names import Level
-from soapjms.replay.parties import BROKEN, PartyKey
+from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.comparison import Course, PartyChange
 from soapjms.replay.report.remedies import STACKS
 from soapjms.replay.summary import NOTHING
@@ -52,16 +52,14 @@ def place_name(destination: str | None) -> str:
 
 def party_name(party: Members) -> str:
     """Name a party: `clients of queue:orders (Apache CXF)`."""
-    words = WORDS[party["node"]]
     stack = party["stack"]
-    of_stack = f" ({STACKS.get(stack, stack)})" if stack else ""
-    return f"{words.who} {words.where} {place_name(party['destination'])}{of_stack}"
+    return who(party["node"], party["destination"]) + (f" ({STACKS.get(stack, stack)})" if stack else "")
 
 
-def who(party: PartyKey) -> str:
+def who(node: str, destination: str | None) -> str:
     """Name a party without its stack; of a result folder without report.json, only its destination is known."""
-    words = WORDS.get(party.node)
-    return f"{words.who} {words.where} {place_name(party.place)}" if words else place_name(party.place)
+    words = WORDS.get(node)
+    return f"{words.who} {words.where} {place_name(destination)}" if words else place_name(destination)
 
 
 def party_sentence(party: Members, summary: Members) -> str:

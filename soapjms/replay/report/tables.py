@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions.judge import RESTS_ON
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, RESPONDING, PartyKey, Place
@@ -21,14 +22,12 @@ from soapjms.replay.report.milestones import has_ceased
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, reaction_texts, rule_texts
 from soapjms.replay.report.sentences import (
     COURSES,
-    WORDS,
     before,
     capital,
     deeds,
     messages_of,
     party_name,
     party_sentence,
-    place_name,
     rules_kept,
     who,
 )
@@ -166,7 +165,7 @@ class CauseLine(NamedTuple):
     def parties(self) -> list[tuple[str, str]]:
         """The parties, in words: who, and with which stack; those with most findings first."""
         ranked = sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0]))
-        return [(who(party), party.stack) for party, _ in ranked]
+        return [(who(party.node, party.place), party.stack) for party, _ in ranked]
 
     @property
     def answers(self) -> list[tuple[str, str]]:
@@ -199,17 +198,13 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
 
 
-RESTS: Final = "rests on "
-"""How the reason of a verdict begins whose prerequisite failed; the id of the prerequisite follows."""
-
-
 def _folded(summary: Summary) -> dict[str, Counter[str]]:
     """Return, for each broken assertion, what rests on it, whether directly or on others in between."""
     resting: dict[str, Counter[str]] = {}
     for (assertion, outcome), causes in summary.findings.groups.items():
         if outcome == Outcome.PREREQ_FAILED:
             for reason, cause in causes.all.items():
-                resting.setdefault(reason.removeprefix(RESTS), Counter())[assertion] += cause.count
+                resting.setdefault(reason.removeprefix(RESTS_ON), Counter())[assertion] += cause.count
     broken = {assertion for assertion, outcome in summary.findings.groups if outcome in BROKEN}
     return {
         assertion: Counter({name: resting[above][name] for above, name in _below(assertion, resting, broken)})
@@ -331,14 +326,14 @@ def _card(
     rules: tuple[Mapping[str, RuleText], Mapping[str, RuleText]],
     change: PartyChange | None,
 ) -> Card:
-    words, stack = WORDS[party["node"]], party["stack"]
+    stack = party["stack"]
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
     ranked = [
         each for outcome in BROKEN for each in sorted(party[outcome].items(), key=lambda each: (-each[1], each[0]))
     ]
     return Card(
         party=party,
-        who=f"{words.who} {words.where} {place_name(party['destination'])}",
+        who=who(party["node"], party["destination"]),
         stack=stack and STACKS.get(stack, stack),
         deeds=deeds(party, summary.members),
         sent=messages_of(party),

@@ -2,10 +2,9 @@
 "use strict";
 // Choosing a time in the charts: by dragging, or by two sliders; what happened then, and the charts of that time alone.
 let chosenTime = null; // what is chosen and what is shown, in milliseconds: it stays when live.js replaces the content
-const presentTime = (content) => {
+const presentTime = (series) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const series = JSON.parse(content).time;
   const section = one("#time")?.parentElement;
   if (!series || !section || series.s.length < 2) return;
 
@@ -184,5 +183,17 @@ const presentTime = (content) => {
   }
 };
 
-presentTime(document.querySelector("#data").textContent);
-addEventListener("report", (event) => presentTime(event.detail));
+// The start of the page, and of each content that live.js puts in its place
+
+let replaced = new AbortController();
+const presentAll = (content) => {
+  const data = JSON.parse(content);
+  present(data, replaced.signal);
+  presentTime(data.time);
+};
+presentAll(document.querySelector("#data").textContent);
+addEventListener("report", (event) => {
+  replaced.abort();
+  replaced = new AbortController();
+  presentAll(event.detail);
+});

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.parties import BROKEN
-from soapjms.replay.report.comparison import check_comparable
+from soapjms.replay.report.comparison import check_comparable, party_key
 from soapjms.replay.report.page import asset, environment, hash_of
 from soapjms.replay.report.sentences import capital, messages_of, party_name
 from soapjms.replay.report.texts import visible
@@ -73,7 +73,7 @@ def trend(runs: Sequence[Summary]) -> str:
 
 
 def _parties(runs: Sequence[Summary]) -> Iterator[PartyTrend]:
-    known = [{_key(each): each for each in run.members["parties"]} for run in runs]
+    known = [{party_key(each): each for each in run.members["parties"]} for run in runs]
     keys = dict.fromkeys(key for run in reversed(known) for key in run)
     for key in list(keys)[:MAX_PARTIES]:
         seen = [run.get(key) for run in known]
@@ -84,10 +84,6 @@ def _parties(runs: Sequence[Summary]) -> Iterator[PartyTrend]:
             chart=_chart(points, [run.members for run in runs]),
             latest="not seen in the last run" if latest is None else _share(latest),
         )
-
-
-def _key(party: Mapping[str, Any]) -> tuple[Any, ...]:
-    return party["destination"], party["node"], party["stack"]
 
 
 def _point(party: Mapping[str, Any]) -> Point:
