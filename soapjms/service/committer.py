@@ -163,6 +163,7 @@ class Committer:
         self._finished: deque[Work] = deque()
         self._lock = Lock()
         self._is_planned = self._is_busy = False  # a commit is about to begin; a commit is under way
+        self._alone: Work | None = None  # whose answer is under way by itself, without transactions
         self._unconfirmed: dict[Completion[Any] | Work, float] = {}  # commits and answers, and when they count as lost
         self._crew = Crew("soapjms-committer")
         self._is_closed = Event()
@@ -185,8 +186,8 @@ class Committer:
     def put(self, work: Work) -> None:
         """Have a request settled, together with others that arrived with it or finish during the commit under way.
 
-        Without transactions no request waits here: its answer is sent, and the request is accepted once the broker has
-        confirmed it.
+        Without transactions its answer is sent at once, and the request is accepted once the broker has confirmed it.
+        It waits only if its answer, or one under way, was lost with the connection before.
         """
         if self.too_late:
             self.lose([work], TOO_LATE)
@@ -196,6 +197,9 @@ class Committer:
             if not self._is_planned and not self._is_busy:
                 self._is_planned = True
                 self._connection.after_arrivals(self._commit_next)
+        elif self.losses.by_key or self._finished:
+            self._finished.append(work)
+            self._send_waiting()
         else:
             self._settle([work])
 
@@ -242,6 +246,31 @@ class Committer:
                     break
                 group.append(self._finished.popleft())
         self._settle(group)
+
+    def _send_waiting(self) -> None:
+        """Send the answers that wait, without transactions, unless another thread does."""
+        with self._lock:
+            if self._is_busy:
+                return
+            self._is_busy = True
+        while (work := self._waiting_answer()) is not None:
+            self._settle([work])
+
+    def _waiting_answer(self) -> Work | None:
+        """Return the next answer that may be sent: one that was lost before is under way by itself.
+
+        Otherwise answers that leave just before one that the broker ends the connection for would be lost with it each
+        time, and be taken for the cause.
+        """
+        with self._lock:
+            if self._alone is None and self._finished:
+                is_alone = self._is_alone(self._finished[0])
+                if not (is_alone and self._unconfirmed):
+                    work = self._finished.popleft()
+                    self._alone = work if is_alone else None
+                    return work
+            self._is_busy = False
+            return None
 
     def _is_alone(self, work: Work) -> bool:
         """Say whether a request is settled by itself, as it may make the commit fail or end the connection."""
@@ -381,6 +410,11 @@ class Committer:
         self._on_done(len(group))
         if self.transactional:
             self._go_on()
+            return
+        if self._alone is group[0]:
+            self._alone = None
+        if self._finished:
+            self._send_waiting()
 
     def _go_on(self) -> None:
         self._is_busy = False

@@ -28,7 +28,17 @@ from calling_kit import (
 from faulty_kit import no_executor
 from lxml import etree
 
-from brokers import Completion, Connection, ConnectionLostError, Delivery, Message, RefusedSend, Transaction, queue
+from brokers import (
+    Completion,
+    Connection,
+    ConnectionLostError,
+    Delivery,
+    Message,
+    RefusedSend,
+    SendResult,
+    Transaction,
+    queue,
+)
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Request, Service
 from soapjms.service.committer import Losses
@@ -131,6 +141,25 @@ class LosingTransaction(Transaction):
         return self._end()
 
 
+class Unconfirmed(Wrapped):
+    """A connection whose answers are confirmed when the test says so."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.answers: list[tuple[Completion[SendResult], Completion[SendResult]]] = []
+
+    def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
+        held: Completion[SendResult] = Completion(no_executor)
+        self.answers.append((held, self.inner.answer(delivery, message)))
+        return held
+
+    def confirm(self) -> None:
+        """Confirm what was sent until now."""
+        answers, self.answers = self.answers, []
+        for held, sent in answers:
+            held.settle(sent.result(PATIENCE))
+
+
 @pytest.fixture(params=[False, True], ids=["no store", "store"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | None]:
     """A store, or none."""
@@ -189,6 +218,27 @@ class TestEmbedded(Peers):
             gate.open.set()
             assert [text_of(each.result(PATIENCE)) for each in futures] == ["Hello Ann", "Hello Bob", "Hello Eve"]
         assert dispatcher.counts["commits"] == 3
+
+    def test_alone_after_that_without_transactions(self, client: Client, other: Connection) -> None:
+        """Nor is its answer on the way together with others; those that come meanwhile wait for it."""
+        unconfirmed = Unconfirmed(other)
+        with Dispatcher(unconfirmed, URI, Greeter().service, workers=4, transactional=False) as dispatcher:
+            first = client.submit(envelope("Ann"))
+            eventually(lambda: len(unconfirmed.answers) == 1, "Ann is answered")
+            dispatcher._committer.losses.by_key[b"any"] = 1
+            dispatcher._committer.losses.times = lambda request: "Bob" in str(request.body)  # type: ignore[method-assign]
+            futures = [client.submit(envelope("Bob"))]
+            eventually(lambda: dispatcher._committer.waiting == 1, "Bob waits for Ann")
+            futures += [client.submit(envelope(text)) for text in ("Eve", "Kim")]
+            eventually(lambda: dispatcher._committer.waiting == 3, "Eve and Kim wait for Bob")
+            unconfirmed.confirm()
+            assert text_of(first.result(PATIENCE)) == "Hello Ann"
+            eventually(lambda: len(unconfirmed.answers) == 1, "Bob is answered")
+            assert dispatcher._committer.waiting == 2
+            unconfirmed.confirm()
+            eventually(lambda: len(unconfirmed.answers) == 2, "Eve and Kim are answered together")
+            unconfirmed.confirm()
+            assert [text_of(each.result(PATIENCE)) for each in futures] == ["Hello Bob", "Hello Eve", "Hello Kim"]
 
 
 class TestActiveMQ(OnActiveMQ):
