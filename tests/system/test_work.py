@@ -23,6 +23,9 @@ from soapjms import Client, Dispatcher
 
 CALLS: Final = 60
 
+ATTEMPTS: Final = 5
+"""On a slow machine nothing may arrive together for a while; what is made always is more each time."""
+
 NAMES: Final[Mapping[str, str]] = {
     "parse_utf8 soapjms/protocol/xml.py": "parses",
     "copy copy.py": "copies of elements",
@@ -117,8 +120,8 @@ def counting() -> Iterator[Counts]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def work(url: str, run: Callable[[Client], None], **options: Any) -> dict[str, float]:
-    """Count what `CALLS` calls do, for each call."""
+def check_work(url: str, run: Callable[[Client], None], limits: Mapping[str, float], **options: Any) -> None:
+    """Check that what `CALLS` calls do, for each call, is within limits, once in a few times."""
     name = fresh()
     with (
         counting() as counts,
@@ -128,17 +131,15 @@ def work(url: str, run: Callable[[Client], None], **options: Any) -> dict[str, f
         Client(calling, f"jms:queue:{name}", timeout=PATIENCE) as client,
     ):
         run(client)  # what is made once
-        before = counts.total()
-        run(client)
-        return {name: number / CALLS for name, number in (counts.total() - before).items()}
-
-
-def check(found: Mapping[str, float], limits: Mapping[str, float]) -> None:
-    """Check that nothing was more than its limit."""
-    assert set(found) <= {*limits, "wake-ups"}, found
-    assert found["parses"] == limits["parses"], "or nothing was counted"
-    more = {name: number for name, number in found.items() if number > limits.get(name, 0) * 1.02 + SLACK}
-    assert not more, found
+        for _ in range(ATTEMPTS):
+            before = counts.total()
+            run(client)
+            found = {name: number / CALLS for name, number in (counts.total() - before).items()}
+            assert set(found) <= {*limits, "wake-ups"}, found
+            assert found["parses"] == limits["parses"], "or nothing was counted"
+            if all(number <= limits.get(name, 0) * 1.02 + SLACK for name, number in found.items()):
+                return
+    pytest.fail(f"more than {limits}: {found}")
 
 
 def one_by_one(client: Client) -> None:
@@ -173,7 +174,7 @@ def test_work_of_a_call(
     monkeypatch.setattr("brokers.threads.pool.BEHIND_TICKS", 10_000)  # however slow the machine, no thread stands in
     url = {"stomp": activemq.stomp_url, "amqp": activemq.amqp_url}[protocol]
     limits = MADE_ALWAYS | LIMITS[urlsplit(url).scheme, transactional, run.__name__]
-    check(work(url, run, transactional=transactional), limits)
+    check_work(url, run, limits, transactional=transactional)
 
 
 @pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
@@ -185,4 +186,4 @@ def test_work_of_a_call_in_one_process(
     for name in ("TICK_SECONDS", "BURST_SECONDS"):  # however slow the machine, no thread stands in
         monkeypatch.setattr(f"brokers.threads.pool.{name}", PATIENCE)
     limits = {**EMBEDDED_LIMITS[transactional], "wake-ups": WAKE_UPS[run.__name__]}
-    check(work(f"embedded:{fresh()}", run, transactional=transactional), limits)
+    check_work(f"embedded:{fresh()}", run, limits, transactional=transactional)
