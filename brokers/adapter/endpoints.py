@@ -12,7 +12,6 @@ import random
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -21,7 +20,8 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers import events
-from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_tls, perhaps
+from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, first_octets, wait_or_ask
+from brokers.adapter.wrong_port import PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.files import reason_of
 from brokers.threads.thread import Thread
@@ -36,15 +36,6 @@ class Openable(Protocol):
     def drop(self) -> None:
         """End the session at once."""
 
-
-MIN_TIMEOUT_SECONDS: Final = 0.001
-"""Shortest socket time-out, in seconds: 0 would make the socket non-blocking."""
-
-FIRST_OCTETS_SECONDS: Final = 1.0
-"""Time that a peer which does not speak TLS has to say what it speaks, in seconds."""
-
-UNASKED_SECONDS: Final = 0.2
-"""Time that such a peer has to speak first, in seconds."""
 
 ALERT: Final = "ALERT"
 """Part of OpenSSL's names of errors that a peer with TLS has told."""
@@ -76,38 +67,21 @@ def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
         OSError: the handshake failed.
     """
     address = safe.getpeername()[:2]  # it has none once it was reset
-    safe.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
-    try:
+
+    def handshake(seconds: float) -> None:
+        safe.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
         safe.do_handshake()
+
+    try:
+        wait_or_ask(handshake, url, until, lambda: safe.version() is None)
     except TimeoutError as error:
         raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}") from error
     except ssl.SSLCertVerificationError:
         raise
     except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
         if ALERT not in (getattr(error, "reason", None) or ""):
-            check_tls(url, _first_octets(address, until))
+            check_tls(url, first_octets(address, until))
         raise
-
-
-def _first_octets(address: tuple[str, int], until: float) -> bytes:
-    """Return the first octets that a peer writes on another connection; empty if there are none soon.
-
-    OpenSSL does not give away what it has read. Some peers speak first, and reset the connection at a greeting of TLS;
-    others answer only to one, so they get it after a moment.
-    """
-    seconds = max(MIN_TIMEOUT_SECONDS, min(FIRST_OCTETS_SECONDS, until - monotonic()))
-    greeting = ssl.MemoryBIO()
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), greeting, server_hostname=address[0])
-    with suppress(ssl.SSLWantReadError):
-        client.do_handshake()
-    with suppress(OSError), socket.create_connection(address, seconds) as again:
-        again.settimeout(min(seconds, UNASKED_SECONDS))
-        with suppress(TimeoutError):
-            return again.recv(HEAD_OCTETS)
-        again.settimeout(seconds)
-        again.sendall(greeting.read())
-        return again.recv(HEAD_OCTETS)
-    return b""
 
 
 def no_connection(where: object, error: OSError, advice: str = "") -> ConnectionFailedError:

@@ -18,6 +18,27 @@ def epoch_milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
+CLOCK_TOLERANCE: Final = 1000
+"""Milliseconds by which a clock that agrees with this machine's may seem to differ while a message is on the way."""
+
+
+def expiration_here(stated: int | None, lifetime: int, received: int, *, is_left: bool) -> int:
+    """Return when a message expires by this machine's clock, if it carries its lifetime.
+
+    The broker counted the lifetime, by whatever clock, so the message had not expired when it came. What a sender
+    states is exact if it can be true by this clock; otherwise the clocks differ, and the lifetime counts from now on.
+
+    Args:
+        stated: the expiration that the message states, in milliseconds since 1970; None if it states none.
+        lifetime: in milliseconds.
+        received: when the message came, in milliseconds since 1970.
+        is_left: whether the lifetime is what was left when the message came; otherwise it is that from its sending on.
+    """
+    last = received + lifetime
+    first = last - CLOCK_TOLERANCE if is_left else received
+    return last if stated is None or not first <= stated <= last + CLOCK_TOLERANCE else stated
+
+
 def left(until: float) -> float:
     """Return the seconds until the monotonic clock shows `until`, or 0 if that has passed."""
     return max(0.0, until - time.monotonic())

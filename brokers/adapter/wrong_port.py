@@ -105,6 +105,14 @@ def check_tls(url: PortUrl, said: bytes) -> None:
         raise _wrong(url, said, is_secure=False)
 
 
+def check_silent(url: PortUrl, said: bytes) -> None:
+    """Check what a silent peer said to the greeting of another protocol, without TLS; see `check`."""
+    found, own = _speaker(said), NETWORK_SCHEMES[url.scheme]
+    is_own = found is TLS if own.is_secure else found is not None and found.family == own.family
+    if found is not None and not is_own:
+        raise _wrong(url, said, is_secure=False)
+
+
 def _fits(said: bytes, expected: Iterable[bytes]) -> bool:
     return any(said[: len(each)] == each[: len(said)] for each in expected)
 
@@ -112,12 +120,16 @@ def _fits(said: bytes, expected: Iterable[bytes]) -> bool:
 def _wrong(url: PortUrl, said: bytes, *, is_secure: bool) -> ConnectionFailedError:
     """Return the error; `is_secure` says whether the octets came over TLS."""
     own, shown = NETWORK_SCHEMES[url.scheme].title, seen(said)
-    found = next((each for each in SPEAKERS if each.begin.match(said)), None)
+    found = _speaker(said)
     if found is None:
         what = f"answered {shown}, which is not {own}"
     else:
         what = f"speaks {found.title}" + f" ({shown})" * shown.startswith(QUOTES) + f", not {own}"
     return ConnectionFailedError(f"{url} {what}; {_advice(url, found, is_secure=is_secure or found is TLS)}")
+
+
+def _speaker(said: bytes) -> Speaker | None:
+    return next((each for each in SPEAKERS if each.begin.match(said)), None)
 
 
 def seen(said: bytes) -> str:

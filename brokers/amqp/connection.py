@@ -16,6 +16,7 @@ from brokers import events
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.transaction import own_transaction
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
 from brokers.amqp.dialect import AmqpDialect, capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
@@ -260,7 +261,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             if destination is not None and destination.address in self._temporaries:
                 self._require_own(destination)
         message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages(dialect) else None
-        return message_id, round(time.time() * 1000)
+        return message_id, epoch_milliseconds()
 
     def _names_messages(self, dialect: AmqpDialect) -> bool:
         return dialect.takes_ids if self._message_ids is None else self._message_ids

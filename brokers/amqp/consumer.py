@@ -332,9 +332,9 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         """Return the delivery for an arrival, or None if there was no memory for its body and it was given back."""
         inlet, destination = arrival.inlet, self.options.destination
         try:
-            return AmqpDelivery(
-                self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination, inlet.shapes)
-            )
+            received = None if arrival.read_at is None else round(arrival.read_at * 1000)
+            message = from_amqp_message(arrival.octets, inlet.dialect, destination, inlet.shapes, received)
+            return AmqpDelivery(self, arrival, message)
         except MemoryError:
             pass  # give back outside the block, after the partial result is freed
         self._give_back_unread(arrival)

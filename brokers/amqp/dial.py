@@ -14,7 +14,8 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias
 
-from brokers.adapter.endpoints import MIN_TIMEOUT_SECONDS, connect_to, shake_hands
+from brokers.adapter.endpoints import connect_to, shake_hands
+from brokers.adapter.probe import MIN_TIMEOUT_SECONDS
 from brokers.amqp.sasl import HEADER_OCTETS, SASL_HEADER
 from brokers.amqp.url import AmqpLogin, AmqpOptions, login_of
 from brokers.errors import ConnectionFailedError

@@ -35,6 +35,7 @@ class AmqpDialect:
         tells_gone: a message to a temporary destination that is gone is refused; otherwise it is lost.
         returns_rejected: a rejected message is delivered again at once, up to the limit of its queue; so rejections
             are sent after a pause.
+        counts_down: the time to live of a message that arrives is what is left of it; otherwise what it was at first.
         shown: prefix of the annotations with the origin of a copy; None if the broker sets none. They become properties
             with `JMS_AMQP_MA_` before their names, like the broker's own names for consumers over STOMP.
     """
@@ -46,6 +47,7 @@ class AmqpDialect:
     unannotated: frozenset[DestinationKind] = frozenset()
     tells_gone: bool = True
     returns_rejected: bool = False
+    counts_down: bool = False
     shown: str | None = None
     id_property: str | None = None
     selectors: bool = True
@@ -63,6 +65,7 @@ ACTIVEMQ_CLASSIC: Final = AmqpDialect(
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
     },
     takes_ids=False,
+    counts_down=True,
 )
 
 ARTEMIS: Final = AmqpDialect(
@@ -77,7 +80,7 @@ ARTEMIS: Final = AmqpDialect(
     id_property="__HDR_MESSAGE_ID",  # of messages that came over OpenWire
 )
 
-QPID: Final = AmqpDialect(name="qpid", returns_rejected=True)
+QPID: Final = AmqpDialect(name="qpid", returns_rejected=True, counts_down=True)
 """Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, such as `amq.topic/news`."""
 
 EMBEDDED: Final = AmqpDialect(
@@ -86,6 +89,7 @@ EMBEDDED: Final = AmqpDialect(
         DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
     },
+    counts_down=True,
 )
 """Our own listener: addresses of temporary destinations show their kind, so that clients without JMS can answer."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 
+from brokers.adapter.probe import wait_or_ask
 from brokers.adapter.wrong_port import perhaps
 from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
@@ -154,11 +155,14 @@ class AmqpEngine(Driver):
 
     def _await_greeting(self, until: float, timeout: float) -> None:
         try:
-            error = self._greeting.get(timeout=max(0.0, until - monotonic()))
+            error = wait_or_ask(lambda seconds: self._greeting.get(timeout=seconds), self.login, until, self._is_silent)
         except Empty:
             raise self._explain(f"did not answer within {timeout:.1f} s") from None
         if error is not None:
             raise error
+
+    def _is_silent(self) -> bool:
+        return self.login.tls is None and self._machine is not None and not self._machine.heard
 
     def _explain(self, why: str) -> BrokerError:
         heard = b"" if self._machine is None else self._machine.heard

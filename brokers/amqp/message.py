@@ -26,6 +26,7 @@ from uuid import UUID
 
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
+from brokers.adapter.wait import epoch_milliseconds, expiration_here
 from brokers.amqp.dialect import PLAIN, AmqpDialect, node_kind, read_address, spell
 from brokers.amqp.primitives import (
     LIST,
@@ -266,8 +267,9 @@ class ReceivedMessage(NamedTuple):
 def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_header: bool = True) -> bytes:
     """Return the octets of the AMQP message that carries `message`.
 
-    Message id and timestamp are sent unchanged; the time to live is the expiration minus the timestamp, if there is
-    one. `redelivered` has no meaning in a sent message.
+    Message id and timestamp are sent unchanged. The expiration is sent as the time to live, from the timestamp on, as
+    the receiver's clock may differ; as a time only if there is no header or no timestamp, if it has passed, or if it is
+    further away than a time to live can say. `redelivered` has no meaning in a sent message.
 
     Raises:
         UsageError: the message has no destination (or one without name and address), an unknown type, a body that does
@@ -313,7 +315,13 @@ def _plain_message(
             (
                 header,
                 annotations,
-                _plain_properties(message_id, addresses, message.correlation_id, message.expiration, timestamp),
+                _plain_properties(
+                    message_id,
+                    addresses,
+                    message.correlation_id,
+                    _absolute_expiry(message, timestamp, with_header=with_header),
+                    timestamp,
+                ),
                 _plain_application(message.properties),
                 *encode_data(body),
             )
@@ -408,7 +416,15 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
     pieces: Pieces = [
         _header(message, message.timestamp) if with_header else b"",
         _annotations(message.message_type, message.destination, message.reply_to, dialect),
-        encode(AmqpSection.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+        encode(
+            AmqpSection.PROPERTIES,
+            _properties(
+                message,
+                spell(message.destination, dialect),
+                dialect,
+                _absolute_expiry(message, message.timestamp, with_header=with_header),
+            ),
+        ),
     ]
     application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
     if application:
@@ -423,6 +439,14 @@ def _header(message: Message, timestamp: int | None) -> bytes:
     if message.expiration and timestamp is not None:
         time_to_live = min(max(1, message.expiration - timestamp), UINT)
     return _encoded_header(message.delivery_mode != DeliveryMode.NON_PERSISTENT, priority, time_to_live)
+
+
+def _absolute_expiry(message: Message, timestamp: int | None, *, with_header: bool) -> int | None:
+    """Return the time at which a message expires, if the time to live in its header does not say it."""
+    expiration = message.expiration
+    if expiration and with_header and timestamp is not None and 0 < expiration - timestamp <= UINT:
+        return None
+    return expiration
 
 
 @lru_cache(maxsize=256)
@@ -453,7 +477,7 @@ def _encoded_annotations(
     return encode(AmqpSection.MESSAGE_ANNOTATIONS, annotations)
 
 
-def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]:
+def _properties(message: Message, to: str, dialect: AmqpDialect, expiration: int | None) -> list[object]:
     user = message.properties.text(USER)
     fields = [
         None if message.message_id is None else to_wire(message.message_id),
@@ -464,7 +488,7 @@ def _properties(message: Message, to: str, dialect: AmqpDialect) -> list[object]
         None if message.correlation_id is None else to_wire(message.correlation_id),
         CONTENT_TYPES.get(message.message_type),
         None,
-        timestamp(message.expiration) if message.expiration else None,
+        timestamp(expiration) if expiration else None,
         None if message.timestamp is None else timestamp(message.timestamp),
     ]
     group, sequence = message.properties.text(GROUP), message.properties.value(GROUP_SEQUENCE)
@@ -507,6 +531,7 @@ def from_amqp_message(
     dialect: AmqpDialect = PLAIN,
     source: Destination | None = None,
     shapes: SectionShapes | None = None,
+    received: int | None = None,
 ) -> ReceivedMessage:
     """Return the message that the octets carry; never raises, whatever they contain.
 
@@ -520,26 +545,33 @@ def from_amqp_message(
         dialect: dialect of the broker.
         source: destination of the link, used if the message does not name one.
         shapes: shapes of the heads that arrived earlier from the same broker and source; None to decode every section.
+        received: when the octets arrived, in milliseconds since 1970; None for now. A time to live counts from it.
 
     Raises:
         MemoryError: there is not enough memory for the message.
     """
+    received = epoch_milliseconds() if received is None else received
     if shapes is not None and len(octets) <= SMALL_MESSAGE_OCTETS:
         octets = bytes(octets)
         known = shapes.match(octets)
         if known is None:
             shapes.learn(octets)
-        elif (arrived := _shaped(octets, *known, dialect, source)) is not None:
+        elif (arrived := _shaped(octets, *known, dialect, source, received)) is not None:
             return arrived
     try:
         found = list(decode(octets))
     except MalformedError:
         return ReceivedMessage(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
-    return from_sections(found, dialect, source)
+    return from_sections(found, dialect, source, received)
 
 
 def _shaped(
-    octets: bytes, shape: SectionShape, found: re.Match[bytes], dialect: AmqpDialect, source: Destination | None
+    octets: bytes,
+    shape: SectionShape,
+    found: re.Match[bytes],
+    dialect: AmqpDialect,
+    source: Destination | None,
+    received: int,
 ) -> ReceivedMessage | None:
     """Return the message whose head matched the pattern of a shape, or None if it must be decoded by section."""
     plan: ArrivalPlan | None = shape.plan
@@ -548,7 +580,7 @@ def _shaped(
     if not plan.works:
         return None
     try:
-        return plan.read_all(found, octets)
+        return plan.read_all(found, octets, received)
     except ValueError:  # for example malformed octets
         return None
 
@@ -565,23 +597,25 @@ def from_amqp_head(
         found.extend(decode(octets, with_body=False))
     head = [each for each in found if each.section not in BODIES]
     declared = _row(MESSAGE_TYPES, _heads(head)[AmqpSection.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
-    arrived = from_sections(head, dialect, source)
+    arrived = from_sections(head, dialect, source, epoch_milliseconds())
     kind = MessageType.UNKNOWN if declared is None else declared
     return arrived._replace(message=changed(arrived.message, message_type=kind, body=None))
 
 
 def from_sections(
-    found: list[SectionValue], dialect: AmqpDialect, source: Destination | None = None
+    found: list[SectionValue], dialect: AmqpDialect, source: Destination | None, received: int
 ) -> ReceivedMessage:
     """Return the message with these sections; otherwise like `from_amqp_message`."""
-    heads = _message_heads(found, dialect, source)
+    heads = _message_heads(found, dialect, source, received)
     draft = MessageDraft(*_content(found, heads.declared, heads.content_type))
     for field, read in FIELDS_OF_HEADS.items():
         setattr(draft, field, read(heads))
     return ReceivedMessage(draft.frozen(), heads.failures + 1)
 
 
-def _message_heads(found: list[SectionValue], dialect: AmqpDialect, source: Destination | None) -> MessageHeads:
+def _message_heads(
+    found: list[SectionValue], dialect: AmqpDialect, source: Destination | None, received: int
+) -> MessageHeads:
     sections = _heads(found)
     return MessageHeads(
         _fields(sections, AmqpSection.HEADER, 5),
@@ -590,6 +624,7 @@ def _message_heads(found: list[SectionValue], dialect: AmqpDialect, source: Dest
         sections[AmqpSection.APPLICATION_PROPERTIES],
         dialect,
         source,
+        received,
     )
 
 
@@ -603,6 +638,7 @@ class MessageHeads(NamedTuple):
         application: application properties.
         dialect: dialect of the broker.
         source: destination of the link; None if unknown.
+        received: when the message arrived, in milliseconds since 1970.
     """
 
     header: list[Any]
@@ -611,6 +647,7 @@ class MessageHeads(NamedTuple):
     application: Mapping[Any, Any]
     dialect: AmqpDialect
     source: Destination | None
+    received: int
 
     @property
     def declared(self) -> MessageType | None:
@@ -647,9 +684,15 @@ def _read_priority(heads: MessageHeads) -> int:
     return DEFAULT_PRIORITY if stated is None else stated
 
 
-def _read_expiration(heads: MessageHeads) -> int | None:
-    stated, created = heads.stated, _number(heads.stated[9], LONGS)
-    return _expiration(_number(stated[8], LONGS), _number(heads.header[TIME_TO_LIVE], UINTS), created)
+def _read_expiration(heads: MessageHeads) -> int:
+    """Return when a message expires by this machine's clock, or 0 for never."""
+    lifetime, is_left = _number(heads.header[TIME_TO_LIVE], UINTS), heads.dialect.counts_down
+    stated, created = _number(heads.stated[8], LONGS), _number(heads.stated[9], LONGS)
+    if not lifetime or (stated is not None and lifetime == UINT):  # the most that it can be
+        return stated or 0
+    if stated is None and created is not None and not is_left:
+        stated = created + lifetime
+    return expiration_here(stated, lifetime, heads.received, is_left=is_left)
 
 
 FIELDS_OF_HEADS: Final[Mapping[str, Callable[[MessageHeads], Any]]] = {
@@ -757,8 +800,8 @@ class ArrivalPlan:
 
     def __init__(self, shape: SectionShape, dialect: AmqpDialect, source: Destination | None) -> None:
         sections = list(decode(shape.octets))
-        self._heads = _message_heads(sections, dialect, source)
-        message, self._count = from_sections(sections, dialect, source)
+        self._heads = _message_heads(sections, dialect, source, 0)
+        message, self._count = from_sections(sections, dialect, source, 0)
         self._declared, self._content_type = self._heads.declared, self._heads.content_type
         of_data = _from_data([b""], self._declared, self._content_type)
         self._type_of_data = None if of_data is None else of_data[0]
@@ -775,7 +818,8 @@ class ArrivalPlan:
         )
         self._has_own = bool(own)
         self._steps: list[tuple[int, int, Callable[[bytes], Any]]] = []  # for each value: which list, where, its reader
-        affected: set[str] = set()  # fields that are read from the sections
+        is_timed = self._heads.header[TIME_TO_LIVE] is not None
+        affected = {"expiration"} if is_timed else set[str]()  # fields that are read from the sections
         for leaf in shape.differing if self.works else ():
             if leaf in own:
                 place = names.index(str(leaf.key))
@@ -783,7 +827,6 @@ class ArrivalPlan:
                 continue
             if leaf in lives:
                 self._steps.append((_HEADER, TIME_TO_LIVE, leaf.read))
-                affected |= set() if self._has_end else {"expiration"}
                 continue
             fields, known = self._fields_of(leaf), FIELD_OF_LEAF.get((leaf.key, leaf.code))
             if known is not None and fields == {known[0]}:
@@ -793,41 +836,36 @@ class ArrivalPlan:
                 affected |= fields
         self._fields = [(FIELDS.index(each) - 2, FIELDS_OF_HEADS[each]) for each in affected]
 
-    @property
-    def _has_end(self) -> bool:
-        """Whether the messages state when they expire, so that the time to live says nothing more."""
-        return isinstance(self._heads.stated[8], timestamp)
-
     def _fields_of(self, leaf: Leaf) -> set[str]:
         """Return the fields that a value of the properties section affects."""
         heads, fields = self._heads, set(FIELDS_OF_STATED[leaf.key])
-        if leaf.key == 9 and (heads.header[TIME_TO_LIVE] is None or self._has_end):
-            fields.discard("expiration")  # it depends on the creation time only if there is just a time to live
+        if leaf.key == 9 and heads.header[TIME_TO_LIVE] is None:
+            fields.discard("expiration")  # it depends on the creation time only if there is a time to live
         if leaf.key == 0 and _id_of_sender(heads.application, heads.dialect) is not None:
             fields.clear()
         return fields
 
-    def read_all(self, found: re.Match[bytes], octets: bytes) -> ReceivedMessage | None:
+    def read_all(self, found: re.Match[bytes], octets: bytes, received: int) -> ReceivedMessage | None:
         """Return the message with these octets, of which the pattern matched the head; None to decode each section.
 
         Raises:
             ValueError: a value cannot be decoded.
         """
-        draft = self.draft(found, octets, MessageDraft)
+        draft = self.draft(found, octets, MessageDraft, received)
         return None if draft is None else ReceivedMessage(draft.frozen(), self._count)
 
-    def draft(self, found: re.Match[bytes], octets: bytes, make: Callable[..., DraftT]) -> DraftT | None:
+    def draft(self, found: re.Match[bytes], octets: bytes, make: Callable[..., DraftT], received: int) -> DraftT | None:
         """Return what `make` makes of the message's fields, in the order of `FIELDS`; otherwise like `read_all`."""
         begin = found.end()
         if self._type_of_data is not None and (body := sole_data(octets, begin)) is not None:
-            return self._made(found, make, self._type_of_data, body)
+            return self._made(found, make, received, self._type_of_data, body)
         bodies = list(decode(octets, begin=begin))
         if sum([len(each.octets) for each in bodies if each.section in BODIES]) != len(octets) - begin:
             return None  # there is a footer, or a section that AMQP does not know
-        return self._made(found, make, *_content(bodies, self._declared, self._content_type))
+        return self._made(found, make, received, *_content(bodies, self._declared, self._content_type))
 
     def _made(
-        self, found: re.Match[bytes], make: Callable[..., DraftT], message_type: MessageType, body: Body
+        self, found: re.Match[bytes], make: Callable[..., DraftT], received: int, message_type: MessageType, body: Body
     ) -> DraftT:
         heads = self._heads
         values, stated, properties, header = lists = (
@@ -839,7 +877,7 @@ class ArrivalPlan:
         for (which, place, read), octets in zip(self._steps, found.groups(), strict=True):
             lists[which][place] = read(octets)
         if self._fields:
-            heads = heads._replace(stated=stated, header=header)
+            heads = heads._replace(stated=stated, header=header, received=received)
             for place, read_field in self._fields:
                 values[place] = read_field(heads)
         if self._has_own:
@@ -892,15 +930,6 @@ def _destination(
         return otherwise
     kind = _row(KINDS, annotation) or (otherwise.kind if otherwise is not None else None)
     return read_address(address, kind, dialect)
-
-
-def _expiration(absolute: int | None, time_to_live: int | None, created: int | None) -> int | None:
-    """Return the expiration of a message: 0 for never, None if only the broker knows it."""
-    if absolute is not None:
-        return absolute
-    if not time_to_live:
-        return 0
-    return None if created is None else created + time_to_live
 
 
 def _id_of_sender(application: Mapping[Any, Any], dialect: AmqpDialect) -> str | None:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers import events
+from brokers.adapter.probe import wait_or_ask
 from brokers.adapter.wrong_port import perhaps
 from brokers.errors import (
     BrokerError,
@@ -157,7 +158,10 @@ class StompSession:
         self._wire.open(timeout)
         self._wire.send(hello)
         try:
-            answer = self._greeting.get(timeout=min(patience, max(0.0, until - monotonic())))
+            until = min(until, monotonic() + patience)
+            answer = wait_or_ask(
+                lambda seconds: self._greeting.get(timeout=seconds), self.login, until, self._is_silent
+            )
         except Empty:
             seconds = min(patience, timeout)
             raise UnansweredError(f"{self.login} did not answer within {seconds:.1f} s{perhaps(self.login)}") from None
@@ -166,6 +170,9 @@ class StompSession:
         self.dialect = self.login.dialect or dialect_of(answer.get("server", ""))
         self.server = answer.get("server", self.dialect.name)
         self.session = answer.get("session", "")
+
+    def _is_silent(self) -> bool:
+        return self.login.tls is None and self._wire.is_silent
 
     def _abandon(self) -> None:
         self.drop()

@@ -311,6 +311,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 self.drop()
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the broker has said nothing yet."""
+        return self._heard == b""
+
+    @property
     def is_behind(self) -> bool:
         """Whether the broker has to read before more is written."""
         return bool(self._waiting)

@@ -31,6 +31,7 @@ from typing import Final
 
 from brokers.message import TEMPORARY_KINDS
 from soapjms.protocol.assertions import Fact
+from soapjms.protocol.assertions.request_checks import CLOCK_TOLERANCE_MILLISECONDS
 from soapjms.protocol.record import Direction
 
 MAX_SHAPES: Final = 50_000
@@ -130,7 +131,8 @@ PAIR_PARTS: Final[Mapping[Fact, tuple[str, ...]]] = {
     ),
     Fact.EXPIRY: (
         "coalesce(asked.expiration, 0) = 0 OR answered.expiration IS NULL "
-        "OR (answered.expiration > 0 AND answered.expiration <= asked.expiration)",
+        "OR (answered.expiration > 0 "
+        f"AND answered.expiration::HUGEINT - asked.expiration <= {CLOCK_TOLERANCE_MILLISECONDS})",
     ),
 }
 """The facts of a request and its response, each as conditions. A direction that is stated follows from the pattern."""

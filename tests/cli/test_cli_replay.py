@@ -243,6 +243,7 @@ def test_spark_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
         "engine spark: settings of Spark are given",
         "starting Spark",
         "reading ",
+        "counting",
         "judging",
         "writing ",
     )  # of a slow machine

@@ -52,7 +52,7 @@ class TestExpiry(Peers):
             client.call(envelope("given up"), timeout=0.05)
         client.send(envelope("one-way"), timeout=PATIENCE)
         with pytest.raises(CallTimeoutError):
-            client.call(envelope("whatever happens"), timeout=0.05, expires=None)
+            client.call(envelope("whatever happens"), timeout=0.5, expires=None)
         time.sleep(0.01)
         with Dispatcher(other, URI, service):
             eventually(lambda: len(runs) == 2, "what has not expired was run")
@@ -160,6 +160,18 @@ class TestRealClocks:
         ):
             assert text_of(client.call(envelope("skewed"), timeout=20)) == "Hello skewed"
         assert f"3600.0 s {'behind' if hours > 0 else 'ahead of'} this machine's" in caplog.text
+
+    @pytest.mark.parametrize("hours", [-1, 1])
+    def test_answered_over_amqp(
+        self, name: str, hours: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Over AMQP, where no broker tells its time, calls are answered, as what travels is a duration."""
+        real: RealBroker = request.getfixturevalue(name)
+        true, uri = time.time_ns, f"jms:queue:{fresh()}"
+        with soapjms.connect(real.amqp_url) as serving, Dispatcher(serving, uri, greeter()):
+            monkeypatch.setattr("time.time_ns", lambda: true() + hours * HOUR * 1_000_000)
+            with soapjms.connect(real.amqp_url) as connection, Client(connection, uri) as client:
+                assert text_of(client.call(envelope("skewed"), timeout=20)) == "Hello skewed"
 
     @pytest.mark.parametrize("wire", ["stomp", "amqp"])
     def test_not_carried_out_later(self, name: str, wire: str, request: pytest.FixtureRequest) -> None:

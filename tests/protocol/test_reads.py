@@ -362,7 +362,7 @@ PLACES: Final = [
         Destination(DestinationKind.TEMPORARY_QUEUE, None, "/b"),
     ),
 ]
-TIMES: Final = (None, -1, 0, 1, 5, 1_767_268_800_000, 1_767_268_800_005)
+TIMES: Final = (None, -1, 0, 1, 5, 1_767_268_800_000, 1_767_268_800_005, 1_767_268_803_000)
 IDS: Final = (None, "", "other")
 
 

@@ -154,12 +154,10 @@ class CarriagePlan(NamedTuple):
     Attributes:
         arrival: makes the JMS message.
         begin: index of the first octet that is kept.
-        time_to_live: the time to live in the header.
     """
 
     arrival: ArrivalPlan
     begin: int
-    time_to_live: object
 
 
 def _plan(shape: SectionShape, user: str | None) -> CarriagePlan | None:
@@ -171,7 +169,8 @@ def _plan(shape: SectionShape, user: str | None) -> CarriagePlan | None:
         return None
     try:
         _check_user(sections, user)
-        return CarriagePlan(arrival, sum(len(each.octets) for each in hops), _time_to_live(sections))
+        _check_header(sections)
+        return CarriagePlan(arrival, sum(len(each.octets) for each in hops))
     except (RefusalError, MalformedError):
         return None
 
@@ -186,28 +185,26 @@ def _shaped(
     if plan is None:
         return None
     try:
-        draft = plan.arrival.draft(found, octets, CarriedDraft)
+        draft = plan.arrival.draft(found, octets, CarriedDraft, now)
     except ValueError:  # for example malformed octets
         return None
-    return None if draft is None else _completed(draft, octets[plan.begin :], plan.time_to_live, now)
+    return None if draft is None else _completed(draft, octets[plan.begin :])
 
 
 def _decoded(octets: bytes, now: int, user: str | None) -> CarriedDraft:
     sections = list(decode(octets))  # raises errors that the conversion to JMS would ignore
     _check_user(sections, user)
-    time_to_live = _time_to_live(sections)
+    _check_header(sections)
     kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
-    message = from_sections(sections, EMBEDDED).message
-    return _completed(CarriedDraft(*_values_of(message)), kept, time_to_live, now)
+    message = from_sections(sections, EMBEDDED, None, now).message
+    return _completed(CarriedDraft(*_values_of(message)), kept)
 
 
-def _completed(draft: CarriedDraft, kept: bytes, time_to_live: object, now: int) -> CarriedDraft:
+def _completed(draft: CarriedDraft, kept: bytes) -> CarriedDraft:
     """Set the fields of a draft that the broker decides on."""
     made: Any = draft
     made.kept = kept
-    expiration, reply_to = made.expiration, made.reply_to
-    if expiration is None or (expiration == 0 and time_to_live):
-        made.expiration = now + int(time_to_live) if isinstance(time_to_live, int) else 0
+    reply_to = made.reply_to
     if made.priority not in PRIORITIES:
         made.priority = DEFAULT_PRIORITY
     if reply_to is not None and not reply_to.name:  # it leads nowhere
@@ -216,11 +213,10 @@ def _completed(draft: CarriedDraft, kept: bytes, time_to_live: object, now: int)
     return draft
 
 
-def _time_to_live(sections: Sequence[SectionValue]) -> object:
+def _check_header(sections: Sequence[SectionValue]) -> None:
     header: object = next((each.value for each in sections if each.section is AmqpSection.HEADER), [])
     if not isinstance(header, list):
         raise MalformedError("the header is no list")
-    return header[2] if len(header) > 2 else None
 
 
 def _check_user(sections: Sequence[SectionValue], user: str | None) -> None:

@@ -10,10 +10,11 @@ from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
 from threading import Condition, Event, current_thread
-from time import monotonic, time
+from time import monotonic
 from typing import Final, Protocol
 
 from brokers import events
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
@@ -132,7 +133,7 @@ class ConsumerHearer:
             if self._is_stopped:
                 return False
             self._current, self._is_settling = delivery, True
-        if delivery.message.expiration and delivery.message.expiration < time() * 1000:
+        if 0 < (delivery.message.expiration or 0) <= epoch_milliseconds():
             delivery.accept()
         else:
             if self._auto_accept:
@@ -284,7 +285,7 @@ class SmqpConsumer(Consumer):
         assert heard.content is not None
         received = Received(heard.command.topic, heard.content)
         count = received.attributes.text(COUNT)
-        message = to_message(received, self._destination, self._dialect)
+        message = to_message(received, self._destination, self._dialect, epoch_milliseconds())
         number = int(count) if count.isascii() and count.isdecimal() else 1
         return SmqpDelivery(message, number, self._owner.generation, self._owner)
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote
 
+from brokers.adapter.wait import expiration_here
 from brokers.errors import UsageError
 from brokers.message import (
     DEFAULT_PRIORITY,
@@ -137,8 +138,15 @@ def _timeout(message: Message, now: float) -> float | None:
     return max(0.01, message.expiration / 1000 - now) if message.expiration else None
 
 
-def to_message(received: Received, destination: Destination, dialect: SmqpDialect) -> Message:
-    """Convert an SMQP message to a JMS message; attributes that cannot be understood are ignored."""
+def to_message(received: Received, destination: Destination, dialect: SmqpDialect, now: int) -> Message:
+    """Convert an SMQP message to a JMS message; attributes that cannot be understood are ignored.
+
+    Args:
+        received: the message.
+        destination: where it was received.
+        dialect: dialect of the server.
+        now: milliseconds since 1970.
+    """
     attributes = received.attributes
     body, kind = _body(received)
     count = attributes.text(COUNT)
@@ -152,7 +160,7 @@ def to_message(received: Received, destination: Destination, dialect: SmqpDialec
         reply_to=_destination(attributes),
         delivery_mode=_number(attributes, DELIVERY_MODE),
         priority=_priority(attributes),
-        expiration=_number(attributes, EXPIRATION) or 0,
+        expiration=_expiration(attributes, dialect, now),
         timestamp=_timestamp(attributes, dialect),
         type=_optional(attributes, TYPE),
         redelivered=count.isdecimal() and int(count) > 1,
@@ -221,6 +229,14 @@ def _number(attributes: Attributes, name: str) -> int | None:
 def _priority(attributes: Attributes) -> int:
     found = _number(attributes, "Priority")
     return DEFAULT_PRIORITY if found is None else min(9, max(0, LOWEST_PRIORITY - found))
+
+
+def _expiration(attributes: Attributes, dialect: SmqpDialect, now: int) -> int:
+    """Return when a message expires by this machine's clock, or 0 for never."""
+    stated, created = _number(attributes, EXPIRATION), _timestamp(attributes, dialect)
+    if not stated or created is None or stated <= created:
+        return stated or 0
+    return expiration_here(stated, stated - created, now, is_left=False)
 
 
 def _timestamp(attributes: Attributes, dialect: SmqpDialect) -> int | None:

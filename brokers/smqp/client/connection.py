@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from brokers import events
+from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, wait_or_ask
 from brokers.adapter.wrong_port import HEAD_OCTETS, check, perhaps
 from brokers.errors import (
     BrokerError,
@@ -45,9 +46,6 @@ from brokers.threads.thread import Thread
 from brokers.url import bracketed
 
 RECEIVE_OCTETS: Final = 64 * 1024
-
-MIN_TIMEOUT_SECONDS: Final = 0.001
-"""Minimum timeout of a socket, in seconds: with 0 it would not wait at all."""
 
 FIRST_WORD: Final = b"SMQP"
 """The word with which a server begins."""
@@ -121,6 +119,10 @@ class CommandLine:
         try:
             self.own_address: str = self._socket.getsockname()[0]
             self.server_address: str = self._socket.getpeername()[0]  # raises if the connection has ended already
+            if address.secure is None:
+                wait_or_ask(self._first_word, address, monotonic() + timeout, lambda: not self._heard)
+                self._heard = b""
+                self._socket.settimeout(timeout)
             banner = parse_banner(self._until(self._reader.line))
         except (ProtocolError, ConnectionLostError, OSError) as error:
             self.close()
@@ -222,6 +224,11 @@ class CommandLine:
                 return bool(selector.select(0))
         except (OSError, ValueError):
             return True
+
+    def _first_word(self, seconds: float) -> None:
+        """Wait for the first octet, which stays unread."""
+        self._socket.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
+        self._heard = self._socket.recv(1, socket.MSG_PEEK)
 
     def _until(self, take: Callable[[], T | None]) -> T:
         try:

@@ -212,7 +212,7 @@ class Fact(StrEnum):
     CORRELATION = "which id of the request the response repeats, and which ids the request has"
     REPLY_PLACE = "whether JMSDestination of the response is JMSReplyTo of the request"
     REPEATED_URI = "whether the response has the requestURI of the request"
-    EXPIRY = "whether the response expires after the request"
+    EXPIRY = "whether the response expires after the request, clocks aside"
 
 
 CheckT = TypeVar("CheckT", bound=Callable[[Case], object])

@@ -280,7 +280,8 @@ def _shows(case: Case, name: str, property_name: str, seen: str | None) -> str |
 
 
 CLOCK_TOLERANCE_MILLISECONDS: Final = 2000
-"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive, as provider clocks vary."""
+"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive, or a response's exceed the
+request's, as providers add the time to live to the time at which they send."""
 
 DELIVERY_MODES: Final = tuple(DeliveryMode)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, reads
+from soapjms.protocol.assertions.request_checks import CLOCK_TOLERANCE_MILLISECONDS
 from soapjms.protocol.assertions.spots import MESSAGE_TYPE, Reason, Spot, header, in_body, in_property, span_of
 from soapjms.protocol.envelope import Envelope, FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
@@ -105,10 +106,13 @@ def same_delivery_mode(case: Case) -> str | None:
 
 @reads(Fact.EXPIRY)
 def expires_with_request(case: Case) -> str | None:
-    """Any expiration up to that of the request is accepted. Spec: SOAP/JMS 2.6.2.3, the table."""
+    """Any expiration up to that of the request is accepted, and what its sending may add: providers count from then on.
+
+    Spec: SOAP/JMS 2.6.2.3, the table.
+    """
     request, response = case.pair
     wanted, seen = request.message.expiration, response.message.expiration
-    if not wanted or seen is None or 0 < seen <= wanted:
+    if not wanted or seen is None or 0 < seen <= wanted + CLOCK_TOLERANCE_MILLISECONDS:
         return None
     return Reason(f"JMSExpiration is {seen or 'never'}, the request's is {wanted}", header("JMSExpiration", wanted))
 

@@ -112,7 +112,10 @@ def from_proton(**fields: Any) -> Message:
 )
 def test_message_survives_both_ways(message: Message, dialect: AmqpDialect) -> None:
     """What goes out comes back: every message type, every type of property, every header."""
-    received = from_amqp_message(to_amqp_message(message, dialect), dialect, message.destination)
+    sent = message.timestamp
+    if sent is not None and message.expiration:
+        message = replace(message, expiration=max(message.expiration, sent + 1))
+    received = from_amqp_message(to_amqp_message(message, dialect), dialect, message.destination, received=sent)
     assert received.message == message
     assert received.delivery_count == 1
     assert pickle.loads(pickle.dumps(received.message)) == message
@@ -199,7 +202,7 @@ def test_headers_stand_where_the_mapping_has_them() -> None:
     assert (seen.address, seen.reply_to) == ("queue://orders", "temp-queue://r")
     assert (seen.id, seen.correlation_id, seen.subject) == ("ID:1", "c", "urn:order")
     assert (seen.durable, seen.priority, seen.ttl) == (False, 7, 60.0)
-    assert (seen.creation_time, seen.expiry_time) == (1000.0, 1060.0)
+    assert (seen.creation_time, seen.expiry_time) == (1000.0, 0.0)  # that is its time to live
     assert (seen.group_id, seen.group_sequence, bytes(seen.user_id)) == ("g", 3, b"u")
     assert seen.content_type == "application/octet-stream"
     assert seen.properties == {"SOAPJMS_isFault": True}
@@ -337,13 +340,36 @@ def test_redelivered_by_count() -> None:
     assert (received.delivery_count, received.message.redelivered) == (3, True)
 
 
+@pytest.mark.parametrize("dialect", [ARTEMIS, ACTIVEMQ_CLASSIC])
 @pytest.mark.parametrize(
-    ("fields", "expiration"),
-    [({}, 0), ({"ttl": 5}, None), ({"ttl": 5, "creation_time": 10}, 15_000), ({"expiry_time": 7, "ttl": 1}, 7_000)],
+    ("fields", "expiration", "if_counted_down"),
+    [
+        ({}, 0, 0),
+        ({"expiry_time": 3}, 3_000, 3_000),  # though it has passed
+        ({"ttl": 5}, 105_000, 105_000),
+        ({"ttl": 5, "creation_time": 98}, 103_000, 105_000),
+        ({"ttl": 5, "creation_time": 94}, 105_000, 105_000),  # by that clock it would have expired
+        ({"ttl": 5, "creation_time": 102}, 105_000, 105_000),  # by that clock it has not been sent
+        ({"ttl": 5, "expiry_time": 104.5}, 104_500, 104_500),
+        ({"ttl": 5, "expiry_time": 102}, 102_000, 105_000),
+        ({"ttl": 5, "expiry_time": 99}, 105_000, 105_000),
+        ({"ttl": 5, "expiry_time": 3700}, 105_000, 105_000),
+        ({"ttl": 0xFFFF_FFFF / 1000, "expiry_time": 5_000_000}, 5_000_000_000, 5_000_000_000),  # more than it can say
+    ],
 )
-def test_expiration(fields: dict[str, Any], expiration: int | None) -> None:
-    """The absolute time wins; a time to live counts from the creation; never is 0."""
-    assert from_proton(**fields).expiration == expiration
+def test_expiration(fields: dict[str, Any], expiration: int, if_counted_down: int, dialect: AmqpDialect) -> None:
+    """By this machine's clock, which shows 100 s, whatever that of the sender showed."""
+    message = from_amqp_message(proton.Message(**fields).encode(), dialect, received=100_000).message
+    assert message.expiration == (if_counted_down if dialect.counts_down else expiration)
+
+
+def test_a_long_lifetime() -> None:
+    """What is more than a time to live can say goes as a time."""
+    asked = Message(message_type=MessageType.MESSAGE, destination=queue("q"), timestamp=1, expiration=1 << 40)
+    seen = proton.Message()
+    seen.decode(to_amqp_message(asked))
+    assert seen.expiry_time == (1 << 40) / 1000
+    assert arrived(to_amqp_message(asked)).expiration == 1 << 40
 
 
 IDS = [

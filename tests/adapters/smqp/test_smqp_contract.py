@@ -212,6 +212,9 @@ def test_a_queue_survives_its_server(kept_port: int, tmp_path: Path) -> None:
         consumer.close()
 
 
+NOW = 1_767_268_800_000
+
+
 @given(
     st.builds(
         Message,
@@ -241,6 +244,16 @@ def test_messages_survive(message: Message) -> None:
     heard = reader.next()
     assert heard is not None
     assert heard.content is not None, heard.refusal
-    read = to_message(Received("/queue/q", heard.content), queue("q"), STRICT)
+    read = to_message(Received("/queue/q", heard.content), queue("q"), STRICT, 0)
     for name in ("body", "correlation_id", "type", "priority", "reply_to", "properties"):
         assert getattr(read, name) == getattr(message, name)
+
+
+@pytest.mark.parametrize(("hours", "expiration"), [(0, 20_000), (-1, 25_000), (1, 25_000)])
+def test_expiration(hours: int, expiration: int) -> None:
+    """The timeout counts from the receipt, five seconds after the sending, if the sender's clock cannot be right."""
+    skew = hours * 3_600_000
+    sent = Message(message_type=MessageType.TEXT, body="", destination=queue("q"), expiration=NOW + skew + 20_000)
+    written = to_content(sent, (NOW + skew) / 1000, STRICT)
+    read = to_message(Received("/queue/q", written), queue("q"), STRICT, NOW + 5_000)
+    assert read.expiration == NOW + expiration

@@ -166,7 +166,7 @@ def test_what_others_send_as_jms() -> None:
 
     def read(*attributes: tuple[str, str], sections: tuple[SmqpSection, ...] = ()) -> object:
         content = SmqpMessage(Attributes(Attribute(*each) for each in attributes), sections)
-        return to_message(Received("/topic/t", content), topic("t"), STRICT)
+        return to_message(Received("/topic/t", content), topic("t"), STRICT, 0)
 
     strange = read(
         ("Created", "yesterday"),
