@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
@@ -16,7 +16,20 @@ from brokers.foreign_urls import KNOWN, understood
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
+    from brokers.adapter.endpoints import Reconnect
+    from brokers.amqp.dialect import AmqpDialectName
+    from brokers.amqp.url import (
+        Mechanism,
+        MechanismName,
+        TemporaryQueues,
+        TemporaryQueuesName,
+        WebSocketBinding,
+        WebSocketBindingName,
+    )
+    from brokers.smqp.client.options import ClientOptions
+    from brokers.stomp.dialect import StompDialectName
     from brokers.tls import Tls
     from brokers.url import Ask, Credentials
 
@@ -36,18 +49,15 @@ EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "st
 
 
 class ConnectArguments(TypedDict, total=False):
-    """The options of all adapters, for type checkers; see the `connect` of each, which refuses those of others.
-
-    The types that are `Any` here are those of an adapter, which is imported only when it is used.
-    """
+    """The options of all adapters, for type checkers; see the `connect` of each, which refuses those of others."""
 
     anonymous_relay: bool
-    binding: Any
+    binding: WebSocketBinding | WebSocketBindingName | None
     client_id: str | None
-    clock: Any
+    clock: Callable[[], int]
     credentials: Credentials | Ask | None
     dead_letters: str | None
-    dialect: Any
+    dialect: AmqpDialectName | StompDialectName | None
     heartbeat: float
     idle: float
     max_deliveries: int
@@ -56,13 +66,13 @@ class ConnectArguments(TypedDict, total=False):
     max_messages: int
     max_octets: int
     max_total_octets: int
-    mechanism: Any
+    mechanism: Mechanism | MechanismName | None
     message_ids: bool | None
-    options: Any
+    options: ClientOptions | None
     path: str | None
-    reconnect: Any
+    reconnect: Reconnect | bool
     redirect_hosts: Collection[str] | None
-    temporary_queues: Any
+    temporary_queues: TemporaryQueues | TemporaryQueuesName | None
     tls: Tls | ssl.SSLContext | None
 
 

@@ -1,4 +1,7 @@
-"""A program that uses the installed soapjms, for mypy and for pyright: both refuse the same lines, and no others."""
+"""A program that uses the installed soapjms, for mypy and for pyright: both refuse the same lines, and no others.
+
+And what an editor offers while such a program is written.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from codegen_kit import BANK
+from completion_kit import LanguageServer, language_server
 from distribution_kit import build
 from places import DATA, ROOT
+
+import soapjms
+from soapjms.codegen import generate_package
 
 PROGRAM = DATA / "typing" / "program.py"
 PYRIGHT = ROOT / "build" / "pyright" / "node_modules" / "pyright" / "index.js"
@@ -120,3 +128,60 @@ def test_program(checker: Callable[[Path, Path], Judgement], python: Path, progr
     assert {number: text for number, text in found.errors.items() if number not in wrong} == {}
     assert wrong <= found.errors.keys()
     assert {number: text for number, text in found.types.items() if number in types} == types
+
+
+CONNECTION = 'import soapjms\nconnection = soapjms.connect("embedded:")\n'
+CLIENT = f'{CONNECTION}client = soapjms.Client(connection, "jms:queue:a")\n'
+BANK_CLIENT = f"import bank_client\n{CONNECTION}client = bank_client.BankClient(connection)\n"
+
+
+@pytest.fixture(scope="module")
+def server(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageServer]:
+    """A language server for a folder with a package that was generated from a WSDL."""
+    folder = tmp_path_factory.mktemp("programs")
+    generate_package(BANK, "bank_client", out=folder)
+    with language_server(folder, python) as server:
+        yield server
+
+
+@pytest.mark.peer
+def test_public_names_are_offered(server: LanguageServer) -> None:
+    """Those, and no module or name that is not for users."""
+    offered = server.offers("import soapjms\nsoapjms.")
+    assert {each for each in offered if not each.startswith("__")} == {*soapjms.__all__} - {"__version__"}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("program", "wanted"),
+    [
+        ("import soapjms\nsoapjms.connect('amqp://h', ", {"timeout=", "heartbeat=", "reconnect=", "tls=", "dialect="}),
+        ("import soapjms\nsoapjms.connect('amqp://h', dialect='", {"activemq", "artemis", "qpid", "plain"}),
+        (f"{CONNECTION}soapjms.Client(connection, 'jms:queue:a', ", {"timeout=", "profile=", "message_type="}),
+        (f"{CLIENT}client.", {"call", "submit", "send", "close", "ping"}),
+        (f"{CLIENT}client.call(b'', ", {"timeout=", "expires=", "soap_action=", "attachments="}),
+        (f"{CLIENT}client.call(b'', expires='", {"timeout"}),
+        (f"{CLIENT}response = client.call(b'')\nresponse.", {"body_value", "fault", "element", "message"}),
+        (
+            f"{CLIENT}try:\n    pass\nexcept soapjms.CallTimeoutError as error:\n    error.",
+            {"correlation_id", "destination", "waited", "is_confirmed", "connection_lost"},
+        ),
+        ("import soapjms\nsoapjms.Service().operation('{urn:a}b', ", {"action="}),
+        (
+            "import soapjms\n\n\ndef greet(request: soapjms.Request) -> None:\n    request.",
+            {"element", "findtext", "attachments", "message"},
+        ),
+        (f"{BANK_CLIENT}client.", {"transfer", "find", "import_", "reset", "convert"}),
+        (f"{BANK_CLIENT}client.transfer(bank_client.Transfer(", {"amount=", "currency="}),
+        (f"{BANK_CLIENT}client.transfer(bank_client.Transfer(), ", {"session=", "timeout=", "expires="}),
+        (f"{BANK_CLIENT}answer = client.find(bank_client.Find())\nanswer.", {"owner"}),
+        (
+            "import bank_client\ntry:\n    pass\nexcept bank_client.TransferRefusedError as error:\n    error.detail.",
+            {"limit", "class_value"},
+        ),
+    ],
+)
+def test_offered(server: LanguageServer, program: str, wanted: set[str]) -> None:
+    """What may be written next is offered: options, words of an option, members, fields from a WSDL."""
+    offered = {each.strip("'\"") for each in server.offers(program)}
+    assert wanted <= offered, sorted(offered)
