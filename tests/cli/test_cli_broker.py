@@ -178,7 +178,7 @@ def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
         ("[accounts.a]\npassword = 's3cret'\nsize = 1", "must be admin"),
         ("[topics.'/a']\ncolor = 1", "must be keywords"),
         ("[links.b]\npassword = 's3cret'", "host and an account"),
-        ("[", "cannot be read"),
+        ("[", "is not TOML"),
     ],
 )
 def test_setup_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:

@@ -257,7 +257,8 @@ class CommandLine:
 
     def _lost(self, error: Exception) -> ConnectionLostError:
         self.close()
-        return ConnectionLostError(f"the connection to the server was lost: {error}")
+        why = reason_of(error) if isinstance(error, OSError) else error
+        return ConnectionLostError(f"the connection to the server was lost: {why}")
 
 
 def _connected(address: Address, timeout: float) -> socket.socket:

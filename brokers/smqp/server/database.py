@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from brokers.files import reason_of
 from brokers.smqp.protocol.replies import SmqpStoreError
 
 VERSION: Final = 1
@@ -94,7 +95,9 @@ class Database:
                     os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o600))
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)
             self._open()
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
+            raise SmqpStoreError(f"the store of a server cannot be created: {reason_of(error)}") from error
+        except sqlite3.Error as error:
             raise SmqpStoreError(f"{path} cannot be used as the store of a server: {error}") from error
 
     def _open(self) -> None:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from brokers.errors import UsageError
-from brokers.files import check_files
+from brokers.files import check_files, reason_of
 from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.protocol.words import parse_keywords
 from brokers.smqp.server.admin import Administration
@@ -94,8 +94,10 @@ class Setup:
             if len(text) > MAX_FILE_OCTETS:
                 raise SetupError(f"{path} has more than {MAX_FILE_OCTETS} octets")
             found = tomllib.loads(text.decode())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SetupError(f"{path} cannot be read: {error}") from error
+        except OSError as error:
+            raise SetupError(f"the setup cannot be read: {reason_of(error)}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SetupError(f"{path} is not TOML: {error}") from error
         _only(found, KEYS, str(path))
         return Setup(
             found.get("context"),
@@ -152,7 +154,7 @@ def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
         check_files(file)
         return file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
     except OSError as error:
-        raise SetupError(f"{where}: the password_file cannot be read: {error}") from error
+        raise SetupError(f"{where}: the password_file cannot be read: {reason_of(error)}") from error
 
 
 def _rights(table: Any, where: str) -> dict[str, Right]:
