@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
@@ -16,20 +16,7 @@ from brokers.foreign_urls import KNOWN, understood
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
-    from brokers.adapter.endpoints import Reconnect
-    from brokers.amqp.dialect import AmqpDialectName
-    from brokers.amqp.url import (
-        Mechanism,
-        MechanismName,
-        TemporaryQueues,
-        TemporaryQueuesName,
-        WebSocketBinding,
-        WebSocketBindingName,
-    )
-    from brokers.smqp.client.options import ClientOptions
-    from brokers.stomp.dialect import StompDialectName
     from brokers.tls import Tls
     from brokers.url import Ask, Credentials
 
@@ -48,16 +35,23 @@ EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "st
 """The extra of `soapjms` that an adapter needs, if it needs one."""
 
 
+DialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "plain"]
+"""The dialects of all adapters; each refuses those of others."""
+
+
 class ConnectArguments(TypedDict, total=False):
-    """The options of all adapters, for type checkers; see the `connect` of each, which refuses those of others."""
+    """The options of all adapters, for type checkers; see the `connect` of each, which refuses those of others.
+
+    The types that are `Any` here are those of an adapter, which is imported only when it is used.
+    """
 
     anonymous_relay: bool
-    binding: WebSocketBinding | WebSocketBindingName | None
+    binding: Any
     client_id: str | None
-    clock: Callable[[], int]
+    clock: Any
     credentials: Credentials | Ask | None
     dead_letters: str | None
-    dialect: AmqpDialectName | StompDialectName | None
+    dialect: DialectName | None
     heartbeat: float
     idle: float
     max_deliveries: int
@@ -66,13 +60,13 @@ class ConnectArguments(TypedDict, total=False):
     max_messages: int
     max_octets: int
     max_total_octets: int
-    mechanism: Mechanism | MechanismName | None
+    mechanism: Any
     message_ids: bool | None
-    options: ClientOptions | None
+    options: Any
     path: str | None
-    reconnect: Reconnect | bool
+    reconnect: Any
     redirect_hosts: Collection[str] | None
-    temporary_queues: TemporaryQueues | TemporaryQueuesName | None
+    temporary_queues: Any
     tls: Tls | ssl.SSLContext | None
 
 

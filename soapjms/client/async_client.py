@@ -40,6 +40,9 @@ MAX_SENDING_THREADS: Final = 32
 DEFAULT_MAX_CALLS: Final = 100
 """Calls and one-way messages that one client has under way at a time; others wait for their turn."""
 
+MIN_TIME_SHARE: Final = 0.01
+"""The part of its time that a call must have left when its turn comes; else nothing is sent, as nobody could answer."""
+
 GIVE_UP_SECONDS: Final = 0.5
 """Extra seconds to wait for a sender that should have given up at its timeout."""
 
@@ -125,7 +128,10 @@ class AsyncSender:
                 await turns.acquire()
         except TimeoutError:
             raise _unsent(CallTimeoutError, "earlier messages took all the time") from None
-        return content._replace(seconds=max(until - monotonic(), 0.001))
+        if (seconds := until - monotonic()) < content.seconds * MIN_TIME_SHARE:
+            turns.release()
+            raise _unsent(CallTimeoutError, "earlier messages took nearly all the time")
+        return content._replace(seconds=seconds)
 
     async def _elsewhere(self, send: Callable[[], None], due: float, seconds: float) -> None:
         """Send on another thread, until `due` by the monotonic clock, which is `seconds` after the beginning."""

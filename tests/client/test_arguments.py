@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -27,9 +27,11 @@ from brokers import (
     MessageType,
     queue,
 )
+from brokers.amqp.dialect import AmqpDialectName
 from brokers.amqp.url import AmqpKeywords
 from brokers.embedded import Broker, BrokerOptions
-from brokers.schemes import SCHEMES, ConnectArguments
+from brokers.schemes import SCHEMES, ConnectArguments, DialectName
+from brokers.stomp.dialect import StompDialectName
 from soapjms import AsyncClient, Client, Dispatcher, Service, UsageError
 from soapjms.client.async_client import AsyncClientArguments
 from soapjms.client.client import ClientArguments, PlainClientArguments
@@ -288,3 +290,8 @@ def test_the_options_of_adapters() -> None:
         }
     known |= names_and_types(AmqpKeywords).keys() | names_and_types(BrokerOptions).keys()
     assert names_and_types(ConnectArguments).keys() == known - {"timeout"}
+
+
+def test_all_dialects() -> None:
+    """The words of `dialect` are those of all adapters."""
+    assert set(get_args(DialectName)) == {*get_args(AmqpDialectName), *get_args(StompDialectName)}

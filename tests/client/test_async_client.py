@@ -251,6 +251,20 @@ class TestLoop:
 
         asyncio.run(calls())
 
+    def test_a_turn_that_comes_too_late(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nor is a call sent that has too little of its time left to be answered."""
+        monkeypatch.setattr("soapjms.client.async_client.MIN_TIME_SHARE", 0.9)
+
+        async def calls() -> list[Any]:
+            async with AsyncClient(connection, URI, max_calls=1) as client:
+                both = [client.call(envelope(), timeout=seconds) for seconds in (0.4, 1.0)]
+                return await asyncio.gather(*both, return_exceptions=True)
+
+        first, second = asyncio.run(calls())
+        assert not first.is_known
+        assert second.is_known
+        assert "nothing was sent: earlier messages took nearly all the time" in str(second)
+
     def test_closed(self, connection: Connection) -> None:
         """`aclose` ends the calls under way; later ones are refused."""
 
