@@ -239,8 +239,8 @@ def test_numbers_are_written_for_people() -> None:
         "90 minutes",
         "1 day",
     ]
-    assert moment(START, timedelta(seconds=5), with_day=True) == "20 Nov 12:00:00"
-    assert moment(START, timedelta(days=1), with_day=True) == "20 Nov 2026"
+    assert moment(START, timedelta(seconds=5), in_full=True) == "20 Nov 12:00:00"
+    assert moment(START, timedelta(days=1), in_full=True) == "20 Nov 2026"
 
 
 # What a log cannot do to it

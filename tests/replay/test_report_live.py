@@ -60,7 +60,7 @@ def opens(browser: Browser) -> Iterator[Opens]:
     contexts = []
 
     def open_page(url: str, **options: Any) -> Page:
-        context = browser.new_context(**options)
+        context = browser.new_context(**{"timezone_id": "UTC", **options})
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: None if is_expected(message) else heard.append(f"console: {message.text}"))
@@ -200,18 +200,20 @@ def test_nothing_is_replaced_under_the_reader(reports: list[str], live: LiveRepo
     expect_messages(page, SHOWN[1])
 
 
-def test_the_chosen_time_stays(reports: list[str], live: LiveReport, opens: Opens) -> None:
-    """It is the same time although the charts reach further, chosen, and shown alone."""
+@pytest.mark.parametrize(("zone", "offset"), [("UTC", "UTC"), ("Asia/Kolkata", "GMT+5:30")])
+def test_the_chosen_time_stays(reports: list[str], live: LiveReport, opens: Opens, zone: str, offset: str) -> None:
+    """It is the same time although the charts reach further, chosen, and shown alone; all in the reader's zone."""
     live.show(reports[0])
-    page = opens(live.url)
+    page = opens(live.url, timezone_id=zone)
     page.locator("#to").focus()
     for _ in range(60):
         page.keyboard.press("ArrowLeft")
     chosen = page.locator("#within").inner_text()
-    assert "UTC: " in chosen
+    assert f" {offset}: " in chosen
     live.show(reports[1])
     expect_messages(page, SHOWN[1])
     assert page.locator("#within").inner_text().partition(" messages")[0] == chosen.partition(" messages")[0]
+    assert f"{offset}." in page.locator("#time + p").inner_text().replace(")", "")
     page.locator("#zoom").click()
     assert page.locator("#whole").is_visible()
     live.show(reports[0])

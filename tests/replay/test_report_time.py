@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from browser_kit import Opens
 from playwright.sync_api import Page as BrowserPage
 from playwright.sync_api import expect
-from replay_logs import write_log
+from replay_logs import request, write_log
 from report_kit import Page, traffic
 
+from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report.milestones import MAX_MILESTONES, milestones
 
@@ -136,3 +140,120 @@ class TestChoice:
         page.locator("#whole").click()
         assert page.locator("figure").first.inner_html() == whole
         assert page.locator("#whole").is_hidden()
+
+
+ZONES = {"Asia/Kolkata": "GMT+5:30", "America/St_Johns": "GMT-3:30", "Asia/Kathmandu": "GMT+5:45", "UTC": "UTC"}
+"""Time zones, most of them not a whole number of hours from UTC, with their offsets in winter as Chromium has them."""
+NAMED = {
+    "Asia/Kolkata": "your time zone, India Standard Time (GMT+5:30)",
+    "America/St_Johns": "your time zone, Newfoundland Standard Time (GMT-3:30)",
+    "Asia/Kathmandu": "your time zone, Nepal Time (GMT+5:45)",
+    "UTC": "UTC",
+}
+TIMES = """() => [...document.querySelectorAll('#time ~ * [data-t]')].map((each) => [
+  each.closest('svg') ? each.localName : 'cell', Number(each.dataset.t), each.textContent
+])"""
+
+
+def times(page: BrowserPage) -> list[tuple[str, datetime, str]]:
+    """Return what has a time in the part on time: `text`, `title` or `cell`, its time in UTC, and its text."""
+    return [(kind, datetime.fromtimestamp(time / 1000, UTC), said) for kind, time, said in page.evaluate(TIMES)]
+
+
+def labels(page: BrowserPage) -> Iterator[tuple[datetime, str]]:
+    """Yield the labels below the first chart."""
+    for text in page.locator("figure svg").first.locator("text.time").all():
+        yield datetime.fromtimestamp(int(text.get_attribute("data-t") or "") / 1000, UTC), text.inner_html()
+
+
+def sparse(folder: Path, begin: datetime, step: timedelta, number: int) -> Path:
+    """Replay a log with one message at each step of time."""
+    asked = (capture(request(n), begin + n * step, Direction.REQUEST) for n in range(number))
+    replay(write_log(folder / "log.jsonl", *asked), folder / "sparse", engine="local")
+    return folder / "sparse" / "report.html"
+
+
+@pytest.mark.browser
+@pytest.mark.peer
+class TestZone:
+    """In a browser: the charts are in the reader's time zone."""
+
+    @pytest.mark.parametrize("zone", ZONES)
+    def test_all_times_of_the_charts_are_in_the_zone(self, out: Path, opens: Opens, zone: str) -> None:
+        """Labels, titles of columns and the table; the part says which zone that is."""
+        page = opens(out, timezone_id=zone)
+        found = times(page)
+        assert {kind for kind, _, _ in found} == {"text", "title", "cell"}
+        for kind, time, said in found:
+            local = time.astimezone(ZoneInfo(zone))
+            if kind != "text":
+                assert said.partition(": ")[0] == f"{local:%-d %b %H:%M}"
+        before = None
+        for time, said in labels(page):
+            local = time.astimezone(ZoneInfo(zone))
+            assert said == (f"{local:%H:%M}" if local.date() == before else f"{local:%-d %b %H:%M}")
+            before = local.date()
+        told = f"A column is 1 minute; times in the charts are in {NAMED[zone]}."
+        assert told in page.locator("#time + p").inner_text()
+
+    def test_without_scripts_they_are_in_utc(self, out: Path, opens: Opens) -> None:
+        """Which is said."""
+        page = opens(out, timezone_id="Asia/Kolkata", java_script_enabled=False)
+        assert "times in the charts are in UTC." in page.locator("#time + p").inner_text()
+        assert next(iter(labels(page))) == (datetime(2026, 11, 20, 12, tzinfo=UTC), "20 Nov 12:00")
+
+    @pytest.mark.parametrize("zone", ZONES)
+    def test_a_chosen_time_is_the_same_time(self, out: Path, opens: Opens, zone: str) -> None:
+        """In other words, with the same numbers; also where the charts show it alone."""
+        page = opens(out, timezone_id=zone)
+        page.locator("#from").focus()
+        for _ in range(100):
+            page.keyboard.press("ArrowRight")
+        began, ended = (datetime(2026, 11, 20, *time, tzinfo=UTC) for time in ((12, 29, 37, 500000), (12, 59, 36)))
+        said, _, numbers = page.locator("#within").inner_text().partition(f" {ZONES[zone]}: ")
+        shown = [datetime.fromisoformat(each).replace(tzinfo=ZoneInfo(zone)) for each in said.split(" to ")]
+        assert abs(shown[0] - began) < timedelta(minutes=1)
+        assert abs(shown[1] - ended) < timedelta(minutes=1)
+        utc = opens(out)
+        utc.locator("#from").fill(page.locator("#from").input_value())
+        assert utc.locator("#within").inner_text().endswith(f" UTC: {numbers}")
+        local = began.astimezone(ZoneInfo(zone))
+        assert f"{local:%-d %b %Y, %H:}" in (page.locator("#from").get_attribute("aria-valuetext") or "")
+        page.locator("#zoom").click()
+        assert page.locator("#within").inner_text() == f"{said} {ZONES[zone]}: {numbers}"
+        zoomed = list(labels(page))
+        assert zoomed[0][0] == shown[0]
+        for index, (time, text) in enumerate(zoomed):
+            local = time.astimezone(ZoneInfo(zone))
+            clock = f"{local:%H:%M:%S}.{local.microsecond // 10000:02}"
+            assert text == (clock if index else f"{local:%-d %b} {clock}")
+
+    def test_clocks_are_changed(self, tmp_path: Path, opens: Opens) -> None:
+        """Where summer time ends in the chosen time, each end has its offset: the same hour comes twice."""
+        begin = datetime(2026, 11, 1, 3, 30, tzinfo=UTC)
+        page = opens(sparse(tmp_path, begin, timedelta(minutes=1), 120), timezone_id="America/St_Johns")
+        zone = "Newfoundland Daylight Time (GMT-2:30), then Newfoundland Standard Time (GMT-3:30)"
+        assert f"your time zone, {zone}." in page.locator("#time + p").inner_text()
+        page.locator("#from").fill(str(int(page.locator("#from").get_attribute("max") or 0) // 4))
+        said = page.locator("#within").inner_text().partition(" messages")[0]
+        told = r"^2026-11-01 01:[0-9:.]+ GMT-2:30 to 2026-11-01 01:59:[0-9.]+ GMT-3:30: [0-9]+$"
+        assert re.match(told, said), said
+
+    def test_days_begin_at_another_hour(self, tmp_path: Path, opens: Opens) -> None:
+        """Columns are of whole days in UTC, so elsewhere they have their time; the year is said where it changes."""
+        log = sparse(tmp_path, datetime(2026, 12, 10, 12, tzinfo=UTC), timedelta(weeks=1), 31)
+        there = opens(log, timezone_id="Asia/Kolkata")
+        assert [said for _, said in labels(there)] == [
+            "10 Dec 2026 05:30", "21 Jan 2027 05:30", "4 Mar 05:30", "15 Apr 05:30", "27 May 05:30", "8 Jul 05:30",
+        ]  # fmt: skip
+        here = opens(log, java_script_enabled=False)
+        assert [said for _, said in labels(here)] == [
+            "10 Dec 2026", "21 Jan 2027", "4 Mar", "15 Apr", "27 May", "8 Jul",
+        ]  # fmt: skip
+        for page in (there, here):
+            shown = page.locator("figure svg").first
+            edge, boxes = shown.bounding_box(), [text.bounding_box() for text in shown.locator("text.time").all()]
+            assert edge is not None
+            ends = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
+            assert ends[-1][1] <= edge["x"] + edge["width"] + 1
+            assert all(end < begin for (_, end), (begin, _) in pairwise(ends))

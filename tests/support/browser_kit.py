@@ -35,12 +35,12 @@ Opens = Callable[..., Page]
 
 @pytest.fixture
 def opens(browser: Browser) -> Iterator[Opens]:
-    """Give a way to open a page; at the end assert that it said nothing on the console and asked for nothing else."""
+    """Give a way to open a page, in UTC or as said; at the end assert that it logged and asked for nothing else."""
     heard: list[str] = []
     contexts = []
 
     def open_page(path: Path, fragment: str = "", **options: Any) -> Page:
-        context = browser.new_context(**options)
+        context = browser.new_context(**{"timezone_id": "UTC", **options})
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: heard.append(f"console: {message.text}"))

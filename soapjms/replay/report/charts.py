@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never
 from soapjms.replay.flat_records import EPOCH
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.milestones import Milestone
-from soapjms.replay.report.texts import duration, moment, number, visible, width
+from soapjms.replay.report.texts import MILLISECOND, duration, moment, number, since_1970, visible, width
 from soapjms.replay.summary import MESSAGES, Timeline, latencies_of, quantiles
 
 COLUMNS: Final = 96
@@ -22,6 +22,8 @@ TOP: Final = 10
 BOTTOM: Final = 22
 PLOT: Final = HEIGHT - TOP - BOTTOM
 TICKS: Final = 6
+LABEL_CHARACTER_WIDTH: Final = 6.2
+"""About the width of a character of a label, whose last one ends at the edge where it would reach beyond it."""
 MESSAGES_PER_OUTLIER: Final = 1000
 """At either end of the charts, up to one in this many messages may be left out if that shows the others better."""
 MIN_SPREAD_FACTOR: Final = 10
@@ -65,7 +67,8 @@ class Charts(NamedTuple):
         left_out: how many messages are outside the charts.
         messages, violations, latency: the charts, as SVG.
         series: the data at its full resolution, for the script: the beginning of a span in milliseconds since 1970 and
-            its width; for each span its number, messages, failures and warnings by assertion, and latency bins.
+            its width; the width of a column; for each span its number, messages, failures and warnings by assertion,
+            and latency bins.
     """
 
     columns: list[Column]
@@ -97,22 +100,19 @@ def charts(timeline: Timeline, milestones: Iterable[Milestone] = ()) -> Charts |
         messages=_draw(found, span, _stacked(found, ("messages",)), number, places),
         violations=_draw(found, span, _stacked(found, ("failed", "warning")), number, places),
         latency=_draw(found, span, _ranges(found), lambda each: duration(timedelta(microseconds=each)), places),
-        series=_series(spans, timeline.width),
+        series=_series(spans, timeline.width, span),
     )
 
 
-def _series(spans: dict[int, Counter[str]], span: timedelta) -> dict[str, Any]:
+def _series(spans: dict[int, Counter[str]], span: timedelta, column: timedelta) -> dict[str, Any]:
     first, rows = min(spans), []
     for each, counted in sorted(spans.items()):
         bins = sorted(latencies_of(counted).items())
         broken = [{name: n for name, n in counted.items() if name.startswith(f"{kind}/")} for kind in BROKEN]
         kept = [{name.partition("/")[2]: n for name, n in sorted(found.items())} for found in broken]
         rows.append([each - first, counted[MESSAGES], *kept, [number for pair in bins for number in pair]])
-    begin = _time(first, span)
-    return {"b": (begin - EPOCH) / MILLISECOND, "w": span / MILLISECOND, "s": rows}
-
-
-MILLISECOND: Final = timedelta(milliseconds=1)
+    begin = since_1970(_time(first, span))
+    return {"b": begin, "w": span // MILLISECOND, "c": column // MILLISECOND, "s": rows}
 
 
 def _places(milestones: Iterable[Milestone], columns: list[Column], span: timedelta) -> Iterator[tuple[float, str]]:
@@ -156,7 +156,7 @@ def _columns(spans: dict[int, Counter[str]], first: int, last: int, step: int, s
     for each, seen in spans.items():
         counted.setdefault((each - first) // step, Counter()).update(seen)
     for index in range((last - first) // step + 1):
-        yield _column(counted.get(index, Counter()), _time(first + index * step, span), span)
+        yield _column(counted.get(index, Counter()), _time(first + index * step, span), step * span)
 
 
 def _column(counted: Counter[str], start: datetime, span: timedelta) -> Column:
@@ -169,7 +169,7 @@ def _column(counted: Counter[str], start: datetime, span: timedelta) -> Column:
         median=taken[0] if taken else None,
         slow=taken[1] if taken else None,
         slowest=taken[2] if taken else None,
-        label=moment(start, span, with_day=True),
+        label=moment(start, span, in_full=True),
     )
 
 
@@ -191,18 +191,19 @@ class Mark(NamedTuple):
     column: int
     low: float
     high: float
-    title: str
+    start: datetime
+    said: str
 
 
 def _stacked(columns: list[Column], kinds: tuple[str, ...]) -> list[Mark]:
     marks = []
     for index, column in enumerate(columns):
         low = 0
-        said = ", ".join(f"{number(getattr(column, kind))} {kind}" for kind in kinds)
+        said = f"{column.label}: {', '.join(f'{number(getattr(column, kind))} {kind}' for kind in kinds)}"
         for kind in kinds:
             count = getattr(column, kind)
             if count:
-                marks.append(Mark(kind, index, low, low + count, f"{column.label}: {said}"))
+                marks.append(Mark(kind, index, low, low + count, column.start, said))
             low += count
     return marks
 
@@ -215,8 +216,8 @@ def _ranges(columns: list[Column]) -> list[Mark]:
             median, slow, slowest = (each / timedelta(microseconds=1) for each in taken)
             shares = zip((50, 95, 99), taken, strict=True)
             said = f"{column.label}: {', '.join(f'{share} % within {duration(each)}' for share, each in shares)}"
-            marks += [Mark("slow", index, median, slow, said), Mark("slowest", index, slowest, slowest, said)]
-            marks.append(Mark("median", index, median, median, said))
+            ranges = (("slow", median, slow), ("slowest", slowest, slowest), ("median", median, median))
+            marks += [Mark(kind, index, low, high, column.start, said) for kind, low, high in ranges]
     return marks
 
 
@@ -252,19 +253,23 @@ def _bar(svg: Element, mark: Mark, pitch: float, top: float) -> None:
         "y": f"{min(high, low - least) if mark.low != mark.high else high - 1:.1f}",
         "height": f"{max(least, low - high):.1f}",
     }
-    SubElement(SubElement(svg, "rect", {"class": mark.kind, **place}), "title").text = mark.title
+    rect = SubElement(svg, "rect", {"class": mark.kind, **place})
+    SubElement(rect, "title", {"data-t": str(since_1970(mark.start))}).text = mark.said
 
 
 def _times(svg: Element, columns: list[Column], span: timedelta, pitch: float) -> None:
     every = max(1, -(-len(columns) // TICKS))
-    day = None
+    before = None
     for index in range(0, len(columns), every):
-        start = columns[index].start
-        x = f"{LEFT + index * pitch:.1f}"
+        start, at = columns[index].start, LEFT + index * pitch
+        whole = start.year if span >= timedelta(days=1) else start.date()
+        label = moment(start, span, in_full=whole != before)
+        before = whole
+        has_room = at + len(label) * LABEL_CHARACTER_WIDTH <= WIDTH
+        x, end = f"{at:.1f}", {} if has_room else {"text-anchor": "end"}
         SubElement(svg, "line", {"class": "tick", "x1": x, "x2": x, "y1": _y(0, 1), "y2": str(HEIGHT - BOTTOM + 4)})
-        text = SubElement(svg, "text", {"class": "time", "x": x, "y": str(HEIGHT - 5)})
-        text.text = moment(start, span, with_day=start.date() != day)
-        day = start.date()
+        place = {"class": "time", "x": x if has_room else str(WIDTH), "y": str(HEIGHT - 5), **end}
+        SubElement(svg, "text", {**place, "data-t": str(since_1970(start))}).text = label
 
 
 def _y(value: float, top: float) -> str:

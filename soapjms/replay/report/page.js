@@ -400,12 +400,7 @@ const present = (data, signal) => {
 
   // Times in the reader's zone
 
-  const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-  const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
-  const told = (text) => {
-    const time = new Date(text);
-    return `${clock.format(time).replace(" at ", ", ")} ${zone.formatToParts(time).find((part) => part.type === "timeZoneName").value}`;
-  };
+  const told = (text) => inZone.told(new Date(text));
   const tellTimes = () => {
     for (const each of every("time")) {
       each.title = each.textContent;

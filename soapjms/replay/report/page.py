@@ -139,6 +139,9 @@ POLICY: Final = (
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
+SCRIPTS: Final = ("zone.js", "page.js", "time.js")
+"""The parts of the page's one script: each uses those before it."""
+
 WITHOUT_SCRIPTS: Final = '<noscript><meta http-equiv="refresh" content="30"></noscript>'
 """How a live page is loaded again, in seconds, where scripts are off."""
 
@@ -153,7 +156,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     drawn = charts(summary.timeline, changed)
     named = [each.name for each in spots if each.name is not None]
     data = embedded(causes.shown, named, summary, None if drawn is None else drawn.series)
-    style, script = asset("page.css"), asset("page.js") + asset("time.js")
+    style, script = asset("page.css"), "".join(map(asset, SCRIPTS))
     return (
         environment()
         .from_string(asset("page.html.j2"))
@@ -221,6 +224,7 @@ def environment() -> Environment:
         svg=Markup,
         clock=_clock,
         milliseconds=_milliseconds,
+        since_1970=texts.since_1970,
     )
     return environment
 

@@ -6,19 +6,21 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from soapjms.protocol import uri
+from soapjms.replay.flat_records import EPOCH
 
 MAX_TEXT_CHARACTERS: Final = 600
 """Maximum length of one text in the report, in characters."""
 MAX_BODY_LINES: Final = 40
 """Maximum number of lines of a body in the report."""
 
+MILLISECOND: Final = timedelta(milliseconds=1)
 UNITS: Final = (
     ("week", timedelta(weeks=1)),
     ("day", timedelta(days=1)),
     ("hour", timedelta(hours=1)),
     ("minute", timedelta(minutes=1)),
     ("second", timedelta(seconds=1)),
-    ("millisecond", timedelta(milliseconds=1)),
+    ("millisecond", MILLISECOND),
 )
 
 
@@ -67,11 +69,22 @@ def width(span: timedelta) -> str:
     return duration(span)
 
 
-def moment(time: datetime, span: timedelta, *, with_day: bool) -> str:
-    """Write a time in UTC, as precisely as the width of spans demands."""
+def moment(time: datetime, span: timedelta, *, in_full: bool) -> str:
+    """Write when a span begins, in UTC, as precisely as its width demands.
+
+    Args:
+        time: the time.
+        span: the width of the spans.
+        in_full: whether to write the day, and the year where spans are days, too.
+    """
     if span >= timedelta(days=1):
-        return f"{time:%d %b %Y}"
+        return f"{time:%-d %b %Y}" if in_full else f"{time:%-d %b}"
     clock = f"{time:%H:%M}" if not span % timedelta(minutes=1) else f"{time:%H:%M:%S}"
     if span % timedelta(seconds=1):
         clock += f".{time.microsecond // 10000:02}"
-    return f"{time:%d %b} {clock}" if with_day else clock
+    return f"{time:%-d %b} {clock}" if in_full else clock
+
+
+def since_1970(time: datetime) -> int:
+    """Return a time as scripts have it, in milliseconds."""
+    return (time - EPOCH) // MILLISECOND

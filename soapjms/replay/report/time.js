@@ -1,12 +1,39 @@
 
 "use strict";
-// Choosing a time in the charts: by dragging, or by two sliders; what happened then, and the charts of that time alone.
+// The charts in the reader's time zone; choosing a time in them, by dragging or by two sliders; what happened then, and
+// the charts of that time alone.
+const DIGIT = 6.2; // about the width of a character of a label
+// Each text that has a time is in `data-t`, in milliseconds: labels below the charts, titles of columns, first cells.
+const translate = (series, section) => {
+  const last = series.b + (series.s.at(-1)[0] + 1) * series.w;
+  for (const svg of section.querySelectorAll("figure svg")) tellTicks(svg, series.c);
+  for (const each of section.querySelectorAll("title[data-t], td[data-t]")) {
+    const [said] = each.textContent.match(/: .*/s) ?? [""];
+    each.textContent = inZone.moment(Number(each.dataset.t), series.c) + said;
+  }
+  section.querySelector("#zone").textContent = inZone.words(series.b, last);
+};
+const tellTicks = (svg, width) => {
+  let before = null;
+  for (const text of svg.querySelectorAll("text[data-t]")) {
+    const time = Number(text.dataset.t), label = inZone.moment(time, width, before), edge = svg.viewBox.baseVal.width;
+    text.textContent = label;
+    if (Number(text.getAttribute("x")) + label.length * DIGIT > edge) { // else it would reach beyond the edge
+      text.setAttribute("x", edge);
+      text.setAttribute("text-anchor", "end");
+    }
+    before = time;
+  }
+};
+
 let chosenTime = null; // what is chosen and what is shown, in milliseconds: it stays when live.js replaces the content
 const presentTime = (series) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
   const section = one("#time")?.parentElement;
-  if (!series || !section || series.s.length < 2) return;
+  if (!series || !section) return;
+  translate(series, section);
+  if (series.s.length < 2) return;
 
   const SVG = "http://www.w3.org/2000/svg";
   const WIDTH = 960, HEIGHT = 132, LEFT = 64, TOP = 10, BOTTOM = 22, COLUMNS = 96, TICKS = 6, WORST = 5, STEPS = 200;
@@ -48,10 +75,7 @@ const presentTime = (series) => {
     if (seconds >= 60) return `${grouped(Math.floor(Math.round(seconds) / 60))} min ${Math.round(seconds) % 60} s`;
     return seconds >= 1 ? `${Number(seconds.toPrecision(2))} s` : `${Number((seconds * 1000).toPrecision(2))} ms`;
   };
-  const clock = (span) => {
-    const text = new Date(series.b + span * series.w).toISOString();
-    return `${text.slice(0, 10)} ${text.slice(11, series.w < 1000 ? 23 : 19)}`;
-  };
+  const timeOf = (span) => series.b + span * series.w;
 
   // What happened in the chosen time
 
@@ -60,7 +84,7 @@ const presentTime = (series) => {
     for (const [, , broken, warnings] of rows) { add(failed, broken); add(warned, warnings); }
     const bins = binsOf(rows), messages = rows.reduce((total, row) => total + row[1], 0);
     const worst = Object.entries(failed).sort((a, b) => b[1] - a[1]).slice(0, WORST);
-    const parts = [`${clock(first)} to ${clock(last)} UTC: ${grouped(messages)} messages, ${grouped(sum(failed))} failed, ${grouped(sum(warned))} warnings`];
+    const parts = [`${inZone.range(timeOf(first), timeOf(last), series.w)}: ${grouped(messages)} messages, ${grouped(sum(failed))} failed, ${grouped(sum(warned))} warnings`];
     if (sum(bins)) parts.push(["median", "95 %", "99 %"].map((name, index) => `${name} ${duration(quantile(bins, [0.5, 0.95, 0.99][index]))}`).join(", "));
     if (worst.length) parts.push(`failed most: ${worst.map(([name, count]) => `${name} (${grouped(count)})`).join(", ")}`);
     one("#within").textContent = first === 0 && last === number ? "" : `${parts.join("; ")}.`;
@@ -105,10 +129,11 @@ const presentTime = (series) => {
       svg.append(make("rect", { class: name, x: LEFT + column * pitch + pitch * 0.1, width: pitch * 0.8, y: upper, height: Math.max(least, y(low) - y(high)) }));
     }
     for (let column = 0; column < columns; column += Math.max(1, Math.ceil(columns / TICKS))) {
-      const x = LEFT + column * pitch, text = clock(shownFrom + column * step);
+      const x = LEFT + column * pitch;
       svg.append(make("line", { class: "tick", x1: x, x2: x, y1: y(0), y2: HEIGHT - BOTTOM + 4 }));
-      svg.append(make("text", { class: "time", x, y: HEIGHT - 5 }, series.w >= 86400000 ? text.slice(0, 10) : text.slice(5, series.w >= 60000 ? 16 : undefined)));
+      svg.append(make("text", { class: "time", x, y: HEIGHT - 5, "data-t": timeOf(shownFrom + column * step) }));
     }
+    tellTicks(svg, series.w);
     return svg;
   };
   const show = () => {
@@ -130,9 +155,14 @@ const presentTime = (series) => {
       if (first === shownFrom && last === shownTo) continue;
       svg.append(make("rect", { class: "brush", x: LEFT + (first - shownFrom) * PITCH(), width: (last - first) * PITCH(), y: 0, height: TOP + PLOT }));
     }
-    const timesOf = (...spans) => spans.map((span) => series.b + span * series.w), isZoomed = shownFrom > 0 || shownTo < number;
+    const timesOf = (...spans) => spans.map(timeOf), isZoomed = shownFrom > 0 || shownTo < number;
     chosenTime = isZoomed || first > 0 || last < number ? { chosen: timesOf(first, last), shown: isZoomed && timesOf(shownFrom, shownTo) } : null;
     tell();
+    tellEnds();
+  };
+  const tellEnds = () => { // for those who hear the sliders
+    from.setAttribute("aria-valuetext", inZone.told(timeOf(first)));
+    to.setAttribute("aria-valuetext", inZone.told(timeOf(last)));
   };
   const spanAt = (event, svg) => {
     const box = svg.getBoundingClientRect();
@@ -170,6 +200,7 @@ const presentTime = (series) => {
   one("#zoom").addEventListener("click", () => { [shownFrom, shownTo] = [first, last]; show(); });
   one("#whole").addEventListener("click", () => { [shownFrom, shownTo] = [0, number]; show(); });
   to.value = number;
+  tellEnds();
   panel.hidden = false;
   if (chosenTime) {
     const { chosen, shown } = chosenTime, spansOf = (times) => times.map((time) => Math.round((time - series.b) / series.w));
