@@ -22,7 +22,7 @@ from soapjms.bridge.wsdl import PublishedWsdl, published
 from soapjms.client.call import Response
 from soapjms.client.client import Client
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.content import ContentType, gunzip, gzipped
+from soapjms.protocol.content import ContentType, accepts_gzip, gunzip, gzipped
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import LimitExceededError, Limits
@@ -185,18 +185,6 @@ def written_answer(answer: Response, *, accepts: str) -> starlette.responses.Res
     except (InvalidAttachmentError, UsageError) as error:
         raise HttpRefusalError(HTTPStatus.BAD_GATEWAY, f"the response cannot be passed on: {error}") from error
     headers = {"Vary": "Accept-Encoding"}
-    if len(body) >= MIN_GZIP_OCTETS and _accepts_gzip(accepts):
+    if len(body) >= MIN_GZIP_OCTETS and accepts_gzip(accepts):
         body, headers = gzipped(body), {**headers, "Content-Encoding": "gzip"}
     return soap_response(body, kind, status_of(answer.fault), headers)
-
-
-def _accepts_gzip(header: str) -> bool:
-    """Say whether Accept-Encoding allows gzip.
-
-    Spec: RFC 9110 12.5.3.
-    """
-    for each in header.lower().split(",")[:20]:
-        name, _, weight = each.partition(";")
-        if name.strip() == "gzip":
-            return weight.replace(" ", "").rstrip("0.") != "q="
-    return False

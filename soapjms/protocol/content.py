@@ -533,6 +533,18 @@ def gzipped(octets: bytes) -> bytes:
     return machine.compress(octets) + machine.flush()
 
 
+def accepts_gzip(header: str) -> bool:
+    """Say whether an Accept-Encoding header of HTTP allows gzip; only the first 20 encodings in it count.
+
+    Spec: RFC 9110 12.5.3.
+    """
+    for each in header.lower().split(",")[:20]:
+        name, _, weight = each.partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "").rstrip("0.") != "q="
+    return False
+
+
 Decoder = Callable[[bytes | memoryview, Limits], bytes]
 
 DECODERS: Final[Mapping[str, Decoder]] = {"gzip": gunzip}

@@ -1,7 +1,8 @@
 """An HTTP page that shows a report that is still being written, and says when there is a newer one.
 
-`GET /` gives the newest report, `GET /events` the server-sent event `report` for it and for each that follows. A report
-quotes messages: other machines need a token for it, and a page of another site in a browser here gets nothing.
+`GET /` gives the newest report, compressed for clients that accept gzip, `GET /events` the server-sent event `report`
+for it and for each that follows. A report quotes messages: other machines need a token for it, and a page of another
+site in a browser here gets nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from uuid import uuid4
 
 from brokers.listeners.reach import is_here_only
+from soapjms.protocol.content import gzipped
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.report import live
 from soapjms.serving.status_page import Refusal, StatusPage, StatusResponse
@@ -51,10 +53,11 @@ NOT_YET: Final = b'<!DOCTYPE html><html lang="en"><title>Report</title><p>The fi
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A report: its name, which no other one has, its page, and when it was made, by the monotonic clock."""
+    """A report: its name, which no other has, its page, that in gzip, and when it was made, by the monotonic clock."""
 
     name: str
     page: bytes
+    gzipped: bytes
     since: float
 
 
@@ -97,7 +100,8 @@ class LiveReport:
             page: the content of report.html.
         """
         name = uuid4().hex
-        report = _Report(name, live(page, name).encode(), monotonic())
+        made = live(page, name).encode()
+        report = _Report(name, made, gzipped(made), monotonic())
         with self._changed:
             self._report = report
             self._changed.notify_all()
@@ -129,7 +133,7 @@ class LiveReport:
             policy = f"default-src 'none'; {POLICY}"
             headers = {**HEADERS, "Content-Security-Policy": policy, "Refresh": str(RETRY_SECONDS)}
             return StatusResponse("text/html; charset=utf-8", NOT_YET, HTTPStatus.SERVICE_UNAVAILABLE, headers)
-        return StatusResponse("text/html; charset=utf-8", report.page, headers=HEADERS)
+        return StatusResponse("text/html; charset=utf-8", report.page, headers=HEADERS, gzipped=report.gzipped)
 
     def _tell_events(self) -> StatusResponse:
         return StatusResponse("text/event-stream", self._events(), headers=HEADERS)

@@ -32,6 +32,7 @@ from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
 from soapjms import events
 from soapjms.observing import Health
+from soapjms.protocol.content import accepts_gzip
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import reason_of
 from soapjms.validation import host_and_port
@@ -60,12 +61,23 @@ class StatusResponse(NamedTuple):
         body: the octets of the body, or a generator of pieces, each sent at once, until it ends or the client leaves.
         status: HTTP status, 200 by default.
         headers: further header fields.
+        gzipped: the body in gzip, for clients that accept it; None if it is only sent as it is.
     """
 
     content_type: str
     body: bytes | Generator[bytes]
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = MappingProxyType({})
+    gzipped: bytes | None = None
+
+    def encoded(self, accepted: str) -> StatusResponse:
+        """Return the answer to a request that has this Accept-Encoding."""
+        if self.gzipped is None:
+            return self
+        headers = {**self.headers, "Vary": "Accept-Encoding"}
+        if not accepts_gzip(accepted):
+            return self._replace(headers=headers)
+        return self._replace(body=self.gzipped, headers={**headers, "Content-Encoding": "gzip"})
 
 
 Answer: TypeAlias = Callable[[], StatusResponse]
@@ -210,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         held = self.server.held[self.connection]
         self.server.room.works(held)
         try:
-            told = answer()
+            told = answer().encoded(self.headers.get("Accept-Encoding", ""))
         except Exception:
             events.PAGE_FAILED.log(path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)

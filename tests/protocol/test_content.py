@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soapjms.protocol.content import (
+    accepts_gzip,
     charset_disagreement,
     contradiction,
     declared_encoding,
@@ -392,6 +393,18 @@ def test_gzip_and_back(octets: bytes, count: int) -> None:
     assert gunzip(packed(octets, count)) == octets
     assert gunzip(gzipped(octets)) == gzip.decompress(gzipped(octets)) == octets
     assert gzipped(octets) == gzipped(octets)
+
+
+@pytest.mark.parametrize("header", ["gzip", "br, GZIP", "gzip;q=0.5, *;q=0", "deflate, gzip ; q = 1"])
+def test_a_header_that_allows_gzip(header: str) -> None:
+    """In any place and case, with any weight but none."""
+    assert accepts_gzip(header)
+
+
+@pytest.mark.parametrize("header", ["", "br", "gzip;q=0", "gzip; q=0.000", "x-gzip", "gzipped", "br," * 20 + "gzip"])
+def test_a_header_that_does_not_allow_gzip(header: str) -> None:
+    """Another encoding, no weight, or gzip after twenty others."""
+    assert not accepts_gzip(header)
 
 
 @given(st.binary(max_size=100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import re
 import socket
@@ -73,6 +74,20 @@ def test_the_newest_report_is_shown(page: LiveReport) -> None:
     head = asked(page, method="HEAD")
     assert (head.status, head.read()) == (200, b"")
     assert int(head.getheader("Content-Length") or 0) == len(said.encode())
+
+
+@pytest.mark.parametrize("accepted", ["gzip, deflate", "br;q=1.0, gzip;q=0.8"])
+def test_a_report_is_compressed_where_that_is_accepted(page: LiveReport, accepted: str) -> None:
+    """It is the same report; without the header, or with one that refuses gzip, it comes as it is."""
+    page.show(REPORT.format("one" * 1000))
+    answer = asked(page, Accept_Encoding=accepted)
+    assert (answer.getheader("Content-Encoding"), answer.getheader("Vary")) == ("gzip", "Accept-Encoding")
+    sent = answer.read()
+    assert int(answer.getheader("Content-Length") or 0) == len(sent) < len(gzip.decompress(sent)) // 3
+    for headers in ({}, {"Accept_Encoding": "gzip;q=0"}):
+        plain = asked(page, **headers)
+        assert (plain.getheader("Content-Encoding"), plain.getheader("Vary")) == (None, "Accept-Encoding")
+        assert plain.read() == gzip.decompress(sent)
 
 
 def test_nothing_else_is_reached(page: LiveReport) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from replay_logs import TO_SERVICE, at, request, response, write_log
@@ -105,11 +107,6 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
             microseconds(START + n * step),
             microseconds(START + n * step + timedelta(milliseconds=n % 900)),
         )
-    message = Message(
-        message_type=MessageType.BYTES, destination=queue("service"), body=b"<x>" * (body // 3),
-        properties=properties({f"SOAPJMS_header{i}": "v" * 60 for i in range(12)}),
-    )  # fmt: skip
-    line = to_json(capture(message, START, Direction.REQUEST))
     for n in range(findings):
         name, verdict = names[n % len(names)], list(Outcome)[1:][n % 5]
         if verdict is Outcome.NOT_APPLICABLE:
@@ -118,18 +115,35 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         reason = f"it is wrong in way {chr(97 + n // len(names) % (MAX_CAUSES - 1))}"
         party = PartyKey(f"queue:service.{n * 7 % destinations:03}", "requesting", ("cxf", "")[n % 3 % 2])
         found = FindingKey(reason, party, "missingContentType", "")
-        sample = Sample(
-            time.isoformat(), f"ID:{n}", f"ID:{n}", party.place, reason, found.expected, "",
-            party.place, "request", "cxf",
-            (Difference("property SOAPJMS_x", (Piece("seen", True),), (Piece("right", True),), True),),
-            (Excerpt("request", "cxf", line, 1 << 20, True),),
-        )  # fmt: skip
-        tally.findings.take(name, str(verdict), found, sample.time, sample.exchange_id, lambda sample=sample: sample)
+        sample = partial(_sample, n, time, found, body)
+        tally.findings.take(name, str(verdict), found, time.isoformat(), f"ID:{n}", sample)
         tally.judged(party, name, verdict, 1)
         if verdict in BROKEN:
             tally.broke(party, verdict, microseconds(time))
             tally.timeline.count(microseconds(time), f"{verdict}/{name}")
     return summarise(tally, [], ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))
+
+
+def _sample(number: int, time: datetime, found: FindingKey, octets: int) -> Sample:
+    """Return a finding with a message of its own, half of which is like no other, as ids and amounts are."""
+    random, place = Random(number), found.party.place
+    own = [random.randbytes(15).hex() for _ in range(octets // 60)]
+    message = Message(
+        message_type=MessageType.BYTES,
+        destination=queue(place.removeprefix("queue:")),
+        body="".join(f"<line><id>{each}</id><kind>as others have it</kind></line>" for each in own).encode()[:octets],
+        properties=properties(
+            {f"SOAPJMS_header{i}": (own[i] if i % 2 else "v" * 30) * 2 for i in range(min(12, len(own)))}
+        ),
+        message_id=f"ID:{own[0]}",
+    )
+    line = to_json(capture(message, time, Direction.REQUEST))
+    return Sample(
+        time.isoformat(), f"ID:{number}", f"ID:{number}", place, found.reason, found.expected, "",
+        place, "request", "cxf",
+        (Difference("property SOAPJMS_x", (Piece("seen", True),), (Piece("right", True),), True),),
+        (Excerpt("request", "cxf", line, 1 << 20, True),),
+    )  # fmt: skip
 
 
 @dataclass

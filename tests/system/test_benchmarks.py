@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lxml import etree
 from places import ROOT
 
@@ -43,3 +45,17 @@ def test_results_and_pictures(tmp_path: Path) -> None:
     picture = etree.parse(tmp_path / "embedded.svg")
     texts = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
     assert {"embedded, plain", "embedded, transactions", "32 in flight", "rate"} <= texts
+
+
+@pytest.mark.browser
+@pytest.mark.peer
+def test_the_live_report_is_measured() -> None:
+    """Of a small result all that is printed for a large one; times are not judged here, as the machine may be busy."""
+    command = [sys.executable, str(BENCHMARKS / "report.py"), "--rows", "live", "--rounds", "2"]
+    sizes = ["--messages", "3000", "--findings", "300"]
+    printed = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=120, check=False).stdout
+    figures = dict(re.findall(r"^live: (.*?) {2,}([0-9.]+(?= (?:MB|s|MiB)\b)|yes|no)", printed, re.MULTILINE))
+    assert figures["an open finding stays open"] == "yes", printed
+    assert 0 < float(figures["octets of an update on the wire"]) <= float(figures["octets of the page on the wire"]) < 1
+    for name in ("first paint", "from a new result to its update", "memory of the server"):
+        assert float(figures[name]) > 0
