@@ -58,10 +58,35 @@ def read_json(text: str) -> Any:
         value = DECODER.decode(text)
     except RecursionError:
         raise InvalidRecordError(NESTED) from None
-    except ValueError as error:
-        raise InvalidRecordError(f"not JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        raise InvalidRecordError(f"not JSON: {_json_problem(error)}") from None
+    except ValueError as error:  # our own, or of a number
+        why = "a number has more digits than are read" if "digits" in str(error) else error
+        raise InvalidRecordError(f"not JSON: {why}") from None
     check_depth(value)
     return value
+
+
+def _json_problem(error: json.JSONDecodeError) -> str:
+    """Say where a text is no JSON, counted in characters from 1 on, and why."""
+    if error.pos >= len(error.doc):
+        return f"it ends too early, with character {len(error.doc)}" if error.doc else "it is empty"
+    why = next((words for begin, words in JSON_PROBLEMS.items() if error.msg.startswith(begin)), error.msg)
+    return f"{why} at {'its first character' if not error.pos else f'character {error.pos + 1}'}"
+
+
+JSON_PROBLEMS: Final[Mapping[str, str]] = {
+    "Expecting value": "no value begins",
+    "Expecting property name": "a name in double quotes is missing",
+    "Expecting ':'": "a colon is missing",
+    "Expecting ','": "a comma is missing",
+    "Illegal trailing comma": "nothing follows the comma",
+    "Extra data": "something follows the value",
+    "Unterminated string": "a string without an end begins",
+    "Invalid control character": "a control character stands in a string",
+    "Invalid \\": "an escape is not one of JSON",
+}
+"""The beginnings of the errors of Python's reader of JSON, and what they mean in words of people."""
 
 
 NESTED: Final = f"JSON that is nested more than {MAX_DEPTH} deep"
@@ -117,8 +142,8 @@ INTEGER: Final = MemberKind("an integer of at most 64 bits", int)
 
 
 def shown(value: object) -> str:
-    """Return a value for an error message, cut if it is long."""
-    text = repr(value)
+    """Return a value for an error message, as JSON but for the quotes of a string, and cut if it is long."""
+    text = repr(value) if isinstance(value, str) else ESCAPED.encode(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -328,7 +353,7 @@ def parse_time(text: str | None) -> datetime:
             raise ValueError(text)
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidRecordError(f"member time is {text!r}; an RFC 3339 time in UTC is required") from None
+        raise InvalidRecordError(f"member time is {shown(text)}; an RFC 3339 time in UTC is required") from None
 
 
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -422,7 +447,7 @@ def _body(members: Mapping[str, Any]) -> Body:
     try:
         return BODY_READERS[kind](value)
     except KeyError:
-        raise InvalidRecordError(f"a message of type {kind!r} has no body, but there is a member body") from None
+        raise InvalidRecordError(f"a message of type {shown(kind)} has no body, but there is a member body") from None
     except ValueError as error:
         raise InvalidRecordError(f"member body does not fit message_type {kind}: {error}") from None
 
