@@ -111,7 +111,8 @@ class Destination:
     address: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name if self.name is not None else self.address}"
+        name = self.name if self.name is not None else self.address
+        return str(self.kind) if name is None else f"{self.kind}:{name}"
 
 
 def queue(name: str) -> Destination:

@@ -7,7 +7,7 @@ All pieces are plain text: control characters of a log are shown as escapes, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from soapjms.protocol.assertions.spots import MAX_RIGHT_CHARACTERS
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.uri import visible
-from soapjms.replay.excerpts import jms_headers
+from soapjms.replay.excerpts import jms_headers, time_in_words
 
 Span = tuple[int, int]
 """Begin and end."""
@@ -100,14 +100,21 @@ def _difference(spot: Spot, message: Reading) -> Difference:
         marks = [spot.span or (0, len(text))]
         return Difference(place, _pieces(text, marks), _pieces(spot.right, []), False, tuple(marks))
     ours, theirs = _compared(text, spot.right)
-    return Difference(place, _pieces(text, ours), _pieces(spot.right, theirs), True, tuple(ours))
+    left, right = ((*_pieces(each, marks), *_time(spot, each)) for each, marks in ((text, ours), (spot.right, theirs)))
+    return Difference(place, left, right, True, tuple(ours))
+
+
+def _time(spot: Spot, value: str) -> Iterator[Piece]:
+    """Yield a time in words, beside the value of a header that holds one."""
+    words = time_in_words(spot.name, value) if spot.kind is SpotKind.HEADER else ""
+    if words:
+        yield Piece(f" ({words})")
 
 
 def _seen(spot: Spot, message: Reading) -> str | bytes | None:
     """Return what a message has at a spot, as text or octets; None for nothing."""
     if spot.kind is SpotKind.HEADER:
-        value = dict(jms_headers(message.message)).get(spot.name)
-        return None if value is None else str(value)
+        return dict(jms_headers(message.message)).get(spot.name)
     if spot.kind is SpotKind.BODY:
         return message.body
     found = message.message.properties.lookup(spot.name)

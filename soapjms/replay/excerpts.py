@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from brokers.message import Destination, Element, Message, Properties, Property, changed
+from brokers.message import Destination, Element, Message, Properties, Property, PropertyValue, as_text, changed
 from soapjms.protocol.assertions.spots import MESSAGE_TYPE
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import Record, body_digest, from_json, to_json
+from soapjms.protocol.text import moment
 from soapjms.replay.parties import NODES
 
 MAX_SAMPLE_HEADERS: Final = 40
@@ -143,29 +144,45 @@ def destination_text(destination: Destination | None) -> str | None:
 def headers(record: Record) -> Iterator[tuple[str, str]]:
     """Yield a message's headers, then its properties, by their JMS names: the first ones, each limited in length."""
     message = record.message
-    known = [(name, value) for name, value in jms_headers(message) if value is not None]
-    named = [*known, *((each.name, each.value) for each in message.properties)]
+    known = ((name, value) for name, value in jms_headers(message) if value is not None)
+    named = [
+        (name, f"{value}{f' ({words})' if (words := time_in_words(name, value)) else ''}") for name, value in known
+    ]
+    named += [(each.name, value_text(each.value)) for each in message.properties]
     for name, value in named[:MAX_SAMPLE_HEADERS]:
-        yield cut(name), cut(str(value).lower() if isinstance(value, bool) else str(value))
+        yield cut(name), cut(value)
     if len(named) > MAX_SAMPLE_HEADERS:
         yield "…", f"{len(named) - MAX_SAMPLE_HEADERS} more"
     if record.truncated:
         yield "…", "the body was cut when it was captured"
 
 
-def jms_headers(message: Message) -> Iterator[tuple[str, object]]:
-    """Yield a message's headers by their JMS names, the message type first; None for those that it does not have."""
-    yield MESSAGE_TYPE, message.message_type
+def jms_headers(message: Message) -> Iterator[tuple[str, str | None]]:
+    """Yield a message's headers as texts by their JMS names, the message type first; None for those that it lacks."""
+    yield MESSAGE_TYPE, str(message.message_type)
     yield "JMSDestination", destination_text(message.destination)
     yield "JMSMessageID", message.message_id
     yield "JMSCorrelationID", message.correlation_id
     yield "JMSReplyTo", destination_text(message.reply_to)
-    yield "JMSDeliveryMode", message.delivery_mode
-    yield "JMSPriority", message.priority
-    yield "JMSExpiration", message.expiration
-    yield "JMSTimestamp", message.timestamp
+    yield "JMSDeliveryMode", as_text(message.delivery_mode)
+    yield "JMSPriority", as_text(message.priority)
+    yield EXPIRATION, as_text(message.expiration)
+    yield TIMESTAMP, as_text(message.timestamp)
     yield "JMSType", message.type
-    yield "JMSRedelivered", message.redelivered
+    yield "JMSRedelivered", as_text(message.redelivered)
+
+
+EXPIRATION, TIMESTAMP = "JMSExpiration", "JMSTimestamp"
+"""The headers that hold a time, in milliseconds since 1970."""
+
+
+def time_in_words(name: str, value: str) -> str:
+    """Return what the value of a header means if it is a time; empty for other headers."""
+    if name not in (EXPIRATION, TIMESTAMP):
+        return ""
+    if value == "0":
+        return "never" if name == EXPIRATION else "not set"
+    return moment(int(value))
 
 
 def body_excerpt(message: Message) -> tuple[str, int]:
@@ -183,11 +200,17 @@ def body_excerpt(message: Message) -> tuple[str, int]:
     if body is None:
         return "", 0
     named = [(each.name, each.value) for each in body] if isinstance(body, Properties) else _elements(body)
-    shown = [f"{name}: {str(value)[:MAX_VALUE_CHARACTERS]}" for name, value in named]
-    return whole("\n".join(shown[:MAX_SAMPLE_HEADERS])), max(0, len(shown) - MAX_SAMPLE_HEADERS)
+    lines = [f"{name}: {value_text(value)[:MAX_VALUE_CHARACTERS]}" for name, value in named]
+    return whole("\n".join(lines[:MAX_SAMPLE_HEADERS])), max(0, len(lines) - MAX_SAMPLE_HEADERS)
 
 
-def _elements(body: tuple[Element, ...]) -> list[tuple[str, object]]:
+def value_text(value: PropertyValue) -> str:
+    """Return the value of a property, or of an entry of a body, as text for people."""
+    text = as_text(value)
+    return "(null)" if text is None else text
+
+
+def _elements(body: tuple[Element, ...]) -> list[tuple[str, PropertyValue]]:
     return [(str(number), each.value) for number, each in enumerate(body)]
 
 

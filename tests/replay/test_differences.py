@@ -120,6 +120,15 @@ def test_octet_of_a_body() -> None:
     assert shown(found.seen) == f"…{'.' * SHOWN_BEFORE_CHARACTERS}[\\xe4]</x>"
 
 
+def test_a_time_has_its_words_beside_it() -> None:
+    """Of a header that holds milliseconds, in what is there and in what would be right."""
+    uri = {"SOAPJMS_requestURI": "jms:queue:q?timeToLive=5000"}
+    parts = {"timestamp": 1_767_268_800_000, "expiration": 0, "more": uri}
+    (found,) = of("Protocol-2006", exchange_with(**parts))
+    assert shown(found.seen) == "[0] (never)"
+    assert shown(found.right) == "[1767268805000] (1 Jan 2026, 12:00:05 UTC)"
+
+
 def test_charset_and_declaration() -> None:
     """Both places are shown that contradict each other."""
     body = b"<?xml version='1.0' encoding='iso-8859-1'?><x/>"

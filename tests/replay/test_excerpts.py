@@ -12,7 +12,14 @@ from replay_logs import at, request
 from brokers.message import Element, Message, MessageType, Properties, Property, PropertyType, queue
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture
-from soapjms.replay.excerpts import MAX_KEPT_OCTETS, MAX_LINE_CHARACTERS, MAX_SAMPLE_HEADERS, Excerpt
+from soapjms.replay.excerpts import (
+    MAX_KEPT_OCTETS,
+    MAX_LINE_CHARACTERS,
+    MAX_SAMPLE_HEADERS,
+    Excerpt,
+    body_excerpt,
+    headers,
+)
 
 LONG = "x" * 20_000
 
@@ -72,3 +79,21 @@ def test_any_message_can_be_read_again(message: Message) -> None:
     found = kept(record)
     assert found.record.time == at(0)
     assert found.line.isprintable()
+
+
+def test_times_have_their_words_beside_them() -> None:
+    """The number that the header holds, and when that is."""
+    record = capture(request(1, expiration=0, timestamp=1_795_203_128_800), at(0), Direction.REQUEST)
+    found = dict(headers(record))
+    assert found["JMSExpiration"] == "0 (never)"
+    assert found["JMSTimestamp"] == "1795203128800 (20 Nov 2026, 19:32:08.800 UTC)"
+    assert dict(headers(capture(request(1, timestamp=0), at(0))))["JMSTimestamp"] == "0 (not set)"
+
+
+def test_values_are_those_of_jms() -> None:
+    """Flags in lower case, and nothing by its name in Python."""
+    entries = Properties([Property("flag", PropertyType.BOOLEAN, True), Property("gone", PropertyType.STRING, None)])
+    message = Message(message_type=MessageType.MAP, body=entries, properties=entries, redelivered=False)
+    found = dict(headers(capture(message, at(0))))
+    assert (found["JMSRedelivered"], found["flag"], found["gone"]) == ("false", "true", "(null)")
+    assert body_excerpt(message) == ("flag: true\ngone: (null)", 0)

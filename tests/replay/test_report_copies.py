@@ -76,7 +76,7 @@ def sent_by(line: str, folder: Path, destination: Destination) -> Message:
 
 def test_raw_text() -> None:
     """Headers, properties and body, each under its JMS name."""
-    text = raw_text(recorded(request(1, correlation_id=None)))
+    text = raw_text(recorded(request(1, correlation_id=None, redelivered=False)))
     headers, own, body = text.split("\n\n")
     assert headers.splitlines() == [
         "JMS message type: bytes",
@@ -87,6 +87,7 @@ def test_raw_text() -> None:
         "JMSPriority: 4",
         "JMSExpiration: 0",
         "JMSTimestamp: 1795176000001",
+        "JMSRedelivered: false",
     ]
     assert own.splitlines()[0] == "SOAPJMS_requestURI: jms:queue:greeter"
     assert body == ENVELOPE.format(1)

@@ -25,7 +25,7 @@ from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.protocol.text import named, shown
 from soapjms.protocol.uri import build, parse, visible
 from soapjms.replay.differences import Difference, Piece
-from soapjms.replay.excerpts import jms_headers
+from soapjms.replay.excerpts import jms_headers, value_text
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText
 
 MAX_BODY_OCTETS: Final = 1 << 16
@@ -47,8 +47,8 @@ def raw_text(record: Record, most: int = MAX_BODY_OCTETS) -> str:
         most: maximum number of octets or characters of the body.
     """
     message = record.message
-    headers = [f"{name}: {visible(str(value))}" for name, value in jms_headers(message) if value is not None]
-    properties = [f"{visible(each.name)}: {visible(str(as_text(each.value)))}" for each in message.properties]
+    headers = [f"{name}: {visible(value)}" for name, value in jms_headers(message) if value is not None]
+    properties = [f"{visible(each.name)}: {visible(value_text(each.value))}" for each in message.properties]
     parts = ("\n".join(lines) for lines in (headers, properties, _body_lines(record, most)))
     return "\n\n".join(filter(None, parts))
 

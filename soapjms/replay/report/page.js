@@ -340,7 +340,7 @@ const present = (data, signal) => {
   };
   const lasting = (milliseconds) => {
     const size = Math.abs(milliseconds);
-    const text = size >= 60000 ? `${Math.floor(size / 60000)} min ${Math.round(size % 60000 / 1000)} s` : size >= 1000 ? `${(size / 1000).toFixed(1)} s` : `${size} ms`;
+    const text = size >= 60000 ? `${Math.floor(size / 60000)} min ${Math.round(size % 60000 / 1000)} s` : size >= 1000 ? `${(size / 1000).toFixed(1)} s` : size ? `${size} ms` : "less than 1 ms";
     return milliseconds < 0 ? `${text} earlier, as clocks disagree` : `${text} later`;
   };
   const COPIES = [["raw", "Raw message"], ["record", "Capture record"], ["call", "soapjms call"], ["ticket", "Markdown for a ticket"]];
