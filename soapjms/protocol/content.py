@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
-from soapjms.protocol.text import named, shown
+from soapjms.protocol.text import named, reason_of, shown
 
 _ROWS: Final = """\
 utf-8           utf8
@@ -521,7 +521,7 @@ def _inflate(machine: zlib._Decompress, octets: memoryview, most: int, member: i
         return machine.decompress(octets, most + 1)
     except zlib.error as error:
         what = "no gzip" if member == 1 else "octets follow the gzip body that are no gzip"
-        raise ValueError(f"{what}: {error}") from None
+        raise ValueError(f"{what}: {reason_of(error)}") from None
 
 
 def gzipped(octets: bytes) -> bytes:

@@ -112,7 +112,7 @@ def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
         check_depth(octets, limits)
         if _AMQP.match(octets):
             raise ValueError(WHOLE_AMQP) from None
-        raise ValueError(f"not well-formed XML: {named(error)}") from None
+        raise ValueError(f"not well-formed XML: {named(error.msg)}") from None
     if not is_shallow and _is_deeper_than(limits.depth, root):
         raise too_deep(limits)
     return root

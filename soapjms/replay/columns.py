@@ -21,6 +21,7 @@ import pyarrow as pa
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys, keys, keys_of
 from soapjms.protocol.record import VERSION, Direction, Record, check_depth, read_json
+from soapjms.protocol.text import reason_of
 from soapjms.replay.flat_records import (
     DIRECTIONS,
     KINDS,
@@ -275,7 +276,7 @@ def _values(row: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
         try:
             (found[name],) = (column.cast(TIMESTAMP) if name == "time" else column).to_pylist()
         except (ValueError, OverflowError) as error:  # not UTF-8; a time beyond Python's years
-            found[name], problem = None, f"column {name} cannot be read: {error}"
+            found[name], problem = None, f"column {name} cannot be read: {reason_of(error)}"
     reply_to = {"kind": found["reply_kind"], "name": found["reply_name"]} if found["has_reply_to"] else None
     jms = {name: found[name] for name in ("message_id", "correlation_id")}
     return {

@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
+from soapjms.protocol.text import shown as quoted
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.parquet import schema_problem
 
@@ -231,7 +232,7 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
     problem = None if size else EMPTY
     if _is_foreign(head.removeprefix(MARK), is_all=is_all):
         inside = "its compressed content" if form is LogForm.GZIP else "it"
-        problem = f"{NO_LOG}: {inside} begins with {head[:SEEN_OCTETS]!r}; {A_LOG}"
+        problem = f"{NO_LOG}: {inside} begins with {quoted(head[:SEEN_OCTETS])}; {A_LOG}"
     return LogFile(number, name, path, size, form, head.startswith(MARK), problem=problem)
 
 

@@ -32,6 +32,7 @@ from soapjms.protocol.record import (
     to_members,
     union,
 )
+from soapjms.protocol.text import reason_of
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 STRINGS: Final = pa.list_(pa.field("element", pa.string()))
@@ -246,7 +247,7 @@ def _text(column: str, octets: bytes) -> str:
     try:
         return octets.decode()
     except UnicodeDecodeError as error:
-        raise InvalidRecordError(f"column {column} is not UTF-8: {error}") from None
+        raise InvalidRecordError(f"column {column} is not UTF-8: {reason_of(error)}") from None
 
 
 def _loads(column: str, text: str) -> Any:

@@ -25,6 +25,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import Record, from_json
+from soapjms.protocol.text import reason_of
 from soapjms.replay.columns import (
     ColumnReader,
     FlatRow,
@@ -169,7 +170,9 @@ class _Walk:
                 if step:
                     continue
                 left = (self._size if following is None else following) - position
-                problem = f"the gzip stream is damaged here ({error}); the {left} octets that follow are not read"
+                problem = (
+                    f"the gzip stream is damaged here ({reason_of(error)}); the {left} octets that follow are not read"
+                )
                 break
             if not (piece or octets):
                 break
@@ -441,7 +444,7 @@ def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Captur
         if "\\u" in text:  # the octets were UTF-8, so only an escape can make a lone surrogate
             check_text(record)
     except UnicodeDecodeError as error:
-        return RejectedRow(log.name, number, f"not UTF-8: {error.reason} at octet {error.start}", _shown(octets))
+        return RejectedRow(log.name, number, f"not UTF-8: {reason_of(error)}", _shown(octets))
     except InvalidRecordError as error:
         return RejectedRow(log.name, number, _shown(str(error).encode("utf-8", "backslashreplace")), text)
     return CapturedRecord(log.number, number, record)

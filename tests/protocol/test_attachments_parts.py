@@ -85,8 +85,8 @@ def test_boundaries_that_begin_alike() -> None:
     [
         (b"--b\r\n\r\n<e/>\r\n--b--", {}, "without a boundary parameter"),
         (b"--b\r\n\r\n<e/>\r\n--b--", {"boundary": ""}, "without a boundary parameter"),
+        (b"", {"boundary": "b"}, "the body is empty: it has to begin with the delimiter of the boundary 'b'"),
         (b"--b\r\n\r\n<e/>\r\n--b--", {"boundary": "b" * 71}, "the boundary has 71 characters"),
-        (b"", {"boundary": "b"}, "not with the delimiter"),
         (b"\r\n--b\r\n\r\n<e/>\r\n--b--", {"boundary": "b"}, "not with the delimiter"),
         (b"Content-Type: text/xml\r\n\r\n--b\r\n\r\n<e/>\r\n--b--", {"boundary": "b"}, "not with the delimiter"),
         (b"preamble\r\n--b\r\n\r\n<e/>\r\n--b--", {"boundary": "b"}, "not with the delimiter"),

@@ -21,19 +21,19 @@ LOG = CXF.read_bytes()
 A_LOG = "a capture log has a JSON object with a member v in each line, plain or compressed with gzip, or is Parquet"
 
 FOREIGN = {
-    "photo.png": (PNG, r"it begins with b'\x89PNG\r\n"),
+    "photo.png": (PNG, r"it begins with '\x89PNG\r\n"),
     "empty.jsonl": (b"", "it is empty"),
-    "bank.wsdl": (WSDL, "it begins with b'<"),
-    "one-line.xml": (b"<log>" + b"x" * 10_000 + b"</log>", "it begins with b'<log>"),
-    "table.csv": (CSV, "it begins with b'time,queue,id"),
-    "word.txt": (b"hello", "it begins with b'hello'"),
-    "table.csv.gz": (gzip.compress(CSV), "its compressed content begins with b'time,queue,id"),
-    "word.gz": (gzip.compress(b"hello"), "its compressed content begins with b'hello'"),
-    "object.jsonl": (b'{"a":1}', "it begins with b'{\"a\":1}'"),
-    "settings.json": (b'{\n  "a": 1\n}\n', "it begins with b'{\\n"),
-    "other.jsonl": (b'{"level": "INFO", "text": "started"}\n' * 1000, 'it begins with b\'{"level": "INFO'),
-    "other.jsonl.gz": (gzip.compress(b'{"a":1}\n'), 'its compressed content begins with b\'{"a":1}'),
-    "photo.gz": (gzip.compress(PNG), r"its compressed content begins with b'\x89PNG"),
+    "bank.wsdl": (WSDL, "it begins with '<"),
+    "one-line.xml": (b"<log>" + b"x" * 10_000 + b"</log>", "it begins with '<log>"),
+    "table.csv": (CSV, "it begins with 'time,queue,id"),
+    "word.txt": (b"hello", "it begins with 'hello'"),
+    "table.csv.gz": (gzip.compress(CSV), "its compressed content begins with 'time,queue,id"),
+    "word.gz": (gzip.compress(b"hello"), "its compressed content begins with 'hello'"),
+    "object.jsonl": (b'{"a":1}', "it begins with '{\"a\":1}'"),
+    "settings.json": (b'{\n  "a": 1\n}\n', "it begins with '{\\n"),
+    "other.jsonl": (b'{"level": "INFO", "text": "started"}\n' * 1000, 'it begins with \'{"level": "INFO'),
+    "other.jsonl.gz": (gzip.compress(b'{"a":1}\n'), 'its compressed content begins with \'{"a":1}'),
+    "photo.gz": (gzip.compress(PNG), r"its compressed content begins with '\x89PNG"),
 }
 
 
@@ -82,7 +82,7 @@ def test_beside_logs(tmp_path: Path) -> None:
 def test_in_a_folder_of_logs(tmp_path: Path) -> None:
     """Its lines are rejected one by one, as by --follow, which cannot know how a file goes on; alone it is no log."""
     (tmp_path / "table.jsonl").write_bytes(CSV)
-    with pytest.raises(NoInputError, match=r"table\.jsonl: no capture log: it begins with b'time,queue,id"):
+    with pytest.raises(NoInputError, match=r"table\.jsonl: no capture log: it begins with 'time,queue,id"):
         replay(tmp_path, tmp_path / "out")
     (tmp_path / "log.jsonl").write_bytes(LOG)
     replay(tmp_path, tmp_path / "out", engine="local")

@@ -147,11 +147,19 @@ def first_is_xml(case: Case) -> str | None:
         return Reason(case.message.body_problem or "", in_body("a SOAP envelope as octets or text"))
     if not starts_as_xml(body) and not has_ebcdic_charset(case):
         return Reason(
-            f"the body begins with {body[:20]!r}, not with an XML document",
+            f"{_beginning_text(body)}, not with an XML document" if body else "the body is empty",
             in_body("an XML document from the first octet on: <", beginning(body)),
         )
     problem = case.message.envelope_problem
     return None if problem is None else Reason(problem, in_body("a well-formed XML document, a SOAP envelope"))
+
+
+def _beginning_text(body: bytes | str) -> str:
+    return f"the body begins with {shown(body[:SHOWN_AT_START])}"
+
+
+SHOWN_AT_START: Final = 20
+"""Number of octets or characters of a body that are quoted if it does not begin as it should."""
 
 
 def has_ebcdic_charset(case: Case) -> bool:
@@ -192,7 +200,12 @@ def multipart_type(case: Case) -> str | None:
     inner = None if part.content_type is None else part.content_type.media_type
     if stated is not None and inner is not None and stated.lower() == inner:
         return None
-    said = f"the type parameter is {shown(stated)}, the first part's Content-Type is {shown(inner)}"
+    said = "there is no type parameter" if stated is None else f"the type parameter is {shown(stated)}"
+    said += (
+        ", the first part has no Content-Type"
+        if inner is None
+        else f", the Content-Type of the first part is {shown(inner)}"
+    )
     if inner is None:
         return Reason(said, in_body("a first part with a Content-Type"))
     right = with_parameter(case.message.text(names.CONTENT_TYPE) or "", "type", inner)

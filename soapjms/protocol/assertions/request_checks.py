@@ -30,7 +30,7 @@ from soapjms.protocol.content import ContentType, parse_content_type, with_media
 from soapjms.protocol.names import Mep, SoapVersion, Subcode
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
 from soapjms.protocol.record import Direction
-from soapjms.protocol.text import named, shown
+from soapjms.protocol.text import lasting, named, shown
 from soapjms.protocol.uri import Severity
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
@@ -199,7 +199,7 @@ def content_encoding_supported(case: Case) -> str | None:
     else:
         return None
     identity = in_property(case.message, names.CONTENT_ENCODING, "identity")
-    return Reason(f"{names.CONTENT_ENCODING} is {seen!r} on {what}", identity)
+    return Reason(f"{names.CONTENT_ENCODING} is {shown(seen)} on {what}", identity)
 
 
 # isFault
@@ -273,9 +273,9 @@ def _shows(case: Case, name: str, property_name: str, seen: str | None) -> str |
     wanted = case.stated(name)
     if wanted == seen:
         return None
+    has = f"has no {property_name}" if seen is None else f"shows {shown(seen)}"
     return Reason(
-        f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}",
-        in_property(case.message, property_name, wanted),
+        f"{name} was set to {shown(wanted)}, the message {has}", in_property(case.message, property_name, wanted)
     )
 
 
@@ -293,7 +293,9 @@ def delivery_mode(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
     seen = case.message.message.delivery_mode
     if seen not in DELIVERY_MODES:
-        return Reason(f"JMSDeliveryMode is {seen}; it is 1 or 2", header("JMSDeliveryMode", "1 or 2", is_value=False))
+        return Reason(
+            f"JMSDeliveryMode is {seen}; it must be 1 or 2", header("JMSDeliveryMode", "1 or 2", is_value=False)
+        )
     wanted = _read(case, "deliveryMode")
     if wanted in (None, seen):
         return None
@@ -306,8 +308,9 @@ def delivery_mode(case: Case) -> str | None:
 def priority(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 priority; Protocol-2007."""
     seen = case.message.message.priority
-    if seen is None or not 0 <= seen <= 9:
-        return Reason(f"JMSPriority is {seen}; it is 0 to 9", header("JMSPriority", "0 to 9", is_value=False))
+    assert seen is not None
+    if not 0 <= seen <= 9:
+        return Reason(f"JMSPriority is {seen}; it must be 0 to 9", header("JMSPriority", "0 to 9", is_value=False))
     wanted = _read(case, "priority")
     if wanted in (None, seen):
         return None
@@ -325,8 +328,21 @@ def expiration(case: Case) -> str | None:
     if bool(seen) is bool(right) and abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
         return None
     return Reason(
-        f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows", header("JMSExpiration", right)
+        f"timeToLive was set to {_lifetime_text(wanted)}, JMSExpiration is {_expiry_text(seen, sent)}",
+        header("JMSExpiration", right),
     )
+
+
+def _expiry_text(expiration: int, sent: int) -> str:
+    """Say when a message expires, for people, from JMSTimestamp on."""
+    if not expiration:
+        return "0 (never)"
+    after = expiration - sent
+    return f"{lasting(abs(after))} {'before' if after < 0 else 'after'} JMSTimestamp"
+
+
+def _lifetime_text(milliseconds: int) -> str:
+    return lasting(milliseconds) if milliseconds else "0 (for ever)"
 
 
 @reads(Fact.PROPERTIES)
@@ -367,7 +383,8 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
         return None
     right = header("JMSReplyTo", f"{'topic' if is_topic else 'queue'}:{wanted}")
-    return Reason(f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}", right)
+    has = "the message has no JMSReplyTo" if reply is None else f"JMSReplyTo is {named(reply)}"
+    return Reason(f"{name} was set to {shown(wanted)}, {has}", right)
 
 
 @reads(Fact.PROPERTIES)
@@ -633,6 +650,11 @@ def _shown_as(name: str, wanted: object, case: Case) -> Spot:
     return header(SPOTS[name], int(wanted) if isinstance(wanted, int) else wanted)
 
 
+def _value_text(name: str, value: object) -> str:
+    """Return the value of a binding property for people."""
+    return _lifetime_text(value) if name == "timeToLive" and isinstance(value, int) else shown(value)
+
+
 SHOWN_FACTS: Final = (Fact.PROPERTIES, Fact.DELIVERY_MODE, Fact.PRIORITY, Fact.LIFETIME, Fact.REPLY_TO)
 """What those functions read."""
 
@@ -672,7 +694,10 @@ def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
     @reads(*SHOWN_FACTS)
     def check(case: Case) -> str | None:
         wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
-        said = (f"{name} is {shown(wanted)}, the message shows {shown(seen)}" for name, wanted, seen in wrong)
+        said = (
+            f"{name} is {_value_text(name, wanted)}, the message shows {_value_text(name, seen)}"
+            for name, wanted, seen in wrong
+        )
         over = f", over {' and '.join(losers)}" if losers else ""
         if not wrong:
             return None
@@ -720,7 +745,10 @@ def repeats_a_parameter(case: Case) -> bool:
 def last_one_counts(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2; Protocol-2002."""
     wrong = [each for each in _repeated(case) if not _agrees(*each)]
-    said = (f"{name} is {shown(wanted)} at last, the message shows {shown(seen)}" for name, wanted, seen in wrong)
+    said = (
+        f"{name} is {_value_text(name, wanted)} at last, the message shows {_value_text(name, seen)}"
+        for name, wanted, seen in wrong
+    )
     spots = (_shown_as(name, wanted, case) for name, wanted, _ in wrong)
     return Reason("; ".join(said), *spots) if wrong else None
 
@@ -773,7 +801,8 @@ def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
         return None
     right = wrong[0] if len(stated_actions(kind)) == 1 else ""
     spot = in_property(case.message, names.SOAP_ACTION, right or ONE_ACTION, is_value=bool(right))
-    return Reason(f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}", spot)
+    has = f"the message has no {names.SOAP_ACTION}" if seen is None else f"{names.SOAP_ACTION} is {shown(seen)}"
+    return Reason(f"{what} is {shown(wrong[0])}, {has}", spot)
 
 
 ONE_ACTION: Final = "the same action here and wherever the content type states one"

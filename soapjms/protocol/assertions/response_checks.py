@@ -8,7 +8,7 @@ from soapjms.protocol.assertions.request_checks import CLOCK_TOLERANCE_MILLISECO
 from soapjms.protocol.assertions.spots import MESSAGE_TYPE, Reason, Spot, header, in_body, in_property, span_of
 from soapjms.protocol.envelope import Envelope, FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
-from soapjms.protocol.text import named, shown
+from soapjms.protocol.text import moment, named, shown
 
 WSA_REPLY_TO = "{http://www.w3.org/2005/08/addressing}ReplyTo"
 WSA_ANONYMOUS = "http://www.w3.org/2005/08/addressing/anonymous"
@@ -70,9 +70,10 @@ def right_correlation(case: Case) -> str | None:
         return None
     rule = case.setting.profile.correlation
     other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
-    hint = " (the other id of the request)" if seen is not None and seen == other else ""
+    hint = " (the other id of the request)" if seen == other else ""
+    told = "is not set" if seen is None else f"is {shown(seen)}{hint}"
     return Reason(
-        f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}",
+        f"JMSCorrelationID {told}; it has to be the request's {rule}: {shown(wanted)}",
         header("JMSCorrelationID", wanted),
     )
 
@@ -114,7 +115,8 @@ def expires_with_request(case: Case) -> str | None:
     wanted, seen = request.message.expiration, response.message.expiration
     if not wanted or seen is None or 0 < seen <= wanted + CLOCK_TOLERANCE_MILLISECONDS:
         return None
-    return Reason(f"JMSExpiration is {seen or 'never'}, the request's is {wanted}", header("JMSExpiration", wanted))
+    when = f"expires on {moment(seen)}, its request" if seen else "never expires, its request does"
+    return Reason(f"the response {when} on {moment(wanted)}", header("JMSExpiration", wanted))
 
 
 # Faults

@@ -324,9 +324,10 @@ def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
     first, following = _patterns(boundary)
     begin = first.match(body)
     if begin is None:
-        raise ValueError(
-            f"the body begins with {bytes(body[:40])!r}, not with the delimiter of the boundary {boundary!r}"
-        )
+        wanted = f"the delimiter of the boundary {shown(boundary)}"
+        if not body:
+            raise ValueError(f"the body is empty: it has to begin with {wanted}")
+        raise ValueError(f"the body begins with {shown(bytes(body[:40]))}, not with {wanted}")
     pieces: list[memoryview] = []
     position = begin.end()
     for delimiter in following.finditer(body, position):
@@ -337,7 +338,7 @@ def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
             return pieces
         position = delimiter.end()
     raise ValueError(
-        f"the closing delimiter {f'--{boundary}--'!r} is missing: the body is cut short, or has another boundary"
+        f"the closing delimiter {shown(f'--{boundary}--')} is missing: the body is cut short, or has another boundary"
     )
 
 

@@ -1,0 +1,73 @@
+"""Reasons of verdicts are sentences for people: no words of a programming language, no times as raw numbers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pytest
+from vector_kit import CASES, exchange_of, setting_of
+
+from brokers.message import DeliveryMode
+from soapjms.protocol.assertions import judge
+from soapjms.protocol.text import TIME_PATTERN, lasting, moment, shown
+
+NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<string>|\(char |<\w+\.|\d{9}")
+"""What only a programmer reads: Python's constants, its octets, a file of a parser, enumerations, and milliseconds."""
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_reasons_are_sentences(case: dict[str, Any], profile: str) -> None:
+    """Of every assertion, whatever is missing or wrong."""
+    for verdict in judge(exchange_of(case), setting_of(case, profile)):
+        assert not NO_WORDS.search(verdict.reason or ""), verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "nothing"),
+        (True, "true"),
+        (7, "7"),
+        (DeliveryMode.PERSISTENT, "2"),
+        ("it's\n", '"it\'s\\n"'),
+        (b"\xff\xfe<", r"'\xff\xfe<'"),
+        (0.5, "0.5"),
+        ("x" * 400, f"'{'x' * 299}…"),
+    ],
+)
+def test_a_value_is_shown_as_text(value: object, text: str) -> None:
+    """Texts and octets in quotes, anything else in plain words."""
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1 Jan 1970, 00:00:00 UTC"),
+        (1_795_203_128_800, "20 Nov 2026, 19:32:08.800 UTC"),
+        (-5000, "31 Dec 1969, 23:59:55 UTC"),
+        (2**63 - 1, f"{2**63 - 1} ms after 1970"),
+    ],
+)
+def test_a_time_is_written_in_words(milliseconds: int, text: str) -> None:
+    """To the millisecond, if it has any; what no calendar has stays a number."""
+    assert moment(milliseconds) == text
+    assert (TIME_PATTERN.fullmatch(text) is None) is text.endswith("1970")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0 ms"),
+        (60, "60 ms"),
+        (1500, "1.5 s"),
+        (-60_000, "-1 min"),
+        (5_400_000, "1 h 30 min"),
+        (90_061_001, "1 d 1 h 1 min 1.001 s"),
+    ],
+)
+def test_a_duration_is_written_exactly(milliseconds: int, text: str) -> None:
+    """In the units that people use."""
+    assert lasting(milliseconds) == text
+    assert TIME_PATTERN.fullmatch(text)
