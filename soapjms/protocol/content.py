@@ -255,14 +255,19 @@ def with_media_type(text: str, media_type: str) -> str:
 
 def with_parameter(text: str, name: str, value: str) -> str:
     """Return a content type with another value of a parameter, or with the parameter at its end if it has none."""
+    span = parameter_span(text, name)
+    return f'{text}; {name}="{value}"' if span is None else text[: span[0]] + value + text[span[1] :]
+
+
+def parameter_span(text: str, name: str) -> tuple[int, int] | None:
+    """Return the range of the value of a parameter in a content type, without quotes; None if it is not found."""
     found = _MEDIA_TYPE.match(text)
     position = 0 if found is None else found.end()
     while (parameter := _PARAMETER.match(text, position)) is not None:
         if (parameter[1] or "").lower() == name:
-            group = 2 if parameter[2] is not None else 3
-            return text[: parameter.start(group)] + value + text[parameter.end(group) :]
+            return parameter.span(2 if parameter[2] is not None else 3)
         position = parameter.end()
-    return f'{text}; {name}="{value}"'
+    return None
 
 
 def _without_comments(text: str) -> tuple[str, str | None]:
@@ -397,7 +402,7 @@ def contradiction(seen: Encoding) -> str | None:
     if seen.is_unicode:
         fits = declared in (seen.family, seen.codec)
     elif seen.family == "ascii":
-        fits = not (is_ebcdic(declared) or declared.startswith(("utf-16", "utf-32")))
+        fits = _agrees_with_ascii(declared)
     else:
         fits = seen.family == "ucs-4" or is_ebcdic(declared)
     if fits:
@@ -405,6 +410,11 @@ def contradiction(seen: Encoding) -> str | None:
     what = "byte order mark" if seen.marked else "first octets"
     told = seen.codec.upper() if seen.family in ("utf-16", "utf-32") else FIRST_OCTETS_SAY[seen.family]
     return f"the {what} {'says' if seen.marked else 'say'} {told}, the XML declaration says {named(seen.declared)}"
+
+
+def _agrees_with_ascii(encoding: str) -> bool:
+    """Say whether a document in an encoding has octets of US-ASCII for the characters of its markup."""
+    return not (is_ebcdic(encoding) or encoding.startswith(("utf-16", "utf-32")))
 
 
 def document_encoding(octets: bytes, charset: str | None = None) -> str:
@@ -442,15 +452,14 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
     seen = detect_encoding(octets)
-    if seen is UNDECLARED and (charset == "utf-8" or not is_ebcdic(charset)):
+    if seen is UNDECLARED and (charset == "utf-8" or _agrees_with_ascii(encoding_name(charset))):
         return _undeclared(charset, charset, octets)
     if (problem := contradiction(seen)) is not None:
         return problem
     if not _fits_first_octets(encoding_name(charset), seen):
         return f"charset is {_charset(charset)}, the first octets say {FIRST_OCTETS_SAY[seen.family]}"
     if seen.declared is None:
-        codec = seen.codec if seen.is_unicode else charset
-        return None if seen.family == "ebcdic" else _undeclared(charset, codec, octets)
+        return None if seen.family == "ebcdic" else _undeclared(charset, _codec(charset, seen), octets)
     if agree(charset, seen.declared):
         return None
     return f"charset is {_charset(charset)}, the XML declaration says {named(seen.declared)}"
@@ -463,7 +472,47 @@ def _charset(charset: str) -> str:
 def _fits_first_octets(wanted: str, seen: Encoding) -> bool:
     if seen.is_unicode:
         return wanted in (seen.family, seen.codec)
+    if seen.family == "ascii" and seen.declared is None:  # else the declaration tells more
+        return _agrees_with_ascii(wanted)
     return is_ebcdic(wanted) is (seen.family == "ebcdic") and seen.family != "ucs-4"
+
+
+def _codec(charset: str, seen: Encoding) -> str:
+    """Return the label to decode a document by that declares no encoding."""
+    return seen.codec if seen.is_unicode else charset
+
+
+def undecoded(charset: str, octets: bytes) -> tuple[int, int] | None:
+    """Return the range of the first octets that do not decode in a charset, in a document that declares no encoding.
+
+    None if all do, or the charset is unknown or refused.
+    """
+    try:
+        decode(octets, _codec(charset, detect_encoding(octets)))
+    except UnicodeDecodeError as error:
+        return error.start, error.end
+    except ValueError:
+        return None
+    return None
+
+
+def fitting_charset(octets: bytes) -> str | None:
+    """Return a charset that a document without a declaration certainly agrees with; None if none is certain."""
+    seen = detect_encoding(octets)
+    wanted = seen.family if seen.is_unicode else "utf-8"
+    return wanted if seen.declared is None and charset_disagreement(wanted, octets) is None else None
+
+
+def text_of(octets: bytes, label: str) -> str:
+    """Decode octets in an encoding that is known; each octet that is not of it becomes a character of its own."""
+    return octets.decode(encoding_name(label), "surrogateescape")
+
+
+def span_in_octets(octets: bytes, label: str, span: tuple[int, int]) -> tuple[int, int]:
+    """Return the range of octets of a range of characters of their text; see `text_of`."""
+    text = text_of(octets, label)
+    begin, end = (len(text[:each].encode(encoding_name(label), "surrogateescape")) for each in span)
+    return min(begin, len(octets)), min(end, len(octets))
 
 
 def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:

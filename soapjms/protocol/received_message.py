@@ -27,7 +27,7 @@ from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri, Mode
 from soapjms.protocol.uri import parse as parse_uri
-from soapjms.protocol.xml import parse, parse_utf8
+from soapjms.protocol.xml import MalformedError, parse, parse_utf8
 
 T = TypeVar("T")
 
@@ -285,17 +285,20 @@ class PartProblem(NamedTuple):
         text: the text for people.
         excess: the limit that the part exceeds, or None.
         blame: the code of the fault for this problem.
+        place: the line and the column, from 1 on, at which the document is not well-formed; None for another problem.
     """
 
     text: str
     excess: Excess | None = None
     blame: Blame = Blame.SENDER
+    place: tuple[int, int] | None = None
 
 
 def _problem(error: ValueError) -> PartProblem:
     excess = error.excess if isinstance(error, LimitExceededError) else None
     blame = Blame.VERSION_MISMATCH if isinstance(error, UnknownVersionError) else Blame.SENDER
-    return PartProblem(str(error), excess, blame)
+    place = error.place if isinstance(error, MalformedError) else None
+    return PartProblem(str(error), excess, blame, place)
 
 
 class Reading:
@@ -504,6 +507,12 @@ class Reading:
     def envelope_problem(self) -> str | None:
         """Why `envelope` is None."""
         return _text(self._envelope[1])
+
+    @property
+    def malformed_place(self) -> tuple[int, int] | None:
+        """The line and the column, from 1 on, at which the XML is not well-formed; None if that is not the problem."""
+        problem = self._envelope[1]
+        return None if problem is None else problem.place
 
     @property
     def envelope_blame(self) -> Blame:

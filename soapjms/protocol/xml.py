@@ -40,6 +40,18 @@ class DocumentTypeError(ValueError):
         super().__init__(DOCTYPE)
 
 
+class MalformedError(ValueError):
+    """The document is not well-formed.
+
+    Attributes:
+        place: the line and the column at which the parser stopped, both from 1 on; columns are characters.
+    """
+
+    def __init__(self, problem: str, place: tuple[int, int]) -> None:
+        super().__init__(f"not well-formed XML: {named(problem)}")
+        self.place = place
+
+
 def _parser() -> etree.XMLParser:
     """Make a parser for documents in UTF-8, whatever their declaration says, that are within our limits.
 
@@ -79,7 +91,8 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     Raises:
         LimitExceededError: the document exceeds a limit on markup.
         DocumentTypeError: the document has a document type, at its place or elsewhere; nothing was parsed.
-        ValueError: the document is not well-formed, its encoding is refused or unknown, or its byte order mark
+        MalformedError: the document is not well-formed.
+        ValueError: it is no XML at all, its encoding is refused or unknown, or its byte order mark
             contradicts its declaration.
         MemoryError: there is not enough memory, which says nothing about the document.
 
@@ -112,7 +125,7 @@ def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
         check_depth(octets, limits)
         if _AMQP.match(octets):
             raise ValueError(WHOLE_AMQP) from None
-        raise ValueError(f"not well-formed XML: {named(error.msg)}") from None
+        raise MalformedError(error.msg, error.position) from None
     if not is_shallow and _is_deeper_than(limits.depth, root):
         raise too_deep(limits)
     return root

@@ -112,7 +112,7 @@ def test_a_body_that_its_type_cannot_have(body: Body, kind: str) -> None:
             TEXT.encode(),
             "text/xml; charset=UTF-16",
             MISMATCH,
-            "charset is 'UTF-16'|no XML in the charset|does not decode",
+            "charset is 'UTF-16', the first octets say an encoding that agrees with ASCII",
         ),
         (TEXT.encode("utf-16-le"), "text/xml; charset=UTF-16BE", MISMATCH, "the first octets say UTF-16"),
         (b"\x00\x00<\x00\x00\x00e\x00", "text/xml", None, "UCS-4 in an unusual order of octets"),

@@ -13,6 +13,7 @@ from vector_kit import CASES, exchange_of, setting_of
 from brokers.message import changed, properties
 from soapjms.protocol.assertions import Judge, Outcome, Setting, Verdict, judge, readings
 from soapjms.protocol.exchange import Exchange
+from soapjms.protocol.names import CR_2009
 from soapjms.protocol.uri import visible
 from soapjms.replay.differences import (
     MAX_SHOWN_CHARACTERS,
@@ -118,6 +119,98 @@ def test_octet_of_a_body() -> None:
     assert found.place == f"body, octet {body.index(0xE4)}"
     assert found.spans == ((141, 142),)
     assert shown(found.seen) == f"…{'.' * SHOWN_BEFORE_CHARACTERS}[\\xe4]</x>"
+
+
+ENVELOPE = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body>{}</e:Body></e:Envelope>"
+DECLARED = "<?xml version='1.0' encoding='{}'?><x/>"
+
+
+def content_type(charset: str) -> dict[str, str]:
+    """Return the property with a charset."""
+    return {"SOAPJMS_contentType": f"text/xml; charset={charset}"}
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "expected"),
+    [
+        ("utf-16", b"<x/>", [("text/xml; charset=[utf-16]", "text/xml; charset=[utf-8]"), ("[<x/>]", "utf-16")]),
+        ("nonsense", b"<x/>", [("text/xml; charset=[nonsense]", "text/xml; charset=[utf-8]")]),
+        ("nonsense", "<x/>", [("text/xml; charset=[nonsense]", "text/xml; charset=[utf-8]")]),
+        (
+            "utf-8",
+            b"<x>caf\xe9</x>",
+            [("text/xml; charset=[utf-8]", "the charset of the body"), ("<x>caf[\\xe9]</x>", "utf-8")],
+        ),
+        (
+            "us-ascii",
+            "<x>café</x>".encode(),
+            [
+                ("text/xml; charset=[us-ascii]", "text/xml; charset=[utf-8]"),
+                ("<x>caf[\\xc3]\\xa9</x>", "a document in the charset us-ascii"),
+            ],
+        ),
+        (
+            "utf-8",
+            "\ufeff<x/>".encode("utf-16-be"),
+            [
+                ("text/xml; charset=[utf-8]", "text/xml; charset=[utf-16]"),
+                ("[\\xfe\\xff\\x00<]\\x00x\\x00/\\x00>", "a document in the charset utf-8"),
+            ],
+        ),
+        (
+            "utf-16",
+            DECLARED.format("utf-8").encode("utf-16-be"),
+            [
+                (
+                    "".join(f"\\x00{each}" for each in "<?xml version='1.0' encoding='")
+                    + "".join(f"{'' if number else '['}\\x00{each}" for number, each in enumerate("utf-8"))
+                    + "]"
+                    + "".join(f"\\x00{each}" for each in "'?><x/>"),
+                    "the encoding that the first octets tell, or none",
+                )
+            ],
+        ),
+    ],
+)
+def test_charset_and_octets(charset: str, body: bytes | str, expected: list[tuple[str, str]]) -> None:
+    """What is wrong of the content type is its charset; of the body, the octets that are not of it, or that tell it."""
+    found = of("Protocol-2012", exchange_with(body=body, more=content_type(charset)), Setting(profile=CR_2009))
+    assert len(found) == len(expected)
+    for each, (seen, right) in zip(found, expected, strict=True):
+        assert right in shown(each.right)
+        assert shown(each.seen).removeprefix("…").removesuffix("…") in seen
+
+
+@pytest.mark.parametrize(
+    ("body", "marked"),
+    [
+        (ENVELOPE.format("<greet>x</gret>"), "</gret>"),
+        (ENVELOPE.format(f"<greet>{'ä' * 900}</gret>"), "</gret>"),
+        (ENVELOPE.format("\n\n<greet>ä&x</greet>"), "<"),
+        (ENVELOPE.format("<greet>1 < 2</greet>"), " "),
+        (ENVELOPE.format("")[:-1], "e"),
+        ("\ufeff" + ENVELOPE.format("<a></b>"), "</b>"),
+        (f"<!DOCTYPE x>{ENVELOPE.format('')}", "<!DOCTYPE"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", None])
+def test_place_where_xml_is_not_well_formed(body: str, marked: str, encoding: str | None) -> None:
+    """The tag or the character at which the parser stopped, with what is around it, however long the body is."""
+    if encoding == "utf-16-le" and not body.startswith("\ufeff"):
+        body = f"\ufeff{body}"
+    given: bytes | str = body if encoding is None else body.encode(encoding)
+    more = content_type("utf-16" if encoding == "utf-16-le" else "utf-8")
+    (found,) = of("Protocol-2030", exchange_with(body=given, more=more))
+    ((begin, end),) = found.spans
+    part = given[begin:end]
+    assert (part if isinstance(part, str) else part.decode(encoding or "")) == marked
+    assert "".join(each.text for each in found.seen if each.is_marked)
+
+
+def test_unknown_charset_of_a_text() -> None:
+    """Under the recommendation the declaration has no meaning, so the charset alone is wrong."""
+    (found,) = of("Local-2.4.1-textEncoding", exchange_with(body="<x/>", more=content_type("nonsense")))
+    assert shown(found.seen) == "text/xml; charset=[nonsense]"
 
 
 def test_a_time_has_its_words_beside_it() -> None:

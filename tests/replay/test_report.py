@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from replay_logs import CXF, at, bad_logs, request, response, write_log
+from replay_logs import CXF, ENVELOPE, at, bad_logs, request, response, write_log
 from report_kit import ATTACK, START, Page, attacks, large, traffic
 
 from soapjms.protocol.assertions import ASSERTIONS
@@ -79,6 +79,24 @@ def test_one_reason_is_one_line_with_its_count_and_three_messages(tmp_path: Path
     assert sample["df"] == [["property SOAPJMS_bindingVersion", [["0.3", 1]], [["1.0", 1]], True]]
     assert sample["x1"] == "unrecognizedBindingVersion"
     assert "expected unrecognizedBindingVersion, observed none: 12" in said(found)
+
+
+def test_a_body_is_shown_around_what_is_wrong_in_it(tmp_path: Path) -> None:
+    """However far from its beginning that is: here a tag that ends another element than the one that began."""
+    body = ENVELOPE.format("y" * 2000).replace("</greet>", "</gret>").encode()
+    log = write_log(tmp_path / "log.jsonl", capture(request(1, body=body), at(1), Direction.REQUEST))
+    found = run(log, tmp_path / "out")
+    (cause,) = [each for each in found.data["causes"] if each["a"] == "Protocol-2030"]
+    (message,) = cause["s"][0]["ms"]
+    assert [text for text, is_marked in message["b"] if is_marked] == ["</gret>"]
+    assert message["b"][0][0] == "…"
+    shown = "".join(text for text, _ in message["b"][1:])
+    assert shown in body.decode()
+    assert len(shown) + message["m"] == len(body)
+    ((place, seen, _, _),) = cause["s"][0]["df"]
+    begin = body.index(b"</gret>")
+    assert place == f"body, octets {begin} to {begin + 6}"
+    assert ["</gret>", 1] in seen
 
 
 def test_each_assertion_leads_to_the_specification(tmp_path: Path) -> None:

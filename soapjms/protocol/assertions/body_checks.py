@@ -5,12 +5,13 @@ Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case, Fact, by_plain_document, reads
 from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
-from soapjms.protocol.assertions.spots import Reason, Spot, beginning, in_body, in_property, span_of
+from soapjms.protocol.assertions.spots import Reason, Spot, beginning, in_body, in_property, malformed_span, span_of
 from soapjms.protocol.attachments import Part
 from soapjms.protocol.content import (
     ContentType,
@@ -21,13 +22,19 @@ from soapjms.protocol.content import (
     decode,
     detect_encoding,
     document_encoding,
+    fitting_charset,
     is_ebcdic,
     is_known,
+    parameter_span,
     parse_content_type,
+    span_in_octets,
+    text_of,
     undecodable,
+    undecoded,
     with_parameter,
 )
 from soapjms.protocol.text import named, shown
+from soapjms.protocol.xml import DOCTYPE
 
 
 @by_plain_document
@@ -54,15 +61,36 @@ def charset_matches_encoding(case: Case) -> str | None:
     return None if problem is None else Reason(problem, *_encodings(case, body))
 
 
-def _encodings(case: Case, body: bytes | str) -> tuple[Spot, ...]:
-    """Return the spots that state the encoding: the charset, and what the body declares if it declares anything."""
+def _encodings(case: Case, body: bytes | str) -> Iterator[Spot]:
+    """Yield the spots that state the encoding: the charset, and what of the body disagrees with it."""
+    charset, text = case.message.charset or "", case.message.text(names.CONTENT_TYPE) or ""
     declared = declared_encoding(body) if isinstance(body, str) else detect_encoding(body).declared
-    if declared is None:
-        wanted = in_body(f"a document in the charset {named(case.message.charset)}")
-        return in_property(case.message, names.CONTENT_TYPE, "the charset of the body", is_value=False), wanted
-    right = with_parameter(case.message.text(names.CONTENT_TYPE) or "", "charset", declared)
-    wanted = in_body("the encoding that the charset parameter names", span_of(declared, body))
-    return in_property(case.message, names.CONTENT_TYPE, right), wanted
+    if isinstance(body, bytes) and contradiction(detect_encoding(body)) is not None:
+        yield in_body("the encoding that the first octets tell, or none", _declared_span(body))
+        return
+    right = declared or ("utf-8" if isinstance(body, str) else fitting_charset(body))
+    if right is None:
+        span = parameter_span(text, "charset")
+        yield in_property(case.message, names.CONTENT_TYPE, "the charset of the body", is_value=False, span=span)
+    else:
+        yield in_property(case.message, names.CONTENT_TYPE, with_parameter(text, "charset", right))
+    if declared is not None:
+        yield in_body("the encoding that the charset parameter names", _declared_span(body))
+    elif isinstance(body, bytes) and (is_known(charset) or is_ebcdic(charset)):
+        wrong = undecoded(charset, body) or beginning(body, OCTETS_THAT_TELL)
+        yield in_body(f"a document in the charset {named(charset)}", wrong)
+
+
+OCTETS_THAT_TELL: Final = 4
+"""Number of first octets that tell the encoding of a document without a declaration."""
+
+
+def _declared_span(body: bytes | str) -> tuple[int, int] | None:
+    """Return where the XML declaration of a document names its encoding."""
+    if isinstance(body, str):
+        return span_of(declared_encoding(body), body)
+    seen = detect_encoding(body)
+    return span_of(seen.declared, body, seen.codec)
 
 
 def _of_text(charset: str | None, document: str) -> str | None:
@@ -89,6 +117,10 @@ def text_charset_disagreement(case: Case) -> str | None:
     problem = _of_text(kind.charset, body) if kind is not None and isinstance(body, str) else None
     if problem is None or not isinstance(body, str):
         return None
+    if part is None and kind is not None and not is_known(kind.charset or ""):
+        span = parameter_span(case.message.text(names.CONTENT_TYPE) or "", "charset")
+        known = "a charset of the IANA registry, such as utf-8"
+        return Reason(problem, in_property(case.message, names.CONTENT_TYPE, known, is_value=False, span=span))
     declared = span_of(declared_encoding(body), case.message.body)
     return Reason(problem, in_body("no encoding in the XML declaration, or that of the charset", declared))
 
@@ -118,7 +150,8 @@ def reads_as_inferred(case: Case) -> str | None:
     try:
         decode(body, document_encoding(body))
     except ValueError as error:
-        wrong = (error.start, error.end) if isinstance(error, UnicodeDecodeError) else beginning(body)
+        told = _declared_span(body) or beginning(body)
+        wrong = (error.start, error.end) if isinstance(error, UnicodeDecodeError) else told
         why = undecodable(error)
         return Reason(
             f"there is no charset, and the document does not read in the encoding that its octets tell: {why}",
@@ -151,7 +184,21 @@ def first_is_xml(case: Case) -> str | None:
             in_body("an XML document from the first octet on: <", beginning(body)),
         )
     problem = case.message.envelope_problem
-    return None if problem is None else Reason(problem, in_body("a well-formed XML document, a SOAP envelope"))
+    if problem is None:
+        return None
+    return Reason(problem, in_body("a well-formed XML document, a SOAP envelope", _problem_span(case, body)))
+
+
+def _problem_span(case: Case, body: bytes | str) -> tuple[int, int] | None:
+    """Return the range of what is wrong in a document that is no envelope; None if it is no certain part of it."""
+    place = case.message.malformed_place
+    if place is None:
+        codec = "" if isinstance(body, str) else detect_encoding(body).codec
+        return span_of("<!DOCTYPE", body, codec) if case.message.envelope_problem == DOCTYPE else None
+    if isinstance(body, str):
+        return malformed_span(body, *place)
+    label = document_encoding(body, case.message.charset)
+    return span_in_octets(body, label, malformed_span(text_of(body, label), *place))
 
 
 def _beginning_text(body: bytes | str) -> str:

@@ -80,13 +80,39 @@ def in_body(accepted: str, span: tuple[int, int] | None = None) -> Spot:
     return Spot(SpotKind.BODY, "", accepted[:MAX_RIGHT_CHARACTERS], False, span)
 
 
-def span_of(text: str | None, body: bytes | str | None) -> tuple[int, int] | None:
-    """Return where a body has a text first, in octets or characters; None if it does not have it, as it is written."""
+def span_of(text: str | None, body: bytes | str | None, encoding: str = "utf-8") -> tuple[int, int] | None:
+    """Return where a body has a text first, in octets or characters; None if it does not have it, as it is written.
+
+    Args:
+        text: the text.
+        body: the body.
+        encoding: the name of the codec of its octets.
+    """
     if not text or body is None:
         return None
-    wanted = text.encode("utf-8", "surrogatepass") if isinstance(body, bytes) else text
+    wanted = text.encode(encoding, "surrogatepass") if isinstance(body, bytes) else text
     begin = body.find(wanted)  # type: ignore[arg-type]  # both are octets, or both are text
     return None if begin < 0 else (begin, begin + len(wanted))
+
+
+def malformed_span(text: str, line: int, column: int) -> tuple[int, int]:
+    """Return the range of characters that a parser complains of, in a document that is not well-formed.
+
+    It is the tag that ends before this place, else the character there, else the last one.
+
+    Args:
+        text: the document.
+        line, column: where the parser stopped, from 1 on.
+    """
+    start = 0
+    for _ in range(line - 1):
+        start = text.find("\n", start) + 1
+    has_mark = line == 1 and text.startswith("\ufeff")  # which is no character of the document to a parser
+    at = min(start + column - 1 + has_mark, len(text))
+    if text[at - 1 : at] == ">":
+        return max(text.rfind("<", 0, at), 0), at
+    begin = min(at, len(text) - 1)
+    return begin, begin + 1
 
 
 def beginning(body: bytes | str | None, size: int = 20) -> tuple[int, int]:

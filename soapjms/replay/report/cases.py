@@ -81,18 +81,21 @@ def _message(excerpt: Excerpt, record: Record, marked: list[Span]) -> dict[str, 
 
 
 def _body(message: Message, marked: list[Span]) -> tuple[list[Piece], int]:
-    """Return the beginning of a body in pieces, and how much of it is left out."""
+    """Return the beginning of a body in pieces, or what is around its first mark, and how much of it is left out."""
     body = message.body
     if not isinstance(body, str | bytes | memoryview):
         text, left = body_excerpt(message)
         return [Piece(visible_lines(text))] if text else [], left
-    shown = body[:MAX_BODY_CHARACTERS]
-    pieces, at = [], 0
-    for begin, end in sorted(marked):
-        pieces += [Piece(_text(shown[at:begin])), Piece(_text(shown[max(at, begin) : end]), True)]
-        at = max(at, end)
-    pieces.append(Piece(_text(shown[at:])))
-    return [each for each in pieces if each.text], len(body) - len(shown)
+    spans = sorted(each for each in marked if each[0] < len(body))
+    is_far = bool(spans) and spans[0][1] > MAX_BODY_CHARACTERS
+    first = max(0, spans[0][0] - MAX_BODY_CHARACTERS // 2) if is_far else 0
+    last = min(len(body), first + MAX_BODY_CHARACTERS)
+    pieces, at = [Piece("…" if first else "")], first
+    for begin, end in spans:
+        pieces += [Piece(_text(body[at:begin])), Piece(_text(body[max(at, begin) : min(end, last)]), True)]
+        at = max(at, min(end, last))
+    pieces.append(Piece(_text(body[at:last])))
+    return [each for each in pieces if each.text], len(body) - (last - first)
 
 
 def _text(part: str | bytes | memoryview) -> str:
