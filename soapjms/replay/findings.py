@@ -2,7 +2,8 @@
 
 A reason quotes texts of the message, which may differ in each message. So reasons are compared word for word as long
 as they are few, and ever more roughly as they become many. The roughness depends on the reasons alone, not on their
-order: the parts of a run add up to the same causes however its log was cut.
+order: the parts of a run add up to the same causes however its log was cut. What the reasons of a cause have in common
+is shown of them, and dots for the values that differ.
 
 A sample shows one finding: whose message it is, what is wrong with it, and excerpts of the exchange.
 """
@@ -21,6 +22,7 @@ from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import format_time
+from soapjms.protocol.text import TIME_PATTERN
 from soapjms.replay.differences import Difference, differences
 from soapjms.replay.excerpts import KINDS, Excerpt, cut, destination_text, service_place, whole
 from soapjms.replay.parties import BROKEN, NODES, PartyKey
@@ -91,12 +93,14 @@ class Cause:
     """Findings that broke one assertion for one reason.
 
     Attributes:
+        reason: what the reasons have in common.
         count: the number of findings.
         samples: the earliest findings.
         where: the number of findings by party.
         answers: the number of findings by pair of expected and observed subcodes.
     """
 
+    reason: str
     count: int = 0
     samples: list[Sample] = field(default_factory=list)
     where: Counter[PartyKey] = field(default_factory=Counter)
@@ -131,13 +135,14 @@ class Cause:
 
     def to_members(self) -> list[Any]:
         """Return the JSON form."""
-        return [self.count, self.samples, _items(self.where), _items(self.answers)]
+        return [self.reason, self.count, self.samples, _items(self.where), _items(self.answers)]
 
     @classmethod
     def of(cls, members: list[Any]) -> Cause:
         """Read a cause from its JSON form."""
-        count, samples, where, answers = members
+        reason, count, samples, where, answers = members
         return cls(
+            reason,
             count,
             [Sample.of(each) for each in samples],
             Counter({PartyKey(*party): number for *party, number in where}),
@@ -176,35 +181,60 @@ def _any(reason: str) -> str:
     return "…"
 
 
-VALUE: Final = re.compile(r"""'[^']*'?|"[^"]*"?|\w*\d\w*""")
-"""Parts of a reason that probably come from the message: quoted texts, and words with a digit."""
+VALUE: Final = re.compile(
+    rf"""(…|(?<![\w…'"])'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|{TIME_PATTERN.pattern}|\w*\d\w*(?:[.:-]\w+)*)"""
+)
+"""Parts of a reason that probably come from the message: quoted texts, times, words with a digit; and dots.
+
+It finds the same parts, whichever of them are replaced by dots.
+"""
 LEVELS: Final = (_as_it_is, _without_values, _up_to_the_first_value, _any)
 """Ways to compare reasons, the exact one first."""
+LEVELS_WITH_VALUES: Final = 2
+"""Number of the ways, from the first one on, by which reasons of one cause have the same number of values."""
+
+
+def in_common(one: str, other: str) -> str:
+    """Return what two reasons have in common that are the same without their values: dots for values that differ."""
+    if one == other:
+        return one
+    pairs = zip(VALUE.split(one), VALUE.split(other), strict=True)
+    return "".join([ours if ours == theirs else "…" for ours, theirs in pairs])
 
 
 @dataclass(slots=True)
 class Causes:
-    """The causes of one assertion with one verdict, told apart at one of `LEVELS`."""
+    """The causes of one assertion with one verdict, told apart at one of `LEVELS`.
+
+    Attributes:
+        level: the index of the way to compare reasons.
+        all: the causes, by what that way makes of their reasons.
+    """
 
     level: int = 0
     all: dict[str, Cause] = field(default_factory=dict)
 
     def take(self, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
         """Count one finding."""
-        self._cause(LEVELS[self.level](found.reason)).take(found, time, exchange_id, sample)
+        self._cause(found.reason).take(found, time, exchange_id, sample)
         self._settle()
 
     def add(self, other: Causes) -> None:
         """Add the findings of another part of the run."""
         self._compare_at(max(self.level, other.level))
-        for reason, cause in other.all.items():
-            self._cause(LEVELS[self.level](reason)).add(cause)
+        for cause in other.all.values():
+            self._cause(cause.reason).add(cause)
         self._settle()
 
     def _cause(self, reason: str) -> Cause:
-        cause = self.all.get(reason)
+        """Return the cause for a reason, or for what the reasons of another cause have in common."""
+        key = LEVELS[self.level](reason)
+        told = _as_it_is(reason) if self.level < LEVELS_WITH_VALUES else key
+        cause = self.all.get(key)
         if cause is None:
-            cause = self.all[reason] = Cause()
+            cause = self.all[key] = Cause(told)
+        else:
+            cause.reason = in_common(cause.reason, told)
         return cause
 
     def _settle(self) -> None:
@@ -215,8 +245,8 @@ class Causes:
         if level == self.level:
             return
         self.level, before, self.all = level, self.all, {}
-        for reason, cause in before.items():
-            self._cause(LEVELS[level](reason)).add(cause)
+        for cause in before.values():
+            self._cause(cause.reason).add(cause)
 
 
 @dataclass(slots=True)
@@ -238,8 +268,8 @@ class Findings:
 
     def of(self, assertion: str, verdict: str) -> list[tuple[str, Cause]]:
         """List the causes of an assertion's findings with one verdict, most frequent first."""
-        causes = self.groups.get((assertion, verdict), Causes()).all
-        return sorted(causes.items(), key=lambda each: (-each[1].count, each[0]))
+        causes = self.groups.get((assertion, verdict), Causes()).all.values()
+        return sorted(((each.reason, each) for each in causes), key=lambda each: (-each[1].count, each[0]))
 
     def settled(self) -> Findings:
         """Drop entries beyond the limits on lists, at the end of a run; return these findings."""
@@ -251,7 +281,7 @@ class Findings:
     def to_members(self) -> list[Any]:
         """Return the JSON form."""
         return [
-            [*place, causes.level, [[reason, *cause.to_members()] for reason, cause in sorted(causes.all.items())]]
+            [*place, causes.level, [cause.to_members() for _, cause in sorted(causes.all.items())]]
             for place, causes in sorted(self.groups.items())
         ]
 
@@ -259,7 +289,7 @@ class Findings:
     def from_members(cls, members: Iterable[list[Any]]) -> Findings:
         """Read findings from their JSON form."""
         groups: Mapping[tuple[str, str], Causes] = {
-            (assertion, verdict): Causes(level, {reason: Cause.of(cause) for reason, *cause in causes})
+            (assertion, verdict): Causes(level, {LEVELS[level](cause[0]): Cause.of(cause) for cause in causes})
             for assertion, verdict, level, causes in members
         }
         return cls(dict(groups))

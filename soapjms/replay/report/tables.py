@@ -203,8 +203,8 @@ def _folded(summary: Summary) -> dict[str, Counter[str]]:
     resting: dict[str, Counter[str]] = {}
     for (assertion, outcome), causes in summary.findings.groups.items():
         if outcome == Outcome.PREREQ_FAILED:
-            for reason, cause in causes.all.items():
-                resting.setdefault(reason.removeprefix(RESTS_ON), Counter())[assertion] += cause.count
+            for cause in causes.all.values():
+                resting.setdefault(cause.reason.removeprefix(RESTS_ON), Counter())[assertion] += cause.count
     broken = {assertion for assertion, outcome in summary.findings.groups if outcome in BROKEN}
     return {
         assertion: Counter({name: resting[above][name] for above, name in _below(assertion, resting, broken)})
