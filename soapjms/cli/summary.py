@@ -10,8 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from soapjms.protocol.assertions.model import rule_name
 from soapjms.replay import Summary
+from soapjms.replay.parties import BROKEN
 from soapjms.replay.report import visible
+from soapjms.replay.report.remedies import rules
 from soapjms.replay.report.sentences import party_lines
 from soapjms.replay.summary import NOTHING
 
@@ -85,9 +88,22 @@ def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Tabl
         table.add_column(name)
     table.add_column("meaning, and the first reason", overflow="fold")
     for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
-        each = broken[name]
-        kind = "failed" if each["failed"] else "warning"
-        first = summary.findings.of(name, kind)[0][0]
-        cells = [each["level"], str(each["failed"]), str(each["warning"]), f"{each['title']}:\n{visible(first)}"]
-        table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
+        for rule in (name, rule_name(name, is_answer=True)):
+            row = _row(summary, rule, broken[name])
+            if row is not None:
+                table.add_row(*row)
     return table
+
+
+def _row(summary: Summary, rule: str, said: Mapping[str, Any]) -> list[Text] | None:
+    """Return the row of a rule; None if it was not broken."""
+    found = {kind: summary.findings.of(rule, kind) for kind in BROKEN}
+    kind = next((kind for kind in BROKEN if found[kind]), None)
+    if kind is None:
+        return None
+    counts = [str(sum(cause.count for _, cause in found[each])) for each in BROKEN]
+    title = rules(summary.members["profile"])[rule].title
+    return [
+        Text(rule, style=COLOURS[kind]),
+        *map(Text, [said["level"], *counts, f"{title}:\n{visible(found[kind][0][0])}"]),
+    ]

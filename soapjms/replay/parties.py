@@ -63,20 +63,31 @@ class Party:
         messages: the number of its messages.
         seen: when they were captured.
         broken: the number of its messages that failed an assertion, and of those that ended with a warning.
-        broke: when those were captured that failed an assertion.
-        rules: the number of verdicts by assertion and outcome, of the outcomes in `JUDGED`.
+        times: when those were captured that broke a rule, by rule and outcome.
+        rules: the number of verdicts by rule and outcome, of the outcomes in `JUDGED`. Rules have the names of
+            `rule_name`: the service's duty to answer a breach is apart from the rule that was broken.
     """
 
     messages: int = 0
     seen: Ends = NEVER
     broken: Counter[str] = field(default_factory=Counter)
-    broke: Ends = NEVER
+    times: dict[tuple[str, str], Ends] = field(default_factory=dict)
     rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def broke(self, rule: str, outcome: str, ends: Ends) -> None:
+        """Note when messages were captured that broke a rule."""
+        self.times[rule, outcome] = self.times.get((rule, outcome), NEVER).over(ends)
+
+    def times_of(self, *outcomes: str) -> Ends:
+        """Return when messages broke any rule with one of the outcomes."""
+        ends = [each for (_, outcome), both in self.times.items() if outcome in outcomes for each in both]
+        return Ends.at(*ends)
 
     def add(self, other: Party) -> None:
         """Add what another part of the run saw."""
         self.broken.update(other.broken)
-        self.broke = self.broke.over(other.broke)
+        for (rule, outcome), ends in other.times.items():
+            self.broke(rule, outcome, ends)
         self.add_sound(other, 1, other.seen)
 
     def add_sound(self, other: Party, times: int, seen: Ends) -> None:
@@ -97,19 +108,23 @@ class Party:
         rules: dict[str, list[int]] = {}
         for (assertion, outcome), number in sorted(self.rules.items()):
             rules.setdefault(assertion, [0] * len(JUDGED))[JUDGED.index(Outcome(outcome))] = number
-        return [self.messages, self.seen, dict(sorted(self.broken.items())), self.broke, rules]
+        times = [[*key, *ends] for key, ends in sorted(self.times.items())]
+        return [self.messages, self.seen, dict(sorted(self.broken.items())), times, rules]
 
     @classmethod
     def of(cls, members: list[Any]) -> Party:
         """Read a party from its JSON form."""
-        messages, seen, broken, broke, counted = members
+        messages, seen, broken, times, counted = members
         rules = {
             (assertion, str(outcome)): number
             for assertion, numbers in counted.items()
             for outcome, number in zip(JUDGED, numbers, strict=True)
             if number
         }
-        return cls(messages, Ends(*seen), Counter(broken), Ends(*broke), Counter(rules))
+        if times and not isinstance(times[0], list):
+            times = []  # of an earlier version, which did not tell rules apart
+        broke = {(rule, outcome): Ends(*ends) for rule, outcome, *ends in times}
+        return cls(messages, Ends(*seen), Counter(broken), broke, Counter(rules))
 
 
 @dataclass(slots=True)

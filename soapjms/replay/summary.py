@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from soapjms import __version__ as VERSION  # noqa: N812
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
+from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
@@ -28,7 +29,9 @@ from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
 from soapjms.replay.parties import (
+    BROKEN,
     JUDGED,
+    NEVER,
     RESPONDING,
     Ends,
     Party,
@@ -213,17 +216,19 @@ class RunTally:
 
     def find(self, verdict: Verdict, scene: Scene, setting: Setting) -> None:
         """Count a verdict by a setting that has a row, by its cause."""
-        name, outcome, time = verdict.assertion, str(verdict.outcome), verdict.record.time
+        outcome, time, found = str(verdict.outcome), verdict.record.time, scene.found(verdict)
         self.findings.take(
-            name,
+            verdict.rule,
             outcome,
-            scene.found(verdict),
+            found,
             format_time(time),
             scene.exchange.id,
             lambda: scene.sample(verdict, setting),
         )
-        if outcome in (Outcome.FAILED, Outcome.WARNING):
-            self.timeline.count(microseconds(time), f"{outcome}/{name}")
+        if outcome in BROKEN:
+            at = microseconds(time)
+            self.timeline.count(at, f"{outcome}/{verdict.assertion}")
+            self.party(found.party).broke(verdict.rule, outcome, Ends(at, at))
 
     def see(self, key: PartyKey, time: int) -> None:
         """Count a message by the party that sent it; times are as in `Timeline`."""
@@ -232,18 +237,15 @@ class RunTally:
         party.messages += 1
         party.seen = party.seen.over(Ends(time, time))
 
-    def broke(self, key: PartyKey, outcome: Outcome, time: int) -> None:
+    def broke(self, key: PartyKey, outcome: Outcome) -> None:
         """Count a message that broke something: that failed an assertion, or ended with a warning."""
-        party = self.party(key)
-        party.broken[outcome] += 1
-        if outcome == Outcome.FAILED:
-            party.broke = party.broke.over(Ends(time, time))
+        self.party(key).broken[outcome] += 1
 
-    def judged(self, key: PartyKey | None, assertion: str, outcome: Outcome, times: int) -> None:
-        """Count verdicts of a party."""
-        self.count("assertion", assertion, outcome, by=times)
+    def judged(self, key: PartyKey | None, rule: str, outcome: Outcome, times: int) -> None:
+        """Count verdicts of a party; rules have the names of `rule_name`."""
+        self.count("assertion", assertion_of(rule), outcome, by=times)
         if key is not None and outcome in JUDGED:
-            self.party(key).rules[assertion, outcome] += times
+            self.party(key).rules[rule, outcome] += times
 
     def answered(self, place: str, asked: int, answered: int) -> None:
         """Count a response, and its latency, at the destination of its request."""
@@ -521,12 +523,25 @@ def _parties(tally: RunTally) -> Iterator[dict[str, Any]]:
                 "node": node,
                 "stack": stack or None,
                 "messages": party.messages,
-                **dict(zip(("first", "last"), map(_time, party.seen), strict=True)),
+                **_ends("first", "last", party.seen),
                 "failedMessages": party.broken[Outcome.FAILED],
                 "warningMessages": party.broken[Outcome.WARNING],
-                **dict(zip(("firstFailed", "lastFailed"), map(_time, party.broke), strict=True)),
+                **_ends("firstFailed", "lastFailed", party.times_of(Outcome.FAILED)),
                 **rules,
+                "times": _times(party),
             }
+
+
+def _times(party: Party) -> dict[str, dict[str, str | None]]:
+    """Return when messages of a party broke each rule, whether they failed it or ended with a warning."""
+    found: dict[str, Ends] = {}
+    for (rule, _), ends in sorted(party.times.items()):
+        found[rule] = found.get(rule, NEVER).over(ends)
+    return {rule: _ends("first", "last", ends) for rule, ends in found.items()}
+
+
+def _ends(first: str, last: str, ends: Ends) -> dict[str, str | None]:
+    return {first: _time(ends.first), last: _time(ends.last)}
 
 
 def gravity(party: Mapping[str, Any]) -> tuple[Any, ...]:

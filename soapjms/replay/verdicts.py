@@ -130,20 +130,20 @@ def _add_up(judges: Mapping[int | None, Judge], tally: RunTally) -> None:
         if number is not None:
             tally.count("sender", str(number), by=judge.exchanges)
             judge.exchanges = 0
-        for (party, assertion, outcome), times in judge.take_counts().items():
+        for (party, rule, outcome), times in judge.take_counts().items():
             assert isinstance(party, PartyKey)
-            tally.judged(party, assertion, outcome, times)
+            tally.judged(party, rule, outcome, times)
 
 
 def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: RunTally) -> Iterator[VerdictRow]:
-    broken: dict[tuple[Carrier, Outcome], datetime] = {}
+    broken: set[tuple[Carrier, Outcome]] = set()
     for verdict in judge.findings(messages, scene.parties):
         tally.find(verdict, scene, judge.setting)
         if verdict.outcome in BROKEN:
-            broken[scene.carrier(verdict), verdict.outcome] = verdict.record.time
+            broken.add((scene.carrier(verdict), verdict.outcome))
         yield _row(scene.exchange, verdict)
-    for (carrier, outcome), time in broken.items():
-        tally.broke(scene.parties[carrier], outcome, microseconds(time))
+    for carrier, outcome in broken:
+        tally.broke(scene.parties[carrier], outcome)
 
 
 def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:

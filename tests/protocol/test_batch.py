@@ -44,7 +44,7 @@ def agrees(by: Judge, found: Exchange, times: int = 3) -> list[Verdict]:
         messages = readings(found, by.setting)
         seen = list(by.findings(messages, {carrier: carrier for carrier in messages}))
         assert seen == [each for each in verdicts if each.outcome not in SILENT]
-        assert by.take_counts() == Counter((party_of(each, found), each.assertion, each.outcome) for each in verdicts)
+        assert by.take_counts() == Counter((party_of(each, found), each.rule, each.outcome) for each in verdicts)
     return verdicts
 
 

@@ -388,8 +388,8 @@ def test_a_folder_without_report_json_is_read_from_its_verdicts(tmp_path: Path) 
         ("summary.json", "[]", "is not a JSON object"),
         ("summary.json", "{", "is not JSON"),
         ("report.json", "{", "is not JSON"),
-        ("report.json", '{"version": 3}', "must be of version 2 for this program, got 3"),
-        ("report.json", '{"version": 2, "findings": 7}', "are damaged: "),
+        ("report.json", '{"version": 4}', "must be of version 3 for this program, got 4"),
+        ("report.json", '{"version": 3, "findings": 7}', "are damaged: "),
         ("report.json", "{}", "are damaged: "),
     ],
 )

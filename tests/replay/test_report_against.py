@@ -77,7 +77,7 @@ def test_how_a_rule_changed(
     changes = compare_parties(load(before), found)
     clients = next(each for each in changes if (each.now or {})["node"] == "requesting")
     broken = {"Protocol-2010", "Protocol-2016"}
-    assert {str(each.course) for each in clients.rules if each.assertion in broken} == course
+    assert {str(each.course) for each in clients.rules if each.rule in broken} == course
     said = courses([clients])
     assert sentence in said if course != {"same"} else said == "the same rules are broken"
 

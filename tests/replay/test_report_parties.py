@@ -6,20 +6,24 @@ import json
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-from replay_logs import CXF, at, request, response, summary, write_log
+from click.testing import CliRunner
+from replay_logs import CXF, TO_SERVICE, at, request, response, summary, write_log
 from report_kit import Page, traffic
 
 from brokers import properties
+from soapjms.cli.commands import soapjms
 from soapjms.protocol.assertions import Judge, Setting, judge, readings
+from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import REC_2012
-from soapjms.protocol.record import Direction, Record, capture
+from soapjms.protocol.record import Direction, Record, capture, format_time
 from soapjms.replay import replay, verdicts
 from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import rewrite
-from soapjms.replay.report.remedies import reaction_texts, rule_texts
+from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.sentences import headline, party_lines, party_sentence
 from soapjms.replay.summary import NOTHING
 
@@ -137,13 +141,18 @@ def test_parties_are_counted_as_they_are_judged(tmp_path: Path, engine: Any) -> 
     for outcome in ("passed", "failed", "warning"):
         total: Counter[str] = Counter()
         for each in found["parties"]:
-            total.update(each[outcome])
+            for rule, number in each[outcome].items():
+                total[assertion_of(rule)] += number
         assert total == Counter({name: said[outcome] for name, said in found["assertions"].items() if said[outcome]})
     for each in found["parties"]:
         assert (each["failedMessages"] > 0) is bool(each["failed"])
         assert each["failedMessages"] <= min(each["messages"], sum(each["failed"].values()))
         assert (each["firstFailed"] is None) is (each["lastFailed"] is None) is (not each["failed"])
         assert each["first"] <= each["last"]
+        assert each["times"].keys() == each["failed"].keys() | each["warning"].keys()
+        failed = [each["times"][rule] for rule in each["failed"]]
+        assert min((one["first"] for one in failed), default=None) == each["firstFailed"]
+        assert max((one["last"] for one in failed), default=None) == each["lastFailed"]
     assert [len(each["failed"]) for each in found["parties"]] == sorted(
         (len(each["failed"]) for each in found["parties"]), reverse=True
     )
@@ -156,7 +165,7 @@ def test_whose_verdict_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
     def judged(scene: verdicts.Scene, messages: Any, one: Judge, tally: Any) -> Any:
         for each in judge(scene.exchange, Setting(profile=REC_2012)):
-            seen[scene.parties[scene.carrier(each)]][each.assertion, str(each.outcome)] += 1
+            seen[scene.parties[scene.carrier(each)]][each.rule, str(each.outcome)] += 1
         return original(scene, messages, one, tally)
 
     monkeypatch.setattr(verdicts, "_judged", judged)
@@ -166,6 +175,73 @@ def test_whose_verdict_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         for outcome in ("passed", "failed", "warning"):
             assert each[outcome] == {name: n for (name, ended), n in sorted(counted.items()) if ended == outcome}
     assert not seen
+
+
+def of_node(members: dict[str, Any], node: str) -> dict[str, Any]:
+    """Return the one party of a run that is such a node."""
+    (found,) = (each for each in members["parties"] if each["node"] == node)
+    return found
+
+
+@pytest.mark.parametrize("engine", ["local", "exact"])
+def test_each_rule_has_times_of_its_own(tmp_path: Path, engine: Any) -> None:
+    """One that was broken all day does not make another, which broke at noon, begin in the morning."""
+    bare = properties({name: value for name, value in TO_SERVICE.items() if name != "SOAPJMS_contentType"})
+    records = []
+    for number in range(0, 1000, 10):
+        changes = {"SOAPJMS_bindingVersion": "0.3"} if number >= 500 and number % 30 else {}
+        given = bare if number % 100 == 40 else properties({**TO_SERVICE, **changes})
+        records += [
+            capture(request(number, properties=given), at(number), Direction.REQUEST),
+            capture(response(number), at(number + 1), Direction.RESPONSE),
+        ]
+    replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine=engine)
+    clients = of_node(summary(tmp_path / "out"), "requesting")
+    assert clients["times"] == {
+        "Protocol-2010": {"first": format_time(at(500)), "last": format_time(at(980))},
+        "Protocol-2016": {"first": format_time(at(40)), "last": format_time(at(940))},
+    }
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    card = words[words.index("clients of queue:greeter") :]
+    assert "First 20 Nov 2026, 12:00:40 UTC, last 20 Nov 2026, 12:16:20 UTC (16 minutes). " in card
+    assert (
+        "SOAPJMS_bindingVersion is present and 1.0. 30 messages, first 20 Nov 2026, 12:08:20 UTC, last 20 Nov 2026, "
+        "12:16:20 UTC (8 minutes)"
+    ) in card
+    assert "12:08:20 UTC: clients of queue:greeter begin to break Protocol-2010" in words
+
+
+def answered_as_if_right() -> list[Record]:
+    """Return 20 calls, of which 3 lack the content type; the service answers all of them."""
+    bare = properties({name: value for name, value in TO_SERVICE.items() if name != "SOAPJMS_contentType"})
+    records = []
+    for number in range(20):
+        asked = request(number, **({"properties": bare} if number < 3 else {}))
+        records += [
+            capture(asked, at(number), Direction.REQUEST),
+            capture(response(number), at(number + 0.5), Direction.RESPONSE),
+        ]
+    return records
+
+
+def test_an_answer_is_judged_apart_from_the_rule_that_was_broken(tmp_path: Path) -> None:
+    """One id of 2012 is a rule for all messages, and the service's duty to answer its breach: two counts, two names."""
+    replay(write_log(tmp_path / "log.jsonl", *answered_as_if_right()), tmp_path / "out", engine="local")
+    found = summary(tmp_path / "out")
+    service = of_node(found, "responding")
+    assert service["failed"] == {"Protocol-2016/answer": 3}
+    assert service["passed"]["Protocol-2016"] == 20
+    assert found["assertions"]["Protocol-2016"]["failed"] == 6
+    title = "a missing contentType is answered with missingContentType"
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    assert words.count(title) == 1
+    suites = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
+    failures = [case for suite in suites if "the service" in suite.attrib["name"] for case in suite if len(case)]
+    assert [(case.attrib["name"], case[0].attrib["message"]) for case in failures] == [
+        ("Protocol-2016/answer", f"{title}: 3 failed")
+    ]
+    text = CliRunner().invoke(soapjms, ["replay", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "out")]).output
+    assert "Protocol-2016/answer" in text
 
 
 def test_counts_are_taken_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,10 +275,10 @@ def test_the_page_opens_with_the_parties(tmp_path: Path) -> None:
         "Failed SOAP over JMS: conformance of captured traffic Clients of queue:CXF.CAPTURE (Apache CXF) break 1 MUST "
         "in 1 of 9 requests 26 messages, captured from 20 Nov 2026",
         "clients of queue:CXF.CAPTURE Apache CXF break 1 MUST in 1 of 9 requests "
-        "In these logs since 20 Nov 2026, 19:31:22 UTC. 20 other rules kept. "
+        "On 20 Nov 2026, 19:31:22 UTC. 20 other rules kept. "
         "SOAPJMS_bindingVersion is present and 1.0.",
         'headers.setSOAPJMSBindingVersion("1.0")',
-        "the service at queue:CXF.CAPTURE Apache CXF misses 1 SHOULD in 1 of 9 responses",
+        "the service at queue:CXF.CAPTURE Apache CXF misses 1 SHOULD in 1 of 9 responses On 20 Nov 2026, 19:31:",
         "clients of queue:CXF.CAPTURE.12 Apache CXF keep all 22 rules that could be seen 3 requests.",
     ):  # fmt: skip
         assert said in top, said
@@ -249,6 +325,40 @@ def test_a_service_is_told_what_it_should_have_answered(tmp_path: Path) -> None:
     words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
     service = words[words.index("the service at queue:greeter") :].partition("Messages")[0]
     clients = words[words.index("clients of queue:greeter break") :].partition("the service")[0]
-    assert reaction_texts("rec-2012")["Protocol-2016"].rule in service
+    assert rule_texts("rec-2012")["Protocol-2016/answer"].rule in service
     assert rule_texts("rec-2012")["Protocol-2016"].rule in clients
     assert "The service: " in words
+
+
+def to_earlier_version(out: Path) -> None:
+    """Write results as the version before did: without times of rules, and with one count for a rule and its answer."""
+    members, more = summary(out), json.loads((out / "report.json").read_text("utf-8"))
+    for party in members["parties"]:
+        del party["times"]
+        for outcome in ("passed", "failed", "warning"):
+            mixed: Counter[str] = Counter()
+            for rule, number in party[outcome].items():
+                mixed[assertion_of(rule)] += number
+            party[outcome] = dict(mixed)
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for rule, outcome, level, causes in more["findings"]:
+        groups.setdefault((assertion_of(rule), outcome), [level, []])[1].extend(causes)
+    more["findings"] = [[*key, *rest] for key, rest in groups.items()]
+    for _, parties, *_ in more["places"]:
+        for party in parties:
+            party[5] = [None, None]
+    more["version"] = 2
+    (out / "summary.json").write_text(json.dumps(members))
+    (out / "report.json").write_text(json.dumps(more))
+
+
+def test_results_of_the_version_before_are_read(tmp_path: Path) -> None:
+    """Their page has the times of parties, and names answers as such."""
+    replay(write_log(tmp_path / "log.jsonl", *answered_as_if_right()), tmp_path / "out", engine="local")
+    to_earlier_version(tmp_path / "out")
+    assert "Protocol-2016" in of_node(summary(tmp_path / "out"), "responding")["failed"]
+    rewrite(tmp_path / "out")
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    assert rule_texts("rec-2012")["Protocol-2016/answer"].rule in words[: words.index("How to search")]
+    assert " first 20 Nov" not in words[: words.index("How to search")]
+    assert "First 20 Nov 2026, 12:0" in words

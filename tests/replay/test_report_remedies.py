@@ -10,6 +10,7 @@ import pytest
 
 from soapjms.protocol.assertions import ASSERTIONS, Assertion
 from soapjms.protocol.assertions.habits import DIALECT_MARKS
+from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import PROFILES, Subcode
 from soapjms.replay.report.remedies import REFERENCE, STACKS, Remedy, rule_text, rule_texts, subcode_texts, table
 
@@ -106,7 +107,7 @@ def test_texts_by_the_ids_of_a_profile(name: str) -> None:
     """The report finds them by the ids that its verdicts have."""
     edition = PROFILES[name]
     known = rule_texts(name)
-    assert set(known) == {edition.assertion_id(row.id) for row in ASSERTIONS} - {None}
+    assert set(map(assertion_of, known)) == {edition.assertion_id(row.id) for row in ASSERTIONS} - {None}
     assert known["Protocol-2010"].by_stack["cxf"].code == 'headers.setSOAPJMSBindingVersion("1.0")'
     assert known["Protocol-2010"].rule == "SOAPJMS_bindingVersion is present and 1.0."
 

@@ -29,12 +29,21 @@ def hour(number: float) -> str:
     return (BEGIN + timedelta(hours=number)).isoformat()
 
 
-def party(seen: tuple[float, float], broke: tuple[float, float] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return a party with the hours at which it was seen, and broke rules."""
-    times = dict(zip(("first", "last"), map(hour, seen), strict=True))
-    failed = (None, None) if broke is None else tuple(map(hour, broke))
-    found = {**times, "firstFailed": failed[0], "lastFailed": failed[1], "messages": 50, "stack": None}
+def party(seen: tuple[float, float], *, messages: int = 500, **changes: Any) -> dict[str, Any]:
+    """Return a party with the hours at which it was seen."""
+    found = {**times(*seen), "failed": {}, "warning": {}, "messages": messages, "stack": None, "times": {}}
     return {"destination": "queue:a", "node": "requesting", **found, **changes}
+
+
+def times(first: float, last: float) -> dict[str, str]:
+    """Return two hours as summary.json has them."""
+    return {"first": hour(first), "last": hour(last)}
+
+
+def breaking(node: str = "requesting", number: int = 50, **rules: tuple[float, float]) -> dict[str, Any]:
+    """Return a party that is there all the time, and breaks rules at some hours."""
+    broke = {name: times(*hours) for name, hours in rules.items()}
+    return party((0, 100), node=node, failed=dict.fromkeys(rules, number), times=broke)
 
 
 def told(*parties: dict[str, Any]) -> list[tuple[float, str]]:
@@ -46,19 +55,30 @@ def told(*parties: dict[str, Any]) -> list[tuple[float, str]]:
 def test_who_came_and_went() -> None:
     """A party that was not there from the beginning, or not to the end; one with another stack is another party."""
     assert told(party((0, 100)), party((1, 96))) == []
+    assert told(party((30, 90), messages=20)) == [], "a silence of few gaps is chance"
     assert told(party((0, 100)), party((30, 90), stack="cxf")) == [
         (30, "clients of queue:a (Apache CXF) first seen"),
         (90, "clients of queue:a (Apache CXF) last seen"),
     ]
 
 
-def test_who_began_to_break_rules_and_ceased() -> None:
-    """Later than the party came, and earlier than it went."""
-    assert told(party((0, 100), (0, 99))) == []
-    assert told(party((0, 100), (40, 60), node="responding")) == [
-        (40, "the service at queue:a begins to break rules"),
-        (60, "the service at queue:a breaks no rule after this"),
+def test_who_began_to_break_a_rule_and_ceased() -> None:
+    """Later than the party came, and earlier than it went; each rule by itself, but for those that change together."""
+    assert told(breaking(a=(0, 99))) == []
+    assert told(breaking("responding", a=(40, 60), b=(0, 100), c=(40.5, 99), d=(40.7, 80))) == [
+        (40, "the service at queue:a begins to break a and 2 more rules"),
+        (60, "the service at queue:a no longer breaks a after this"),
+        (80, "the service at queue:a no longer breaks d after this"),
     ]
+    assert told(breaking(a=(20, 90))) == [
+        (20, "clients of queue:a begin to break a"),
+    ]
+
+
+def test_one_breach_is_no_beginning() -> None:
+    """Neither is what goes on so seldom that it may have been there before."""
+    assert told(breaking(number=1, a=(40, 40))) == []
+    assert told(breaking(number=6, a=(40, 60))) == []
 
 
 def test_what_is_no_milestone() -> None:

@@ -22,7 +22,7 @@ from soapjms.replay.differences import Difference, Piece
 from soapjms.replay.excerpts import Excerpt
 from soapjms.replay.findings import MAX_CAUSES, FindingKey, Sample
 from soapjms.replay.flat_records import microseconds
-from soapjms.replay.parties import BROKEN, PartyKey
+from soapjms.replay.parties import BROKEN, Ends, PartyKey
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import ReplayTerms
 
@@ -119,8 +119,10 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         tally.findings.take(name, str(verdict), found, time.isoformat(), f"ID:{n}", sample)
         tally.judged(party, name, verdict, 1)
         if verdict in BROKEN:
-            tally.broke(party, verdict, microseconds(time))
-            tally.timeline.count(microseconds(time), f"{verdict}/{name}")
+            at = microseconds(time)
+            tally.broke(party, verdict)
+            tally.party(party).broke(name, verdict, Ends(at, at))
+            tally.timeline.count(at, f"{verdict}/{name}")
     return summarise(tally, [], ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Senders()))
 
 

@@ -29,6 +29,8 @@ from soapjms.protocol.assertions.judge import (
     note_end,
     outcome_of,
     rows_for,
+    shares_id,
+    verdict_of,
 )
 from soapjms.protocol.assertions.model import (
     BROKEN,
@@ -40,6 +42,7 @@ from soapjms.protocol.assertions.model import (
     Verdict,
     always,
     reads_of,
+    rule_name,
 )
 from soapjms.protocol.assertions.response_checks import is_jndi
 from soapjms.protocol.assertions.response_table import ASSERTIONS
@@ -211,7 +214,7 @@ class Judge:
         return len(self._seen) + len(self._counts) >= MAX_COUNTS
 
     def take_counts(self) -> Counter[tuple[Hashable, str, Outcome]]:
-        """Return the counts of assertions, by party, id in the profile and outcome, since they were taken last."""
+        """Return the counts of rules, by party, name (see `rule_name`) and outcome, since they were taken last."""
         self._add_up()
         taken, self._counts = self._counts, Counter()
         return taken
@@ -222,11 +225,12 @@ class Judge:
             for (name, outcome), each in steps.counts.items():
                 self._counts[party, name, outcome] += each * number
             for index, (row, _) in enumerate(steps.todo):
-                self._counts[party, self._id(row), found.get(index, Outcome.PASSED)] += number
+                self._counts[party, self._rule(row), found.get(index, Outcome.PASSED)] += number
         self._seen.clear()
 
-    def _id(self, row: Assertion) -> str:
-        return self.setting.profile.assertion_id(row.id) or row.id
+    def _rule(self, row: Assertion) -> str:
+        profile = self.setting.profile
+        return rule_name(profile.assertion_id(row.id) or row.id, is_answer=shares_id(row, profile))
 
     def _rows(self, carrier: Carrier | None) -> tuple[Assertion, ...]:
         return rows_for(ASSERTIONS, carrier, self.setting.profile.name, self.setting.properties is not None)
@@ -235,7 +239,7 @@ class Judge:
 
     def _in_full(self, case: Case, party: Hashable) -> Iterator[Verdict]:
         for verdict in judge_case(case, self._rows(case.carrier)):
-            self._counts[party, verdict.assertion, verdict.outcome] += 1
+            self._counts[party, verdict.rule, verdict.outcome] += 1
             if verdict.outcome not in SILENT:
                 yield verdict
 
@@ -249,7 +253,7 @@ class Judge:
                 continue
             if found is not NOT_APPLICABLE:
                 note_end(row, case, found[0], ended)
-                verdict = verdict_of(row, case, found)
+                verdict = broken_verdict(row, case, *found) if found[0] in BROKEN else verdict_of(row, case, found)
                 ends = (*ends, (index, verdict.outcome))
                 yield verdict
             else:
@@ -296,7 +300,7 @@ class Judge:
         for row in rows:
             found = self._settled(row, case, ended, facts)
             if found is PASSED or found is NOT_APPLICABLE:
-                counts[self._id(row), found[0]] += 1
+                counts[self._rule(row), found[0]] += 1
                 continue
             if found is not None:
                 note_end(row, case, found[0], ended)
@@ -325,12 +329,3 @@ def _applying(row: Assertion) -> Assertion:
 
 
 SILENT: Final = frozenset({Outcome.PASSED, Outcome.NOT_APPLICABLE})
-
-
-def verdict_of(row: Assertion, case: Case, found: tuple[Outcome, str | None]) -> Verdict:
-    """Make the verdict of a row, other than one that passed or was not applicable."""
-    outcome, reason = found
-    if outcome in BROKEN:
-        return broken_verdict(row, case, outcome, reason)
-    name = case.setting.profile.assertion_id(row.id) or row.id
-    return Verdict(name, row.level, outcome, reason, case.message.record)

@@ -179,7 +179,7 @@ def judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fals
                 yield broken_verdict(row, case, outcome, reason)
                 continue
         if not only_broken:
-            yield Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
+            yield verdict_of(row, case, (outcome, reason))
 
 
 def note_end(row: Assertion, case: Case, outcome: Outcome, ended: Ended) -> None:
@@ -203,7 +203,27 @@ def broken_verdict(row: Assertion, case: Case, outcome: Outcome, reason: str | N
     observed = None
     if expected and case.response is not None and case.response.fault is not None:
         observed = case.response.fault.subcode
-    return Verdict(_id(row, case), row.level, outcome, reason, case.message.record, expected, observed)
+    name, is_answer = _id(row, case), shares_id(row, case.setting.profile)
+    return Verdict(name, row.level, outcome, reason, case.message.record, expected, observed, is_answer)
+
+
+def verdict_of(row: Assertion, case: Case, found: tuple[Outcome, str | None]) -> Verdict:
+    """Make the verdict of a row that was not broken."""
+    outcome, reason = found
+    is_answer = shares_id(row, case.setting.profile)
+    return Verdict(_id(row, case), row.level, outcome, reason, case.message.record, is_answer=is_answer)
+
+
+def shares_id(row: Assertion, profile: Profile) -> bool:
+    """Say whether a row is on the answer to a breach, and the profile has its id for the breach as well."""
+    return bool(row.reaction_to) and row.id in _sharing(profile.name)
+
+
+@lru_cache(maxsize=16)
+def _sharing(profile_name: str) -> frozenset[str]:
+    edition = profile(profile_name)
+    breaches = {edition.assertion_id(row.id) for row in ASSERTIONS if not row.reaction_to}
+    return frozenset(row.id for row in ASSERTIONS if row.reaction_to and edition.assertion_id(row.id) in breaches)
 
 
 def _id(row: Assertion, case: Case) -> str:

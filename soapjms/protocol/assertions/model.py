@@ -336,6 +336,7 @@ class Verdict:
         record: the judged message; for a pair the response.
         expected_subcodes: the faults that would be right as the answer, preferred first.
         observed_subcode: the subcode of the fault in the answer, or None.
+        is_answer: True if it is on the answer to a breach, where the profile has one id for that and for the breach.
     """
 
     assertion: str
@@ -345,3 +346,22 @@ class Verdict:
     record: Record
     expected_subcodes: tuple[Subcode, ...] = ()
     observed_subcode: str | None = None
+    is_answer: bool = False
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule: see `rule_name`."""
+        return rule_name(self.assertion, is_answer=self.is_answer)
+
+
+ANSWER_SUFFIX: Final = "/answer"
+
+
+def rule_name(assertion: str, *, is_answer: bool) -> str:
+    """Return the name by which a rule is counted: the id of its assertion, with `/answer` for `Verdict.is_answer`."""
+    return f"{assertion}{ANSWER_SUFFIX}" if is_answer else assertion
+
+
+def assertion_of(rule: str) -> str:
+    """Return the id of the assertion of a rule: see `rule_name`."""
+    return rule.removesuffix(ANSWER_SUFFIX)

@@ -18,7 +18,7 @@ from soapjms.replay.differences import Piece, Span
 from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Excerpt, body_excerpt, headers
 from soapjms.replay.findings import Sample
 from soapjms.replay.report.copies import CallCommand, call_command, raw_text, ticket
-from soapjms.replay.report.remedies import reaction_texts, rule_texts
+from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.sentences import who
 from soapjms.replay.report.tables import CauseLine
 from soapjms.replay.report.texts import visible, visible_lines
@@ -111,9 +111,7 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
     if excerpt is None or record is None:
         return {}
     command = _command(sample, records, profile(summary.members["profile"]))
-    rule = rule_texts(summary.members["profile"])[line.row.id]
-    if sample.direction == ANSWER and sample.expected_subcodes:
-        rule = reaction_texts(summary.members["profile"]).get(line.row.id, rule)
+    rule = rule_texts(summary.members["profile"])[line.rule]
     facts = {
         "by": who(NODE_OF_KIND[sample.direction], sample.place),
         "messages": f"{line.cause.count:,}",

@@ -15,6 +15,7 @@ from math import sqrt
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions.model import rule_name
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.parties import BROKEN, JUDGED
 from soapjms.replay.summary import Summary
@@ -215,7 +216,8 @@ def _rejected(run: Summary) -> Fraction:
 
 def _reasons(name: str, run: Summary) -> list[str]:
     """Return the reasons why an assertion was broken, most frequent first."""
-    return [reason for outcome in (Outcome.FAILED, Outcome.WARNING) for reason, _ in run.findings.of(name, outcome)]
+    rules = (name, rule_name(name, is_answer=True))
+    return [reason for outcome in BROKEN for rule in rules for reason, _ in run.findings.of(rule, outcome)]
 
 
 def _without(reasons: Iterable[str], others: Iterable[str]) -> Iterator[str]:
@@ -246,7 +248,7 @@ class Course(StrEnum):
 class RuleChange(NamedTuple):
     """One rule of one party in two runs, each with the number of messages that broke it and of those judged by it."""
 
-    assertion: str
+    rule: str
     course: Course
     before: tuple[int, int]
     now: tuple[int, int]
@@ -282,7 +284,7 @@ def _rule_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | Non
         RuleChange(name, _course(_broken(before, name), _broken(now, name)), _broken(before, name), _broken(now, name))
         for name in sorted(names)
     ]
-    return sorted(changes, key=lambda each: (list(Course).index(each.course), -each.now[0], each.assertion))
+    return sorted(changes, key=lambda each: (list(Course).index(each.course), -each.now[0], each.rule))
 
 
 def _broken(party: Mapping[str, Any] | None, rule: str) -> tuple[int, int]:

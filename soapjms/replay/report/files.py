@@ -22,14 +22,16 @@ import pyarrow.parquet as pq
 from jinja2 import UndefinedError
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
-from soapjms.replay.findings import MAX_DESTINATIONS, FindingKey, Findings, Sample
+from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
-from soapjms.replay.parties import PartyKey, Place, places_from_members, places_to_members
+from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, Place, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
+from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import (
     LATE_SHOWN,
@@ -44,7 +46,9 @@ from soapjms.replay.terms import place as place_of
 
 REPORT: Final = "report.json"
 SUMMARY: Final = "summary.json"
-VERSION: Final = 2
+VERSION: Final = 3
+WITH_MIXED_ANSWERS: Final = 2
+"""The version of a report.json that counts a rule and the answer to its breach as one, and has times of parties only."""
 WITHOUT_PARTIES: Final = 1
 """The version of a report.json that is left aside."""
 TEMPORARY: Final = re.compile(r"\A(temporary-(?:queue|topic)):.*\Z", re.DOTALL)
@@ -120,11 +124,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
-    if more["version"] != VERSION:
+    if more["version"] not in (WITH_MIXED_ANSWERS, VERSION):
         raise UsageError(f"{REPORT} must be of version {VERSION} for this program, got {more['version']!r}")
+    findings = Findings.from_members(more["findings"])
+    if more["version"] == WITH_MIXED_ANSWERS:
+        _set_answers_apart(members, findings)
     return Summary(
         members=members,
-        findings=Findings.from_members(more["findings"]),
+        findings=findings,
         timeline=Timeline.from_members(more["timeline"]),
         places=places_from_members(more["places"]),
         rest=Place.of(more["rest"]),
@@ -132,6 +139,35 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         late=tuple(LateRecord(*each) for each in more.get("late", ())),
         origin=None if more["origin"] is None else Provenance.of(more["origin"]),
     )
+
+
+def _set_answers_apart(members: dict[str, Any], findings: Findings) -> None:
+    """Name what services broke in answers to breaches as this version does; what they kept stays as it is."""
+    for answer in rule_texts(members["profile"]):
+        rule = assertion_of(answer)
+        for outcome in BROKEN:
+            causes = findings.groups.get((rule, outcome), Causes())
+            apart = {reason: each for reason, each in causes.all.items() if answer != rule and _is_on_answers(each)}
+            if apart:
+                for reason, cause in apart.items():
+                    del causes.all[reason]
+                    for party in members["parties"]:
+                        _move(party, rule, answer, outcome, cause)
+                findings.groups[answer, outcome] = Causes(causes.level, apart)
+
+
+def _is_on_answers(cause: Cause) -> bool:
+    return any(party.node == RESPONDING for party in cause.where) and any(expected for expected, _ in cause.answers)
+
+
+def _move(party: dict[str, Any], rule: str, answer: str, outcome: str, cause: Cause) -> None:
+    """Count the findings of a party as broken answers."""
+    number = cause.where[PartyKey(party["destination"] or "", party["node"], party["stack"] or "")]
+    if number:
+        party[outcome][answer] = party[outcome].get(answer, 0) + number
+        party[outcome][rule] = party[outcome].get(rule, 0) - number
+        if party[outcome][rule] <= 0:
+            del party[outcome][rule]
 
 
 def _from_rows(members: dict[str, Any], folder: Path) -> Summary:

@@ -13,7 +13,7 @@ from soapjms.replay.excerpts import KIND_OF_NODE
 from soapjms.replay.findings import Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey
 from soapjms.replay.report.sentences import party_name
-from soapjms.replay.report.tables import Row, rows
+from soapjms.replay.report.tables import Row, row_of, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
 
@@ -57,11 +57,12 @@ COUNTS: Final = {
 
 def _party_suite(suite: Element, party: Mapping[str, Any], listed: Iterable[Row], summary: Summary) -> None:
     key = None if party["destination"] is None else PartyKey(party["destination"], party["node"], party["stack"] or "")
-    for row in listed:
-        passed, failed, warned = (party[outcome].get(row.id, 0) for outcome in JUDGED)
-        if passed or failed or warned:
-            case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=row.id)
-            _judge(case, row, failed, warned, _lines(summary, row.id, key))
+    known = {row.id: row for row in listed}
+    for rule in sorted({rule for outcome in JUDGED for rule in party[outcome]}):
+        row = row_of(rule, known, summary.members["profile"])
+        _, failed, warned = (party[outcome].get(rule, 0) for outcome in JUDGED)
+        case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=rule)
+        _judge(case, row, failed, warned, _lines(summary, rule, key))
 
 
 def _rest_suite(suite: Element, listed: Iterable[Row], summary: Summary) -> None:
@@ -86,10 +87,10 @@ def _judge(case: Element, row: Row, failed: int, warned: int, lines: Iterator[st
         SubElement(case, "system-out").text = "\n".join(lines)
 
 
-def _lines(summary: Summary, assertion: str, party: PartyKey | None) -> Iterator[str]:
+def _lines(summary: Summary, rule: str, party: PartyKey | None) -> Iterator[str]:
     """Yield each cause with its count, followed by its first messages; of one party, or of all."""
     for outcome in BROKEN:
-        for reason, cause in summary.findings.of(assertion, outcome):
+        for reason, cause in summary.findings.of(rule, outcome):
             count = cause.count if party is None else cause.where[party]
             if count:
                 yield f"{count} × {visible(reason)}"

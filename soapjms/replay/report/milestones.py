@@ -1,23 +1,30 @@
-"""When the behaviour of a party changed: it was first seen, it began or ceased to break rules, it was last seen.
+"""When the behaviour of a party changed: it was first seen, it began or ceased to break a rule, it was last seen.
 
 A party with a stack that was not seen at its destination before is a new party, so a new stack shows as one, too.
+Chance makes gaps: only a silence of many times the usual gap is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from soapjms.protocol.assertions import Outcome
+from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.sentences import WORDS, party_name
 
 MAX_MILESTONES: Final = 12
 MIN_MESSAGES: Final = 5
-"""Number of messages of a party from which on its changes are told."""
+"""Number of messages of a party, or of those that broke a rule, from which on its changes are told."""
 LATEST_BEGIN: Final = 0.02
-"""Share of the time of the run within which a party that is seen, or breaks rules, was there from the beginning."""
+"""Share of the time of the run within which a party that is seen, or breaks a rule, was there from the beginning."""
 EARLIEST_END: Final = 0.05
-"""Share of the time of the run within which a party that was seen, or broke rules, is there to the end."""
+"""Share of the time of the run within which a party that was seen, or broke a rule, is there to the end."""
+MIN_SILENT_GAPS: Final = 10
+"""How many usual gaps between messages a silence must last to be told."""
+MAX_TOGETHER_SHARE: Final = 0.01
+"""Share of the time of the run within which rules of one party begin, or cease, to be broken together."""
 
 
 class Milestone(NamedTuple):
@@ -27,59 +34,102 @@ class Milestone(NamedTuple):
     text: str
 
 
+class Period(NamedTuple):
+    """From when to when there were messages of some kind, and how many."""
+
+    first: datetime
+    last: datetime
+    number: int
+
+    @property
+    def least_silence(self) -> timedelta:
+        """How long there must be no message of the kind, so that chance does not explain it."""
+        return MIN_SILENT_GAPS * (self.last - self.first) / max(1, self.number - 1)
+
+
 def milestones(members: Mapping[str, Any]) -> list[Milestone]:
     """Return the changes of the parties that break most, in order of time.
 
     Args:
         members: the members of summary.json.
     """
-    first, last = (_time(members["time"][each]) for each in ("first", "last"))
-    if first is None or last is None or first == last:
+    run = _run(members)
+    if run is None:
         return []
     found: list[Milestone] = []
     for party in members["parties"]:
-        if party["messages"] >= MIN_MESSAGES and party["destination"] is not None:
-            found += _of_party(party, first, last)
+        if party["destination"] is not None:
+            found += _of_party(party, run)
         if len(found) >= MAX_MILESTONES:
             break
     return sorted(found[:MAX_MILESTONES])
 
 
-def has_ceased(party: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
-    """Say whether a party broke rules, and went on without for a while until the end of the run."""
-    first, last, broke = _time(members["time"]["first"]), _time(members["time"]["last"]), _time(party["lastFailed"])
-    seen = _time(party["last"])
-    if first is None or last is None or broke is None or seen is None:
-        return False
-    return party["messages"] >= MIN_MESSAGES and broke < seen - EARLIEST_END * (last - first)
+def has_ceased(party: Mapping[str, Any], rule: str, members: Mapping[str, Any]) -> bool:
+    """Say whether a party broke a rule, and went on without for a while until the end of the run."""
+    run, seen, broke = _run(members), _seen(party), _broke(party, rule)
+    return run is not None and seen is not None and broke is not None and _ends_within(broke, seen, run)
 
 
-def _of_party(party: Mapping[str, Any], first: datetime, last: datetime) -> Iterator[Milestone]:
-    name, is_many = party_name(party), WORDS[party["node"]].is_many
-    seen, broke = _ends(party, "first", "last"), _ends(party, "firstFailed", "lastFailed")
-    begin, end = LATEST_BEGIN * (last - first), EARLIEST_END * (last - first)
-    if seen is not None:
-        yield from _ends_of(seen, (first + begin, last - end), f"{name} first seen", f"{name} last seen")
-    if seen is not None and broke is not None:
-        began, ceased = ("begin", "break no rule") if is_many else ("begins", "breaks no rule")
-        yield from _ends_of(
-            broke, (seen[0] + begin, seen[1] - end), f"{name} {began} to break rules", f"{name} {ceased} after this"
-        )
+def _of_party(party: Mapping[str, Any], run: Period) -> Iterator[Milestone]:
+    name, is_many, seen = party_name(party), WORDS[party["node"]].is_many, _seen(party)
+    if seen is None:
+        return
+    if _begins_within(seen, run, run):
+        yield Milestone(seen.first, f"{name} first seen")
+    if _ends_within(seen, run, run):
+        yield Milestone(seen.last, f"{name} last seen")
+    broke = {rule: each for rule in party[Outcome.FAILED] if (each := _broke(party, rule)) is not None}
+    began = ((each.first, rule) for rule, each in broke.items() if _begins_within(each, seen, run))
+    for time, rules in _together(began, run):
+        yield Milestone(time, f"{name} {'begin' if is_many else 'begins'} to break {rules}")
+    ceased = ((each.last, rule) for rule, each in broke.items() if _ends_within(each, seen, run))
+    for time, rules in _together(ceased, run):
+        yield Milestone(time, f"{name} no longer {'break' if is_many else 'breaks'} {rules} after this")
 
 
-def _ends_of(
-    ends: tuple[datetime, datetime], usual: tuple[datetime, datetime], began: str, ceased: str
-) -> Iterator[Milestone]:
-    if ends[0] > usual[0]:
-        yield Milestone(ends[0], began)
-    if ends[1] < usual[1]:
-        yield Milestone(ends[1], ceased)
+def _together(changes: Iterable[tuple[datetime, str]], run: Period) -> Iterator[tuple[datetime, str]]:
+    """Yield times with the names of the rules that changed then."""
+    groups: list[tuple[datetime, list[str]]] = []
+    for time, rule in sorted(changes):
+        if groups and time - groups[-1][0] <= MAX_TOGETHER_SHARE * (run.last - run.first):
+            groups[-1][1].append(rule)
+        else:
+            groups.append((time, [rule]))
+    for time, rules in groups:
+        more = len(rules) - 1
+        yield time, rules[0] if not more else f"{rules[0]} and {more} more rule{'' if more == 1 else 's'}"
 
 
-def _ends(party: Mapping[str, Any], first: str, last: str) -> tuple[datetime, datetime] | None:
-    ends = _time(party[first]), _time(party[last])
-    return None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
+def _begins_within(one: Period, other: Period, run: Period) -> bool:
+    """Say whether one period begins clearly later than another does."""
+    usual = max(LATEST_BEGIN * (run.last - run.first), one.least_silence)
+    return one.number >= MIN_MESSAGES and one.first - other.first > usual
 
 
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _ends_within(one: Period, other: Period, run: Period) -> bool:
+    """Say whether one period ends clearly earlier than another does."""
+    usual = max(EARLIEST_END * (run.last - run.first), one.least_silence)
+    return one.number >= MIN_MESSAGES and other.last - one.last > usual
+
+
+def _run(members: Mapping[str, Any]) -> Period | None:
+    run = _period(members["time"], members.get("messages", 0))
+    return None if run is None or run.first == run.last else run
+
+
+def _seen(party: Mapping[str, Any]) -> Period | None:
+    return _period(party, party["messages"])
+
+
+def _broke(party: Mapping[str, Any], rule: str) -> Period | None:
+    """Return when a party broke a rule; None for results of an earlier version, which do not tell."""
+    times = party.get("times", {}).get(rule)
+    return None if times is None else _period(times, sum(party[outcome].get(rule, 0) for outcome in BROKEN))
+
+
+def _period(times: Mapping[str, str | None], number: int) -> Period | None:
+    first, last = times["first"], times["last"]
+    if first is None or last is None:
+        return None
+    return Period(datetime.fromisoformat(first), datetime.fromisoformat(last), number)

@@ -174,7 +174,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             against=None if against is None else against.members,
             can_compare=can_compare,
             courses=courses(changes),
-            changes=tables.change_rows(changes, listed),
+            changes=tables.change_rows(changes, listed, summary.members["profile"]),
             origin=summary.origin,
             headline=headline(summary.members),
             peers=tables.peers(summary),
@@ -223,6 +223,7 @@ def environment() -> Environment:
         day=_day,
         svg=Markup,
         clock=_clock,
+        lasted=_lasted,
         milliseconds=_milliseconds,
         since_1970=texts.since_1970,
     )
@@ -235,6 +236,11 @@ def _day(text: str) -> str:
 
 def _clock(text: str) -> str:
     return f"{datetime.fromisoformat(text):%H:%M:%S}"
+
+
+def _lasted(first: str, last: str) -> str:
+    """Return how long it is from one time to another; empty if they are equal."""
+    return "" if first == last else texts.length(datetime.fromisoformat(last) - datetime.fromisoformat(first))
 
 
 def _milliseconds(value: float) -> str:

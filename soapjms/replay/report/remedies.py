@@ -12,6 +12,8 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import ASSERTIONS, Assertion
+from soapjms.protocol.assertions.judge import shares_id
+from soapjms.protocol.assertions.model import rule_name
 from soapjms.protocol.names import profile
 
 STACKS: Final[Mapping[str, str]] = {
@@ -77,23 +79,20 @@ def rule_text(assertion: Assertion) -> RuleText:
 
 
 @cache
-def rule_texts(profile_name: str) -> Mapping[str, RuleText]:
-    """Return the texts about all assertions of a profile, by their ids in the profile.
+def rules(profile_name: str) -> Mapping[str, Assertion]:
+    """Return the rows of the table by the names of their rules in a profile, see `rule_name`.
 
-    Where the profile has one id for several rows of the table, the first row counts.
+    Of several rows with one name, the first counts.
     """
     edition = profile(profile_name)
     named = ((edition.assertion_id(row.id), row) for row in reversed(ASSERTIONS))
-    return {name: rule_text(row) for name, row in named if name is not None}
+    return {rule_name(name, is_answer=shares_id(row, edition)): row for name, row in named if name is not None}
 
 
 @cache
-def reaction_texts(profile_name: str) -> Mapping[str, RuleText]:
-    """Return the texts about the service's duty to answer a breach, where the profile has one id for both rules."""
-    edition = profile(profile_name)
-    named = ((edition.assertion_id(row.id), row) for row in ASSERTIONS if row.reaction_to)
-    first = rule_texts(profile_name)
-    return {name: rule_text(row) for name, row in named if name is not None and rule_text(row) is not first[name]}
+def rule_texts(profile_name: str) -> Mapping[str, RuleText]:
+    """Return the texts about all rules of a profile, by their names."""
+    return {name: rule_text(row) for name, row in rules(profile_name).items()}
 
 
 def subcode_texts() -> Mapping[str, SubcodeText]:

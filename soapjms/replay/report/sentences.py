@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import Level
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.comparison import Course, PartyChange
@@ -143,7 +144,7 @@ def _number(total: int, words: Words) -> str:
 
 def _rules(broken: Iterable[str], summary: Members) -> str:
     """Count rules by level: `2 MUSTs and 1 MUST NOT`; a rule without a level counts as a MUST."""
-    levels = Counter(summary["assertions"][rule]["level"] for rule in broken)
+    levels = Counter(summary["assertions"][assertion_of(rule)]["level"] for rule in broken)
     levels[Level.MUST] += levels.pop(Level.NONE, 0)
     return " and ".join(f"{levels[each]} {each}{'' if levels[each] == 1 else 's'}" for each in Level if levels[each])
 

@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.assertions.judge import RESTS_ON
+from soapjms.protocol.assertions.model import assertion_of, rule_name
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
-from soapjms.replay.parties import BROKEN, JUDGED, RESPONDING, PartyKey, Place
+from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.milestones import has_ceased
-from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, reaction_texts, rule_texts
+from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules
 from soapjms.replay.report.sentences import (
     COURSES,
     before,
@@ -130,6 +131,18 @@ def _row(name: str, said: Mapping[str, Any], edition: str, unseen: Mapping[str, 
     )
 
 
+def row_of(rule: str, known: Mapping[str, Row], profile_name: str) -> Row:
+    """Return the row of the assertion of a rule, with the title of the rule.
+
+    Args:
+        rule: its name, see `rule_name`.
+        known: the rows by id.
+        profile_name: the profile of the run.
+    """
+    row = known[assertion_of(rule)]
+    return row if rule == row.id else row._replace(title=rules(profile_name)[rule].title)
+
+
 def _state(counts: Mapping[str, Any], unseen: bool) -> str:
     for outcome in (Outcome.FAILED, Outcome.WARNING, Outcome.PASSED):
         if counts[outcome]:
@@ -150,6 +163,7 @@ class CauseLine(NamedTuple):
     """One line of the list of causes."""
 
     row: Row
+    rule: str
     verdict: str
     reason: str
     cause: Cause
@@ -186,12 +200,19 @@ class CauseLines(NamedTuple):
 
 def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     """List the causes of findings."""
-    folded = _folded(summary)
+    folded, known, edition = _folded(summary), {row.id: row for row in listed}, summary.members["profile"]
     found = [
-        CauseLine(row, outcome, reason, cause, folded.get(row.id, {}) if outcome in BROKEN else {})
-        for outcome in GRAVITY
-        for row in listed
-        for reason, cause in summary.findings.of(row.id, outcome)
+        CauseLine(
+            row_of(rule, known, edition),
+            rule,
+            outcome,
+            reason,
+            cause,
+            folded.get(rule, {}) if outcome in BROKEN else {},
+        )
+        for (rule, outcome), causes in summary.findings.groups.items()
+        if outcome in GRAVITY
+        for reason, cause in causes.all.items()
     ]
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
     rest = found[MAX_SHOWN_CAUSES:]
@@ -240,18 +261,22 @@ class RemedyRow(NamedTuple):
 
 def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
     """List what to change, for each assertion that failed or ended with warnings."""
-    known, reactions, found = *_texts(summary), []
+    texts, found = rule_texts(summary.members["profile"]), []
     for row in listed:
         if row.state not in BROKEN:
             continue
-        causes = [cause for outcome in BROKEN for _, cause in summary.findings.of(row.id, outcome)]
-        broken = {party.stack for cause in causes for party in cause.where}
-        remedies = known[row.id].by_stack.items()
+        answer = rule_name(row.id, is_answer=True)
+        causes = {
+            rule: [each for outcome in BROKEN for each in summary.findings.of(rule, outcome)]
+            for rule in (row.id, answer)
+        }
+        broken = {party.stack for each in causes.values() for _, cause in each for party in cause.where}
+        remedies = texts[row.id].by_stack.items()
         found.append(
             RemedyRow(
                 row,
-                known[row.id],
-                reactions.get(row.id) if any(map(is_on_answers, causes)) else None,
+                texts[row.id],
+                texts[answer] if causes[answer] else None,
                 [(STACKS[stack], remedy) for stack, remedy in remedies if stack in broken],
                 [(STACKS[stack], remedy) for stack, remedy in remedies if stack not in broken],
             )
@@ -263,6 +288,21 @@ MAX_CARDS: Final = 8
 """Maximum number of parties that the page opens with; the others are listed in one line each."""
 MAX_LISTED_PARTIES: Final = 300
 MAX_WORST_ROWS: Final = 3
+
+
+class BrokenRule(NamedTuple):
+    """One rule that a party breaks, as the page opens with it."""
+
+    row: Row
+    number: int
+    """Number of its messages that broke it."""
+    text: RuleText
+    remedy: Remedy
+    first: str | None
+    last: str | None
+    """When messages broke it first, and last; None if it is not known."""
+    has_ceased: bool
+    """Whether the party went on without breaking it at the end."""
 
 
 class Card(NamedTuple):
@@ -278,12 +318,15 @@ class Card(NamedTuple):
     """What it did in an earlier run; None if there is nothing to compare with."""
     turned: list[tuple[str, list[str], bool]]
     """The assertions that it broke otherwise then, by how that changed, and whether they are to be named."""
-    worst: list[tuple[Row, int, RuleText, Remedy]]
-    """The assertions that most of its messages failed, with their number, and what to change."""
+    first: str | None
+    last: str | None
+    """When its messages broke any rule first, and last."""
+    worst: list[BrokenRule]
+    """The rules that most of its messages broke."""
     left: int
     """How many more it breaks."""
     has_ceased: bool
-    """Whether it broke no MUST any more at the end."""
+    """Whether it went on without breaking any rule at the end."""
 
     @property
     def kept(self) -> int:
@@ -310,10 +353,9 @@ def cards(summary: Summary, listed: Iterable[Row], changes: Iterable[PartyChange
     """List the parties, those that break most first, with what an earlier run says of them."""
     past = {id(each.now): each for each in changes if each.now is not None}
     parties, known = summary.members["parties"], {row.id: row for row in listed}
-    rules = _texts(summary)
     others = [capital(party_sentence(each, summary.members)) for each in parties[MAX_CARDS:]]
     return Cards(
-        [_card(each, summary, known, rules, past.get(id(each))) for each in parties[:MAX_CARDS]],
+        [_card(each, summary, known, past.get(id(each))) for each in parties[:MAX_CARDS]],
         others[:MAX_LISTED_PARTIES],
         max(0, len(others) - MAX_LISTED_PARTIES),
     )
@@ -323,10 +365,9 @@ def _card(
     party: Mapping[str, Any],
     summary: Summary,
     known: Mapping[str, Row],
-    rules: tuple[Mapping[str, RuleText], Mapping[str, RuleText]],
     change: PartyChange | None,
 ) -> Card:
-    stack = party["stack"]
+    stack, times = party["stack"], party.get("times") or {"": _times_of_earlier_version(party)}
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
     ranked = [
         each for outcome in BROKEN for each in sorted(party[outcome].items(), key=lambda each: (-each[1], each[0]))
@@ -340,33 +381,36 @@ def _card(
         state=str(state),
         past=None if change is None else before(change, summary.members),
         turned=[] if change is None or change.before is None else _turned(change),
-        worst=[
-            (known[rule], count, text, text.by_stack.get(stack or "", text.general))
-            for rule, count in ranked[:MAX_WORST_ROWS]
-            for text in [_text_for(rule, party, summary, rules)]
-        ],
+        first=min((each["first"] for each in times.values() if each["first"]), default=None),
+        last=max((each["last"] for each in times.values() if each["last"]), default=None),
+        worst=[_broken_rule(party, rule, count, summary, known) for rule, count in ranked[:MAX_WORST_ROWS]],
         left=max(0, len(ranked) - MAX_WORST_ROWS),
-        has_ceased=has_ceased(party, summary.members),
+        has_ceased=all(has_ceased(party, rule, summary.members) for rule, _ in ranked),
     )
 
 
-def _text_for(
-    rule: str,
-    party: Mapping[str, Any],
-    summary: Summary,
-    rules: tuple[Mapping[str, RuleText], Mapping[str, RuleText]],
-) -> RuleText:
-    """Return the texts about a rule that a party breaks: for a service perhaps those on the answer to a breach."""
-    known, reactions = rules
-    if party["node"] == RESPONDING and rule in reactions:
-        causes = [cause for outcome in BROKEN for _, cause in summary.findings.of(rule, outcome)]
-        if any(map(is_on_answers, causes)):
-            return reactions[rule]
-    return known[rule]
+def _times_of_earlier_version(party: Mapping[str, Any]) -> dict[str, str | None]:
+    return {"first": party["firstFailed"], "last": party["lastFailed"]}
+
+
+def _broken_rule(
+    party: Mapping[str, Any], rule: str, count: int, summary: Summary, known: Mapping[str, Row]
+) -> BrokenRule:
+    edition, times = summary.members["profile"], party.get("times", {}).get(rule, {})
+    text = rule_texts(edition)[rule]
+    return BrokenRule(
+        row=row_of(rule, known, edition),
+        number=count,
+        text=text,
+        remedy=text.by_stack.get(party["stack"] or "", text.general),
+        first=times.get("first"),
+        last=times.get("last"),
+        has_ceased=has_ceased(party, rule, summary.members),
+    )
 
 
 def _turned(change: PartyChange) -> list[tuple[str, list[str], bool]]:
-    names = {each: [rule.assertion for rule in change.rules if rule.course is each] for each in COURSES}
+    names = {each: [assertion_of(rule.rule) for rule in change.rules if rule.course is each] for each in COURSES}
     return [(COURSES[each], found, each in (Course.NEW, Course.GONE)) for each, found in names.items() if found]
 
 
@@ -382,26 +426,18 @@ class ChangeRow(NamedTuple):
     words: str
 
 
-def change_rows(changes: Iterable[PartyChange], listed: Iterable[Row]) -> list[ChangeRow]:
-    """List what changed since an earlier run: what is newly broken first."""
+def change_rows(changes: Iterable[PartyChange], listed: Iterable[Row], edition: str) -> list[ChangeRow]:
+    """List what changed since an earlier run by the same profile: what is newly broken first."""
     known = {row.id: row for row in listed}
     found = [
-        ChangeRow(party_name(change.now or change.before or {}), known[rule.assertion], rule, COURSES[rule.course])
+        ChangeRow(
+            party_name(change.now or change.before or {}), row_of(rule.rule, known, edition), rule, COURSES[rule.course]
+        )
         for change in changes
         for rule in change.rules
         if rule.course in COURSES
     ]
     return sorted(found, key=lambda each: list(COURSES).index(each.rule.course))[:MAX_CHANGE_ROWS]
-
-
-def _texts(summary: Summary) -> tuple[Mapping[str, RuleText], Mapping[str, RuleText]]:
-    name = summary.members["profile"]
-    return rule_texts(name), reaction_texts(name)
-
-
-def is_on_answers(cause: Cause) -> bool:
-    """Say whether a cause is about answers to requests that called for a fault."""
-    return any(party.node == RESPONDING for party in cause.where) and any(expected for expected, _ in cause.answers)
 
 
 class DestinationRow(NamedTuple):

@@ -88,3 +88,12 @@ def moment(time: datetime, span: timedelta, *, in_full: bool) -> str:
 def since_1970(time: datetime) -> int:
     """Return a time as scripts have it, in milliseconds."""
     return (time - EPOCH) // MILLISECOND
+
+
+def length(span: timedelta) -> str:
+    """Write how long something lasted, in a unit that gives a number of two digits: `24 hours`, `20 milliseconds`."""
+    for name, unit in UNITS[1:]:
+        count = round(span / unit)
+        if span >= 2 * unit or (span >= unit and abs(span - count * unit) <= unit / 20):
+            return f"{number(count)} {name}{'' if count == 1 else 's'}"
+    return "less than 1 millisecond" if span < UNITS[-1][1] else "1 millisecond"
