@@ -113,16 +113,18 @@ def turns(old: Path, new: Path, tolerance: float = 0.0) -> dict[str, str]:
 
 
 def test_what_fails_more_often_is_worse(tmp_path: Path) -> None:
-    """By the share of those judged, not by their number; the other way round it is better."""
-    old, new = replayed(tmp_path, "old", 8, {"0.3": 2}), replayed(tmp_path, "new", 80, {"0.3": 30})
+    """By the share of those judged, not by their number; the other way round it is better; chance is neither."""
+    old, new = replayed(tmp_path, "old", 80, {"0.3": 20}), replayed(tmp_path, "new", 700, {"0.3": 300})
     assert turns(old, new)["Protocol-2010"] == "worse"
     assert turns(new, old)["Protocol-2010"] == "better"
-    same = replayed(tmp_path, "same", 80, {"0.3": 20})
+    same = replayed(tmp_path, "same", 400, {"0.3": 120})
     assert turns(old, same) == {}
     done = run(old, new)
     assert done.exit_code == 1
-    assert done.output.startswith("WORSE by profile rec-2012: failed with 10 messages, then failed with 110")
-    assert "20 % → 27.3 %" in done.output
+    assert done.output.startswith("WORSE by profile rec-2012: failed with 100 messages, then failed with 1000")
+    assert "20 % → 30 %" in done.output
+    assert "parties: worse: 1 broken more often" in done.output
+    assert "clients of queue:greeter: broken more often, 20 of 100 → 300 of 1,000" in " ".join(done.output.split())
     done = run(new, old)
     assert done.exit_code == 0
     assert done.output.startswith("NOT WORSE")
@@ -131,9 +133,9 @@ def test_what_fails_more_often_is_worse(tmp_path: Path) -> None:
 
 def test_a_tolerance_lets_small_changes_pass(tmp_path: Path) -> None:
     """But not what fails for the first time."""
-    old, new = replayed(tmp_path, "old", 90, {"0.3": 10}), replayed(tmp_path, "new", 88, {"0.3": 12})
+    old, new = replayed(tmp_path, "old", 900, {"0.3": 100}), replayed(tmp_path, "new", 860, {"0.3": 140})
     assert run(old, new).exit_code == 1
-    assert run(old, new, "--tolerance", "3").exit_code == 0
+    assert run(old, new, "--tolerance", "5").exit_code == 0
     clean = replayed(tmp_path, "clean", 100)
     assert run(clean, new, "--tolerance", "50").exit_code == 1
     assert run(clean, clean).exit_code == 0
@@ -141,16 +143,31 @@ def test_a_tolerance_lets_small_changes_pass(tmp_path: Path) -> None:
 
 def test_reasons_that_are_new_or_gone_are_named(tmp_path: Path) -> None:
     """Also where the share is the same."""
-    old, new = replayed(tmp_path, "old", 5, {"0.3": 5}), replayed(tmp_path, "new", 4, {"0.4": 6})
+    old, new = replayed(tmp_path, "old", 50, {"0.3": 50}), replayed(tmp_path, "new", 20, {"0.4": 80})
     done = run(old, new, "--json")
     assert done.exit_code == 1
     members: dict[str, Any] = json.loads(done.output)
-    assert (members["worse"], members["profile"], members["messages"]) == (True, "rec-2012", {"old": 10, "new": 10})
+    assert (members["worse"], members["profile"], members["messages"]) == (True, "rec-2012", {"old": 100, "new": 100})
     found = members["assertions"]["Protocol-2010"]
     assert found["turn"] == "worse"
-    assert found["old"] == {"judged": 10, "failed": 5, "warning": 0, "failedShare": 0.5, "warningShare": 0.0}
+    assert found["old"] == {"judged": 100, "failed": 50, "warning": 0, "failedShare": 0.5, "warningShare": 0.0}
     assert found["newReasons"] == ["SOAPJMS_bindingVersion is '0.4', not 1.0"]
     assert found["goneReasons"] == ["SOAPJMS_bindingVersion is '0.3', not 1.0"]
+    assert members["parties"] == [
+        {
+            "destination": "queue:greeter",
+            "node": "requesting",
+            "stack": None,
+            "seen": {"old": True, "new": True},
+            "rules": {
+                "Protocol-2010": {
+                    "course": "more",
+                    "old": {"broken": 50, "judged": 100},
+                    "new": {"broken": 80, "judged": 100},
+                }
+            },
+        }
+    ]
     text = run(old, new).output
     assert "+ SOAPJMS_bindingVersion is '0.4'" in text
     assert "- SOAPJMS_bindingVersion is '0.3'" in text

@@ -17,7 +17,7 @@ from soapjms.protocol.record import Direction, Record, capture
 from soapjms.replay import replay
 from soapjms.replay.report import load, rewrite
 from soapjms.replay.report.comparison import Course, compare_parties
-from soapjms.replay.report.sentences import courses, party_name
+from soapjms.replay.report.sentences import comings, courses, party_name
 
 GOOD = {"SOAPJMS_contentType": "text/xml; charset=utf-8", "SOAPJMS_bindingVersion": "1.0"}
 
@@ -92,7 +92,77 @@ def test_new_and_gone_parties(tmp_path: Path, before: Path) -> None:
         "the service at queue:greeter",
     }
     new = [rule for each in changes if each.before is None for rule in each.rules]
-    assert new[0] == ("Protocol-2010", Course.NEW, (0, 0), (1, 9))
+    assert new[0] == ("Protocol-2010", Course.FIRST, (0, 0), (1, 9))
+    assert all(not each.rules for each in gone)
+    words = " ".join(Page((tmp_path / "now" / "report.html").read_text("utf-8")).words.split())
+    top = words[: words.index("How to search")]
+    assert "no party of one replay is in the other. New: clients of queue:CXF.CAPTURE (Apache CXF), " in top
+    assert "Not seen now: " in top
+    assert "New: not seen before." in top
+    assert "The service at queue:greeter breaks 2 MUSTs in 40 of 200 responses" in words
+
+
+def test_a_party_that_went_away_is_no_better(tmp_path: Path, before: Path) -> None:
+    """Neither is one that is there, but is not judged by the rule any more: a service to which nobody breaks a rule."""
+    log = tmp_path / "clients.jsonl"
+    asked = [each for each in calls(*["version", "type"] * 20, total=200) if each.direction is Direction.REQUEST]
+    replay(write_log(log, *asked), tmp_path / "clients", engine="local", against=before)
+    changes = compare_parties(load(before), load(tmp_path / "clients"))
+    assert courses(changes) == "the same rules are broken"
+    assert list(comings(changes)) == ["Not seen now: the service at queue:greeter."]
+    found = load(now(tmp_path, before, total=50))
+    changes = compare_parties(load(before), found)
+    service = next(each for each in changes if each.now is not None and each.now["node"] == "responding")
+    assert {each.rule: (each.course, *each.before, *each.now) for each in service.rules} == {
+        "Protocol-2011": (Course.UNSEEN, 20, 20, 0, 0),
+        "Protocol-2016/answer": (Course.UNSEEN, 20, 20, 0, 0),
+    }
+    assert courses(changes) == "better: 2 no longer broken, 2 not judged now"
+
+
+def test_the_command_and_the_page_have_one_rule(tmp_path: Path, before: Path) -> None:
+    """What chance explains is no change on the terminal either, and each party is named there."""
+    out = now(tmp_path, before, *["version"] * 60, total=200)
+    done = run("report", str(before), str(out))
+    assert done.exit_code == 1
+    text = " ".join(done.output.split())
+    assert "clients of queue:greeter: broken more often, 20 of 200 → 60 of 200" in text
+    said = courses(compare_parties(load(before), load(out)))
+    assert f"parties: {said}" in text
+    again = now(tmp_path, before, *["version", "type"] * 21, total=200)
+    done = run("report", str(before), str(again))
+    assert done.exit_code == 0
+    assert "assertions: 0 worse, 0 better" in " ".join(done.output.split())
+
+
+def test_an_earlier_version_counted_a_rule_and_its_answer_as_one(tmp_path: Path, before: Path) -> None:
+    """What it counted of both cannot be told apart, and is no change; all else is compared."""
+    members = summary(before)
+    for party in members["parties"]:
+        del party["times"]
+        for outcome in ("passed", "failed"):
+            for rule in [each for each in party[outcome] if each.endswith("/answer")]:
+                number = party[outcome].pop(rule)
+                party[outcome][rule.partition("/")[0]] = number + party[outcome].get(rule.partition("/")[0], 0)
+    (before / "summary.json").write_text(json.dumps(members))
+    changes = compare_parties(load(before), load(now(tmp_path, before, total=50)))
+    service = next(each for each in changes if each.now is not None and each.now["node"] == "responding")
+    assert [each.rule for each in service.rules] == ["Protocol-2011"]
+    assert courses(changes).startswith("better: 2 no longer broken")
+
+
+def test_a_replay_without_parties_is_not_compared(tmp_path: Path, before: Path) -> None:
+    """One of a version that did not tell parties apart; the page says so."""
+    members = summary(before)
+    del members["parties"]
+    (before / "summary.json").write_text(json.dumps(members))
+    out = now(tmp_path, before, total=50)
+    assert "The earlier replay was written by an earlier version, which did not tell parties apart" in (
+        out / "report.html"
+    ).read_text("utf-8")
+    done = run("report", str(before), str(out), "--json")
+    assert json.loads(done.output)["parties"] == []
+    assert json.loads(done.output)["assertions"]["Protocol-2010"]["turn"] == "better"
 
 
 def test_the_page_tells_what_changed(tmp_path: Path, before: Path) -> None:
@@ -102,10 +172,11 @@ def test_the_page_tells_what_changed(tmp_path: Path, before: Path) -> None:
     top = words[: words.index("How to search")]
     assert "Compared with the replay of 20 Nov 2026, 12:00:00 UTC to 20 Nov 2026, 12:03:19 UTC: " in top
     assert "partly worse: 1 broken more often, " in top
-    assert "no longer broken." in top
+    assert "not judged now." in top
     assert "Before: 2 MUSTs in 40 of 200 requests." in top
     assert "1 rule broken more often." in top
     assert "No longer broken: Protocol-2016" in top
+    assert "Not judged now: Protocol-2016" in top
     assert "Before: 2 MUSTs in 40 of 200 responses." in top
     table = words[words.index("Compared with the earlier replay What each") :]
     assert "broken more oftenclients of queue:greeterProtocol-2010" in table
@@ -117,7 +188,7 @@ def test_results_may_be_compared_with_those_that_they_replace(tmp_path: Path, be
     """The earlier ones are read before they are replaced."""
     log = write_log(tmp_path / "now.jsonl", *calls(total=10))
     replay(log, before, engine="local", against=before)
-    assert "better: 4 no longer broken" in (before / "report.html").read_text("utf-8")
+    assert "better: 2 no longer broken, 2 not judged now" in (before / "report.html").read_text("utf-8")
     assert summary(before)["assertions"]["Protocol-2010"]["failed"] == 0
 
 

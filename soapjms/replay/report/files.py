@@ -48,7 +48,7 @@ REPORT: Final = "report.json"
 SUMMARY: Final = "summary.json"
 VERSION: Final = 3
 WITH_MIXED_ANSWERS: Final = 2
-"""The version of a report.json that counts a rule and the answer to its breach as one, and has times of parties only."""
+"""The version of a report.json with one count for a rule and the answer to its breach, and times of parties only."""
 WITHOUT_PARTIES: Final = 1
 """The version of a report.json that is left aside."""
 TEMPORARY: Final = re.compile(r"\A(temporary-(?:queue|topic)):.*\Z", re.DOTALL)

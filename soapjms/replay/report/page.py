@@ -27,9 +27,9 @@ from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import tables, texts
 from soapjms.replay.report.cases import case, key_of
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.comparison import compare_parties
+from soapjms.replay.report.comparison import BETTER, WORSE, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
-from soapjms.replay.report.sentences import WORDS, capital, courses, headline, who
+from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import NOTHING, Summary
@@ -149,8 +149,8 @@ WITHOUT_SCRIPTS: Final = '<noscript><meta http-equiv="refresh" content="30"></no
 def html(summary: Summary, against: Summary | None = None) -> str:
     """Make the page; with an earlier run by the same profile, compared with that."""
     listed = rows(summary)
-    can_compare = against is not None and against.members["profile"] == summary.members["profile"]
-    changes = compare_parties(against, summary) if against is not None and can_compare else []
+    problem = None if against is None else no_comparison(against, summary)
+    changes = compare_parties(against, summary) if against is not None and problem is None else []
     causes, spots = tables.lines(summary, listed), tables.spots(summary)
     changed = milestones(summary.members)
     drawn = charts(summary.timeline, changed)
@@ -172,8 +172,12 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             spots=spots,
             cards=tables.cards(summary, listed, changes),
             against=None if against is None else against.members,
-            can_compare=can_compare,
+            no_comparison=problem,
             courses=courses(changes),
+            worse=WORSE,
+            better=BETTER,
+            comings=list(comings(changes)),
+            gone=[] if against is None else gone(changes, against.members)[: tables.MAX_CHANGE_ROWS],
             changes=tables.change_rows(changes, listed, summary.members["profile"]),
             origin=summary.origin,
             headline=headline(summary.members),

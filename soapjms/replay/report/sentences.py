@@ -14,7 +14,7 @@ from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import Level
 from soapjms.replay.parties import BROKEN
-from soapjms.replay.report.comparison import Course, PartyChange
+from soapjms.replay.report.comparison import BETTER, WORSE, Course, PartyChange
 from soapjms.replay.report.remedies import STACKS
 from soapjms.replay.summary import NOTHING
 
@@ -99,27 +99,55 @@ def breach(party: Members, outcome: Outcome, summary: Members) -> str:
 def before(change: PartyChange, summary: Members) -> str:
     """Say what a party did in an earlier run, and how that changed."""
     if change.before is None:
-        return "not seen before"
+        return "new: not seen before"
     said = " and ".join(breach(change.before, each, summary) for each in BROKEN if change.before[each])
     return f"before: {said}" if said else f"before: no rule broken in {messages_of(change.before)}"
 
 
 def courses(changes: Iterable[PartyChange]) -> str:
     """Count the rules of all parties that changed since an earlier run: `2 newly broken, 1 no longer broken`."""
-    counted = Counter(rule.course for change in changes for rule in change.rules)
-    worse, better = counted[Course.NEW] + counted[Course.MORE], counted[Course.GONE] + counted[Course.FEWER]
-    if not worse and not better:
-        return "the same rules are broken" if counted else "no rule was broken then or now"
+    seen = [*changes]
+    if seen and all(change.before is None or change.now is None for change in seen):
+        return "no party of one replay is in the other"
+    counted = Counter(rule.course for change in seen for rule in change.rules)
+    worse, better = counted.keys() & WORSE, counted.keys() & BETTER
     said = ", ".join(f"{counted[each]} {words}" for each, words in COURSES.items() if counted[each])
-    return f"{'partly worse' if worse and better else 'worse' if worse else 'better'}: {said}"
+    if worse or better:
+        return f"{'partly worse' if worse and better else 'worse' if worse else 'better'}: {said}"
+    if counted[Course.SAME]:
+        return f"the same rules are broken{said and ', '}{said}"
+    return said or "no rule was broken then or now"
 
 
 COURSES: Final[Mapping[Course, str]] = {
     Course.NEW: "newly broken",
+    Course.FIRST: "broken and not judged before",
     Course.MORE: "broken more often",
     Course.FEWER: "broken less often",
     Course.GONE: "no longer broken",
+    Course.UNSEEN: "not judged now",
 }
+MAX_NAMED_PARTIES: Final = 3
+
+
+def comings(changes: Iterable[PartyChange]) -> Iterator[str]:
+    """Yield which parties only one of two runs has: `New: clients of queue:orders.`"""
+    seen = [*changes]
+    for word, one in (
+        ("New", [each.now for each in seen if each.before is None]),
+        ("Not seen now", [each.before for each in seen if each.now is None]),
+    ):
+        names = [party_name(party) for party in one if party is not None]
+        more = len(names) - MAX_NAMED_PARTIES
+        if names:
+            yield f"{word}: {', '.join(names[:MAX_NAMED_PARTIES])}{f' and {more} more' if more > 0 else ''}."
+
+
+def gone(changes: Iterable[PartyChange], old: Members) -> list[str]:
+    """List the parties that an earlier run has, and this one has not, with what they did then."""
+    return [
+        capital(party_sentence(each.before, old)) for each in changes if each.now is None and each.before is not None
+    ]
 
 
 def rules_kept(party: Members) -> int:

@@ -409,9 +409,13 @@ def _broken_rule(
     )
 
 
+NAMED_COURSES: Final = frozenset({Course.NEW, Course.FIRST, Course.GONE, Course.UNSEEN})
+"""The courses for which a card names the assertions."""
+
+
 def _turned(change: PartyChange) -> list[tuple[str, list[str], bool]]:
     names = {each: [assertion_of(rule.rule) for rule in change.rules if rule.course is each] for each in COURSES}
-    return [(COURSES[each], found, each in (Course.NEW, Course.GONE)) for each, found in names.items() if found]
+    return [(COURSES[each], found, each in NAMED_COURSES) for each, found in names.items() if found]
 
 
 MAX_CHANGE_ROWS: Final = 300
