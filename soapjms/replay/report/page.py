@@ -27,10 +27,10 @@ from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import tables, texts
 from soapjms.replay.report.cases import case, key_of
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.comparison import BETTER, WORSE, compare_parties, no_comparison
+from soapjms.replay.report.comparison import BETTER, WORSE, PartyChange, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
 from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, who
-from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, rows
+from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import NOTHING, Summary
 
@@ -149,8 +149,7 @@ WITHOUT_SCRIPTS: Final = '<noscript><meta http-equiv="refresh" content="30"></no
 def html(summary: Summary, against: Summary | None = None) -> str:
     """Make the page; with an earlier run by the same profile, compared with that."""
     listed = rows(summary)
-    problem = None if against is None else no_comparison(against, summary)
-    changes = compare_parties(against, summary) if against is not None and problem is None else []
+    changes = _changes(summary, against)
     causes, spots = tables.lines(summary, listed), tables.spots(summary)
     changed = milestones(summary.members)
     drawn = charts(summary.timeline, changed)
@@ -171,14 +170,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             remedies=tables.remedy_rows(summary, listed),
             spots=spots,
             cards=tables.cards(summary, listed, changes),
-            against=None if against is None else against.members,
-            no_comparison=problem,
-            courses=courses(changes),
-            worse=WORSE,
-            better=BETTER,
-            comings=list(comings(changes)),
-            gone=[] if against is None else gone(changes, against.members)[: tables.MAX_CHANGE_ROWS],
-            changes=tables.change_rows(changes, listed, summary.members["profile"]),
+            **_compared(summary, against, changes, listed),
             origin=summary.origin,
             headline=headline(summary.members),
             peers=tables.peers(summary),
@@ -197,6 +189,28 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             data=Markup(data),  # noqa: S704
         )
     )
+
+
+def _changes(summary: Summary, against: Summary | None) -> list[PartyChange]:
+    if against is None or no_comparison(against, summary) is not None:
+        return []
+    return compare_parties(against, summary)
+
+
+def _compared(
+    summary: Summary, against: Summary | None, changes: list[PartyChange], listed: list[Row]
+) -> dict[str, Any]:
+    """Return what the template says about an earlier run."""
+    return {
+        "against": None if against is None else against.members,
+        "no_comparison": None if against is None else no_comparison(against, summary),
+        "courses": courses(changes),
+        "worse": WORSE,
+        "better": BETTER,
+        "comings": list(comings(changes)),
+        "gone": [] if against is None else gone(changes, against.members)[: tables.MAX_CHANGE_ROWS],
+        "changes": tables.change_rows(changes, listed, summary.members["profile"]),
+    }
 
 
 def live(page: str, name: str) -> str:
