@@ -1,6 +1,7 @@
 """`soapjms call`: send an envelope to a service, or call an operation of a WSDL, and print the answer.
 
-`soapjms call WSDL OPERATION NAME=VALUE…` is a call through zeep with arguments and result as text.
+`soapjms call WSDL OPERATION NAME=VALUE…` is a call through zeep with arguments and result as text, and
+`soapjms call --record FILE` sends a captured request again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, TypeAlias
 
 import click
 from lxml import etree
@@ -30,10 +31,12 @@ from soapjms.cli.connection import (
 )
 from soapjms.cli.options import set_option
 from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder
+from soapjms.cli.repeated_call import repeated
 from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
 from soapjms.client.call import UNPARSED_HINT, Response
 from soapjms.client.client import Client
+from soapjms.client.repetition import Repetition
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.attachments import Attachment, Part
 from soapjms.protocol.envelope import Fault, serialize
@@ -49,6 +52,8 @@ MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "t
 
 ARGUMENTS: Final = InputStream("a file with a JSON object of arguments, or -")
 ENVELOPE: Final = InputStream("a file with a SOAP envelope, or -")
+RECORD: Final = InputStream("a file with a capture record, or -")
+Answered: TypeAlias = Response | Repetition
 
 
 def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> list[Attachment]:
@@ -73,6 +78,10 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
     help="Folder for the attachments of the answer.",
 )  # fmt: skip
 @click.option("--input", "read_from", type=ARGUMENTS, metavar="FILE|-", help="JSON object of arguments by name.")
+@click.option(
+    "--record", type=RECORD, metavar="FILE|-",
+    help="Send the request of a capture record again, as it was captured; --uri sends it elsewhere.",
+)  # fmt: skip
 @TIMEOUT_OPTION
 @set_option()
 @click.option(
@@ -81,7 +90,9 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 )  # fmt: skip
 @click.option("--text", is_flag=True, help="Send a TextMessage instead of a BytesMessage.")
 @click.option("--json", "as_json", is_flag=True, help="Print headers, properties, body, fault and findings as JSON.")
-def command(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> None:
+def command(
+    words: tuple[str, ...], read_from: Any, save: Path | None, record: IO[bytes] | None, **options: Any
+) -> None:
     """Call an operation of a WSDL, or send the SOAP envelope in a file or on standard input.
 
     With a WSDL, the arguments are NAME=VALUE, NAME:=JSON, or NAME=@FILE for an attachment; a NAME may be a path such as
@@ -91,10 +102,18 @@ def command(words: tuple[str, ...], read_from: Any, save: Path | None, **options
     Otherwise the envelope of the answer is printed, indented on a terminal. Standard error shows a fault, and each rule
     of the specification that the request or the response breaks.
 
+    With --record, the body, properties and headers of a captured request are sent as they were, with their mistakes.
+    Only the ids and JMSReplyTo are new.
+
     Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or nothing was sent or the broker refused
     it, 3 no answer: it is not known whether the service processes the request.
     """
-    if len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
+    response: Answered | None
+    if record is not None:
+        if words or read_from is not None:
+            raise click.UsageError("--record has all of the message: leave out the other arguments and --input")
+        response = _repeated(record, save, **options)
+    elif len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
         response = _typed(words, read_from, save, **options)
     elif read_from is not None:
         raise click.UsageError("--input is for the operation of a WSDL: soapjms call WSDL OPERATION --input FILE")
@@ -172,6 +191,20 @@ def _raw(
     return response
 
 
+def _repeated(record: IO[bytes], save: Path | None, *, as_json: bool, **options: Any) -> Repetition:
+    """Send a captured request again, and show the answer; of a one-way message, only the rules that it breaks."""
+    response = repeated(record, **options)
+    saved = [] if save is None else save_parts(response, save)
+    if not as_json:
+        show(response, saved)
+    elif response.message is None:
+        findings = _finding_members(response)
+        click.echo(json.dumps({"sent": True, "request": message_members(response.request), "findings": findings}))
+    else:
+        click.echo(json.dumps(members(response, saved)))
+    return response
+
+
 @contextmanager
 def _client(
     operation: str | None,
@@ -207,11 +240,13 @@ def _client(
 # The answer
 
 
-def show(response: Response, saved: list[Path]) -> None:
+def show(response: Answered, saved: list[Path]) -> None:
     """Print the envelope and, on standard error, the fault, findings, notes and attachments."""
     out = console()
-    root = response.envelope.root
-    if out.is_terminal:
+    root = None if response.envelope is None else response.envelope.root
+    if root is None:
+        pass
+    elif out.is_terminal:
         etree.indent(root)
         lines = "\n".join(visible(line) for line in serialize(root).decode().splitlines())
         out.print(Syntax(lines, "xml", background_color="default", word_wrap=True))
@@ -220,14 +255,14 @@ def show(response: Response, saved: list[Path]) -> None:
     show_lines(response, saved)
 
 
-def show_lines(response: Response, saved: list[Path]) -> None:
+def show_lines(response: Answered, saved: list[Path]) -> None:
     """Print the fault, findings, notes and attachments on standard error."""
     beside = console(stderr=True)
     for line in _lines(response, saved):
         beside.print(visible(line), markup=False, soft_wrap=True)
 
 
-def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
+def _lines(response: Answered, saved: list[Path]) -> Iterator[str]:
     if response.fault is not None:
         said = fault_members(response.fault)
         yield f"fault {said['subcode'] or said['code']}: {said['reason']}"
@@ -235,6 +270,8 @@ def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
             yield f"detail {serialize(element).decode()}"
         if response.unparsed:
             yield f"hint {UNPARSED_HINT}"
+    if isinstance(response, Repetition) and response.problem:
+        yield f"the answer is no SOAP envelope: {response.problem}"
     for each in response.findings():
         yield f"{each.assertion} {each.level}: {each.reason}"
     for code, text in response.notes():
@@ -244,24 +281,28 @@ def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
         yield f"attachment {part.content_id or number + 1}, {_type(part)}, {_size(part)} octets{where}"
 
 
-def members(response: Response, saved: list[Path]) -> dict[str, Any]:
+def members(response: Answered, saved: list[Path]) -> dict[str, Any]:
     """Return the JSON form of a call."""
     return {
         "request": message_members(response.request),
-        "response": message_members(response.message),
-        "body": serialize(response.envelope.root).decode(),
+        "response": None if response.message is None else message_members(response.message),
+        "body": None if response.envelope is None else serialize(response.envelope.root).decode(),
         "attachments": [
             {"content_id": part.content_id, "content_type": _type(part), "octets": _size(part)}
             | ({"file": str(saved[number])} if saved else {})
             for number, part in enumerate(response.attachments)
         ],
         "fault": None if response.fault is None else fault_members(response.fault),
-        "findings": [
-            {"assertion": each.assertion, "level": each.level, "outcome": each.outcome, "reason": each.reason}
-            for each in response.findings()
-        ],
+        "findings": _finding_members(response),
         "notes": [{"code": code, "text": text} for code, text in response.notes()],
     }
+
+
+def _finding_members(response: Answered) -> list[dict[str, Any]]:
+    return [
+        {"assertion": each.assertion, "level": each.level, "outcome": each.outcome, "reason": each.reason}
+        for each in response.findings()
+    ]
 
 
 def message_members(message: Message) -> dict[str, Any]:
@@ -289,7 +330,7 @@ def _size(part: Part) -> int | None:
         return None
 
 
-def save_parts(response: Response, folder: Path) -> list[Path]:
+def save_parts(response: Answered, folder: Path) -> list[Path]:
     """Write the attachments to files named by number and type, never by the peer's names; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     saved = []

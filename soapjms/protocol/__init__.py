@@ -2,5 +2,5 @@
 
 A file imports only files above it in this order: names, errors, text, limits, content, xml, uri, values, properties,
 wsdl, envelope, wsa, attachments, record, exchange, received_message, assertions, mep, message_parts,
-requesting, responding, senders. Read them in that order.
+requesting, responding, senders, repetition. Read them in that order.
 """

@@ -12,10 +12,13 @@ import pytest
 from calling_kit import PATIENCE, eventually, fresh
 from cli_kit import commands, said
 from places import ROOT
+from replay_logs import at, request
 from serving_kit import started
 from wsdl_kit import DATA
 
 import soapjms
+from brokers import properties, queue
+from soapjms.protocol.record import Direction, capture, to_json
 
 WSDL = DATA / "echo-soap11.wsdl"
 CXF = ROOT / "tests" / "data" / "cxf-exchanges.jsonl"
@@ -101,5 +104,8 @@ def test_a_call() -> None:
     service = soapjms.Service.from_wsdl(WSDL)
     service.operation("greetMe")(lambda requestType: f"Hello {requestType}")
     with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, uri, service):
+        broken = capture(request(1, destination=queue("echo"), properties=properties({})), at(1), Direction.REQUEST)
+        again = said("call", "--connection", url, "--record", "-", status=1, stdin=to_json(broken).encode())
+        assert again["findings"]
         words = ["--connection", url, "--uri", uri, "--timeout", PATIENCE, WSDL, "greetMe", "requestType=Bob"]
         assert said("call", *words)["result"] == "Hello Bob"

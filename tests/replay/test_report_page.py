@@ -369,7 +369,7 @@ def test_request_and_response_are_a_time_line(case: Page) -> None:
 COPIES = {
     "Raw message": "SOAPJMS_bindingVersion: 0.3",
     "Capture record": '"message_id":"ID:client-0"',
-    "soapjms call": "soapjms call - --uri 'jms:queue:orders",
+    "soapjms call": "soapjms call --record - --profile rec-2012 <<'SOAPJMS_RECORD'\n{",
     "Markdown for a ticket": "## Protocol-2010: SOAPJMS_bindingVersion is present and 1.0.",
 }
 

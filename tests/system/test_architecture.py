@@ -19,7 +19,7 @@ PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
     "names errors text limits content xml uri values properties wsdl envelope wsa "
-    "attachments record exchange received_message assertions mep message_parts requesting responding senders"
+    "attachments record exchange received_message assertions mep message_parts requesting responding senders repetition"
 ).split()
 INSIDE_ASSERTIONS = (
     "spots model request_checks body_checks response_checks markup request_table response_table judge batch habits"

@@ -82,6 +82,7 @@ GIVEN: Final[Mapping[str, Mapping[str, Callable[[], bytes]]]] = {
     "news.service": {"news/service.py": SERVICE.encode},
     "bank.soap": {"bank/soap.py": APPLICATION.encode},
     "capture.jsonl": {"capture.jsonl": at("tests/data/cxf-exchanges.jsonl")},
+    "request.jsonl": {"request.jsonl": at("tests/data/request.jsonl")},
     CAPTURED: {f"captures/{CAPTURED}": lambda: gzip.compress(at("tests/data/cxf-exchanges.jsonl")())},
     "captures": {"captures/cxf.jsonl": at("tests/data/cxf-exchanges.jsonl")},
 }

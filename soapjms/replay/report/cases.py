@@ -110,7 +110,7 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
     excerpt, record = next(((one, other) for one, other in both if one.kind == sample.direction), (None, None))
     if excerpt is None or record is None:
         return {}
-    command = _command(sample, records, profile(summary.members["profile"]))
+    command = _command(sample, profile(summary.members["profile"]))
     rule = rule_texts(summary.members["profile"])[line.rule]
     facts = {
         "by": who(NODE_OF_KIND[sample.direction], sample.place),
@@ -138,11 +138,11 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
     return {name: text for name, text in copies.items() if text}
 
 
-def _command(sample: Sample, records: list[Record], edition: Profile) -> CallCommand:
+def _command(sample: Sample, edition: Profile) -> CallCommand:
     """Return the command that sends the request, or the one-way message, again."""
-    for excerpt, record in zip(sample.messages, records, strict=True):
+    for excerpt in sample.messages:
         if excerpt.kind != ANSWER:
             if not excerpt.is_whole or excerpt.left:
                 return CallCommand("", (IN_LOG,))
-            return call_command(record, edition)
+            return call_command(excerpt.line, edition)
     return CallCommand("", ("the request was not captured",))
