@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from calling_kit import fresh, take_one
 from cli_kit import run
 from replay_logs import ENVELOPE, at, request
-from report_kit import ATTACK
+from report_kit import ATTACK, large
 
 import soapjms
 from brokers import Destination, DestinationKind, Message, MessageType, properties, queue, topic
@@ -24,6 +25,9 @@ from soapjms.protocol.names import PROFILES, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, body_digest, capture, from_json
 from soapjms.replay.differences import Difference, Piece, differences
 from soapjms.replay.excerpts import capture_line
+from soapjms.replay.findings import Cause, Sample
+from soapjms.replay.parties import PartyKey
+from soapjms.replay.report.cases import times_of
 from soapjms.replay.report.copies import (
     END_OF_RECORD,
     IDS,
@@ -32,10 +36,12 @@ from soapjms.replay.report.copies import (
     call_command,
     code_block,
     code_span,
+    compacted,
     raw_text,
     ticket,
 )
 from soapjms.replay.report.remedies import rule_text
+from soapjms.replay.report.tables import CauseLine, rows
 
 SHELL = "soapjms() {{ printf '%s\\0' \"$@\" > words; cat > given; }}; {}"
 HOSTILE = f"'\"`$(touch broken) ; touch broken & !x {ATTACK}\n-- --uri=x"
@@ -253,11 +259,14 @@ def test_ticket() -> None:
         rule_text(next(each for each in ASSERTIONS if each.id == "Protocol-2010")),
         verdict.reason or "",
         differences(verdict, exchange, Setting()),
-        messages=[("Request", verdict.record)],
+        level="SHOULD",
+        messages=[("Request", raw_text(verdict.record))],
         facts={"party": "clients of queue:greeter", "how often": "11"},
         stack="cxf",
     )
-    assert text.startswith("## Protocol-2010: SOAPJMS_bindingVersion is present and 1.0.\n\n* section 2.2.3 ")
+    assert text.startswith(
+        "## Protocol-2010: SOAPJMS_bindingVersion is present and 1.0.\n\n* **SHOULD**, section 2.2.3 of SOAP "
+    )
     assert "* party: ` clients of queue:greeter `\n" in text
     assert "```diff\n  property SOAPJMS_bindingVersion\n- seen: 0.9\n+ right: 1.0\n```" in text
     assert "Apache CXF: CXF writes 1.0 unless" in text
@@ -295,7 +304,7 @@ def test_hostile_content_stays_in_its_code(content: str) -> None:
             rule_text(ASSERTIONS[0]),
             text,
             [difference],
-            messages=[("Request", recorded(message))],
+            messages=[("Request", raw_text(recorded(message)))],
             facts={"since": text},
         )
 
@@ -319,3 +328,42 @@ def test_copies_are_small_enough_to_embed() -> None:
     """They can be put into a page as JSON."""
     record = recorded(request(1))
     json.dumps([raw_text(record), capture_line(record), call_command(capture_line(record), REC_2012)])
+
+
+@pytest.mark.parametrize("parts", [[], ["aa", "bb"], ["bb", "aa", "none"], ["", "x"], ["aabb"]])
+def test_what_several_copies_share_is_written_once(parts: list[str]) -> None:
+    """Joined, each is the same again."""
+    texts = {"one": "xaaybbaaz", "two": "aabb", "three": "", "four": "q"}
+    found = compacted(texts, parts)
+    for name, text in texts.items():
+        pieces = [found[name]] if isinstance(found[name], str) else found[name]
+        assert "".join(each if isinstance(each, str) else parts[each] for each in pieces) == text
+    if "aabb" in parts:
+        assert found["two"] == [0]
+
+
+def test_when_a_cause_was_seen() -> None:
+    """First by its earliest finding; last by what is known of its parties and the rule."""
+    party = PartyKey("queue:orders", "requesting", "cxf")
+    sample = Sample("2026-11-24T12:00:00.000000Z", "e", "m", "queue:orders", "r", "", "")
+    row = next(each for each in rows(large(1000, 10)) if each.id == "Protocol-2010")
+    line = CauseLine(row, "failed", "r", Cause(3, [sample], Counter({party: 3})), {})
+    said = {"destination": "queue:orders", "node": "requesting", "stack": "cxf"}
+    times = {"Protocol-2010": {"first": "2026-11-24T12:00:00.000000Z", "last": "2026-11-24T23:59:59.000000Z"}}
+    others = {**said, "stack": None, "times": {"Protocol-2010": {"first": "2026", "last": "2027"}}}
+    summary = large(1000, 10)
+    for known, last in ((times, "2026-11-24T23:59:59.000000Z"), ({}, "")):
+        members = {**summary.members, "parties": [others, {**said, "times": known}]}
+        assert times_of(line, replace(summary, members=members)) == (sample.time, last)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("Protocol-2010", "section 2.2.3 of SOAP over JMS 1.0, Candidate Recommendation of 2009"),
+        ("Local-2.2.3-contentEncoding", "section 2.2.3 of SOAP over JMS 1.0, Recommendation of 2012"),
+    ],
+)
+def test_a_section_says_of_which_text_it_is(row: str, words: str) -> None:
+    """In words, not as a short form."""
+    assert rule_text(next(each for each in ASSERTIONS if each.id == row)).place == words

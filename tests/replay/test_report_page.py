@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from browser_kit import Opens, lines, problems, search
 from playwright.sync_api import Page, expect
-from replay_logs import at, request, write_log
+from replay_logs import CXF, at, request, write_log
 from report_kit import attacks, large, traffic
 
 from soapjms.protocol.record import Direction, capture
@@ -325,6 +325,12 @@ def case(report: Path, opens: Opens) -> Page:
     return page
 
 
+def test_several_messages_have_the_time_of_the_first(case: Page) -> None:
+    """That of the last is said where it is known."""
+    said = case.locator("tr.detail .since").inner_text()
+    assert re.fullmatch(r"12 messages since 20 Nov 2026, 12:00:00 UTC(, last .* UTC)?\.", said)
+
+
 def test_what_is_wrong_stands_beside_what_would_be_right(case: Page) -> None:
     """Place by place, with the part that differs marked."""
     difference = case.locator(".difference").first
@@ -390,13 +396,81 @@ def test_a_finding_is_copied(case: Page, name: str, part: str) -> None:
     assert first.locator("textarea").count() == 1
 
 
+def copied(page: Page, name: str) -> str:
+    """Copy a form of the first case of a finding."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".sample").first.get_by_role("button", name=name).click()
+    expect(page.locator(".told").first).to_have_text(f"{name} copied")
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Replay what CXF sent."""
+    folder = tmp_path_factory.mktemp("cxf")
+    replay(CXF, folder, engine="local")
+    return folder / "report.html"
+
+
+@pytest.fixture
+def answer(real: Path, opens: Opens) -> Page:
+    """Open a finding about responses of CXF."""
+    page = opens(real, "#?q=a:Local-2.6.2.3-expiration+s:warning+n:responding")
+    page.locator("#causes tr.cause:visible .open").first.click()
+    return page
+
+
+def test_an_opened_finding_says_since_when_and_what_to_change(answer: Page) -> None:
+    """How often and since when, the rule with its place and its words, and the remedy of the party's stack first."""
+    about = answer.locator("tr.detail .about")
+    since = about.locator(".since").inner_text()
+    assert re.fullmatch(r"(1 message, captured|\d+ messages since) 20 Nov 2026, 19:31:\d\d UTC(, last .*)?\.", since)
+    rule = about.locator(".rule")
+    assert rule.inner_text().startswith("SHOULD ")
+    assert "Section 2.6.2.3 of SOAP over JMS 1.0" in rule.locator("a").inner_text()
+    assert rule.locator("q").inner_text().strip('“”"') == "this is derived from the request"
+    names = about.locator("dt:visible").all_inner_texts()
+    assert names == ["Apache CXF", "In general"]
+    assert "CXF's responses never expire" in about.locator("dd").first.inner_text()
+    about.locator("summary").click()
+    assert "Spring-WS" in about.locator("dt:visible").all_inner_texts()
+
+
+def test_a_finding_about_a_response_is_copied_with_its_request(answer: Page, tmp_path: Path) -> None:
+    """Both records, which a replay judges to the same; the call sends the request."""
+    text = copied(answer, "Capture record")
+    assert len(text.splitlines()) == 2
+    log = tmp_path / "copied.jsonl"
+    log.write_text(text + "\n")
+    done = replay(log, tmp_path / "out", engine="local")
+    assert done.members["assertions"]["Local-2.6.2.3-expiration"]["warning"] == 1
+    command = copied(answer, "soapjms call")
+    assert command.split("\n")[1] == text.splitlines()[0]
+
+
+def test_a_ticket_has_all_that_its_reader_needs(answer: Page) -> None:
+    """The level, since when, what was sent and what was asked, what to change, and a way back to the finding."""
+    text = copied(answer, "Markdown for a ticket")
+    assert "* **SHOULD**, section 2.6.2.3 of SOAP over JMS 1.0, " in text
+    assert re.search(r"\* since: ` 20 Nov 2026, \d\d:\d\d:\d\d UTC `", text)
+    assert "\nApache CXF: Not known to be settable: CXF's responses never expire." in text
+    request, response = (
+        text.index("### Request\n\n```text\nJMS message type: "),
+        text.index("### Response\n\n```text\n"),
+    )
+    assert request < response
+    assert "SOAPJMS_requestURI: " in text[request:]
+    link = re.search(r"\nFinding: <(file:.*)>\n\Z", text)
+    assert link is not None
+    answer.goto("about:blank")
+    answer.goto(link[1])
+    assert "Local-2.6.2.3-expiration" in answer.locator("tr.cause:has([aria-expanded=true])").inner_text()
+
+
 def test_a_copied_record_is_replayed_to_the_same(case: Page, tmp_path: Path) -> None:
     """With the same finding."""
-    case.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    case.locator(".sample").first.get_by_role("button", name="Capture record").click()
-    expect(case.locator(".told").first).to_have_text("Capture record copied")
     log = tmp_path / "copied.jsonl"
-    log.write_text(case.evaluate("navigator.clipboard.readText()") + "\n")
+    log.write_text(copied(case, "Capture record") + "\n")
     done = replay(log, tmp_path / "out", engine="local")
     assert done.members["assertions"]["Protocol-2010"]["failed"] == 1
 

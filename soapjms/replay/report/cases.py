@@ -10,24 +10,25 @@ from hashlib import sha256
 from typing import Any, Final
 
 from brokers.message import Message
-from soapjms.protocol.names import Profile, profile
+from soapjms.protocol.names import Level, Profile, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import Record, format_time
 from soapjms.protocol.uri import visible as printable
 from soapjms.replay.differences import Piece, Span
 from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Excerpt, body_excerpt, headers
 from soapjms.replay.findings import Sample
-from soapjms.replay.report.copies import CallCommand, call_command, raw_text, ticket
-from soapjms.replay.report.remedies import rule_texts
+from soapjms.replay.parties import PartyKey
+from soapjms.replay.report.copies import CallCommand, call_command, compacted, raw_text, shell_line, ticket
+from soapjms.replay.report.remedies import RuleText, rule_texts
 from soapjms.replay.report.sentences import who
 from soapjms.replay.report.tables import CauseLine
-from soapjms.replay.report.texts import visible, visible_lines
+from soapjms.replay.report.texts import clock_time, visible, visible_lines
 from soapjms.replay.summary import Summary
 
 KEY_DIGITS: Final = 10
 NODE_OF_KIND: Final = {kind: node for node, kind in KIND_OF_NODE.items()}
 ANSWER: Final = KINDS[Carrier.RESPONSE]
-IN_LOG: Final = "the message is longer than a report keeps; the log has the whole of it"
+IN_LOG: Final = "the request is longer than a report keeps; soapjms call --record sends its line of the log"
 
 
 def key_of(line: CauseLine) -> str:
@@ -104,38 +105,79 @@ def _text(part: str | bytes | memoryview) -> str:
     return "\n".join(printable(line.replace("\t", "    ")) for line in lines)
 
 
-def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Summary) -> dict[str, str]:
-    """Return what can be copied, by its name in the page."""
-    both = zip(sample.messages, records, strict=True)
-    excerpt, record = next(((one, other) for one, other in both if one.kind == sample.direction), (None, None))
-    if excerpt is None or record is None:
+def about_rule(line: CauseLine, summary: Summary) -> dict[str, Any]:
+    """Return what the page says of the rule that a cause broke: the rule, where it is from, and the remedies."""
+    text = rule_texts(summary.members["profile"])[line.rule]
+    return {
+        "a": line.row.id,
+        "r": text.rule,
+        "p": text.place,
+        "h": line.row.link,
+        "q": text.quotation,
+        "g": text.general,
+        "b": dict(text.by_stack),
+    }
+
+
+def times_of(line: CauseLine, summary: Summary) -> tuple[str, str]:
+    """Return when a cause was seen first and last, as far as it is known; else an empty text.
+
+    The earliest findings are its samples. The last one is known for each party and rule: if the party broke the rule
+    for several reasons, it is that of any of them.
+    """
+    first = line.samples[0].time if line.samples else ""
+    lasts = [
+        party["times"][line.rule]["last"]
+        for party in summary.members["parties"]
+        if PartyKey(party["destination"] or "", party["node"], party["stack"] or "") in line.cause.where
+        and line.rule in party.get("times", {})
+    ]
+    return first, max((each for each in lasts if each), default="")
+
+
+def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Summary) -> dict[str, Any]:
+    """Return what can be copied, by its name in the page; the parts that several have are in `parts`, once."""
+    judged = next((at for at, each in enumerate(sample.messages) if each.kind == sample.direction), None)
+    if judged is None:
         return {}
+    told = range(judged + 1) if sample.direction == ANSWER else (judged,)  # with the request that it answers
+    raws = {at: raw_text(records[at]) for at in told}
+    lines = [shell_line(sample.messages[at].line) for at in told if sample.messages[at].is_whole]
     command = _command(sample, profile(summary.members["profile"]))
-    rule = rule_texts(summary.members["profile"])[line.rule]
+    texts = {
+        "raw": raws[judged],
+        "record": "\n".join(lines) if len(lines) == len(told) else "",
+        "call": command.line,
+        "lost": "; ".join(command.lost),
+        "ticket": ticket(
+            line.row.id,
+            rule_of(line, sample, summary),
+            sample.reason,
+            sample.differences,
+            level=line.row.level if line.row.level != Level.NONE else Level.MUST,
+            messages=[(sample.messages[at].kind.capitalize(), raw) for at, raw in raws.items()],
+            facts=_facts(line, sample, summary),
+            stack=sample.stack,
+        ),
+    }
+    parts = [*raws.values(), *lines]
+    return {"parts": parts, **compacted({name: text for name, text in texts.items() if text}, parts)}
+
+
+def _facts(line: CauseLine, sample: Sample, summary: Summary) -> dict[str, str]:
+    first, last = (each and clock_time(each) for each in times_of(line, summary))
     facts = {
         "by": who(NODE_OF_KIND[sample.direction], sample.place),
         "messages": f"{line.cause.count:,}",
-        "captured": sample.time,
+        "since": first,
+        "last": last,
+        "example": f"captured {clock_time(sample.time)}",
         "exchange": sample.exchange_id,
         "message": sample.message_id,
         "expected fault": sample.expected_subcodes,
         "observed fault": sample.observed_subcode,
     }
-    copies = {
-        "raw": raw_text(record),
-        "record": excerpt.line if excerpt.is_whole else "",
-        "call": command.line,
-        "lost": "; ".join(command.lost),
-        "ticket": ticket(
-            line.row.id,
-            rule,
-            sample.reason,
-            sample.differences,
-            facts={name: value for name, value in facts.items() if value},
-            stack=sample.stack,
-        ),
-    }
-    return {name: text for name, text in copies.items() if text}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _command(sample: Sample, edition: Profile) -> CallCommand:

@@ -114,7 +114,8 @@ def ticket(
     reason: str,
     differences: Sequence[Difference] = (),
     *,
-    messages: Iterable[tuple[str, Record]] = (),
+    level: str = "MUST",
+    messages: Iterable[tuple[str, str]] = (),
     facts: Mapping[str, str] | None = None,
     stack: str = "",
 ) -> str:
@@ -125,31 +126,30 @@ def ticket(
         text: the texts about the assertion.
         reason: the reason of the verdict.
         differences: what is wrong, place by place.
-        messages: the messages to show, each with its heading.
+        level: MUST or SHOULD.
+        messages: the messages to show, each with its heading and its text of `raw_text`.
         facts: further facts by label, such as the party, how often, and since when.
         stack: the stack of the party by `guess_dialect`, whose remedy is shown too.
     """
-    quotation = f" {code_span(text.quotation)}" if text.quotation else ""
+    quotation = f": {code_span(text.quotation)}" if text.quotation else ""
     lines = [
         f"## {assertion}: {text.rule}",
         "",
-        f"* section {text.section} of SOAP over JMS{quotation}",
+        f"* **{level}**, {text.place}{quotation}",
         f"* seen: {code_span(reason)}",
         *(f"* {label}: {code_span(value)}" for label, value in (facts or {}).items()),
         "",
     ]
     for each in differences:
         lines += [_diff(each), ""]
-    lines += ["### What to change", "", _advice(text.general), ""]
+    lines += ["### What to change", ""]
     if stack in text.by_stack:
-        lines += [f"{STACKS[stack]}: {_advice(text.by_stack[stack])}", ""]
-    for heading, record in messages:
-        lines += [f"### {heading}", "", code_block(raw_text(record, MAX_TICKET_OCTETS)), ""]
+        lines += [f"{STACKS[stack]}: {_advice(text.by_stack[stack])}", "", f"In general: {_advice(text.general)}", ""]
+    else:
+        lines += [_advice(text.general), ""]
+    for heading, message in messages:
+        lines += [f"### {heading}", "", code_block(message), ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-MAX_TICKET_OCTETS: Final = 2000
-"""Maximum number of octets or characters of a body in a ticket."""
 
 
 def _advice(remedy: Remedy) -> str:
@@ -190,3 +190,35 @@ def code_block(text: str, language: str = "text") -> str:
 
 def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
+
+
+# All of them together
+
+
+def compacted(texts: Mapping[str, str], parts: Sequence[str]) -> dict[str, str | list[str | int]]:
+    """Write texts with the numbers of the parts that they share; joined, they are the same again.
+
+    Args:
+        texts: texts by name.
+        parts: what occurs in several of them.
+    """
+    return {name: _numbered(text, parts) for name, text in texts.items()}
+
+
+def _numbered(text: str, parts: Sequence[str]) -> str | list[str | int]:
+    pieces: list[str | int] = [text]
+    for number, part in enumerate(parts):
+        if part:
+            pieces = [each for piece in pieces for each in _split(piece, part, number)]
+    return text if pieces == [text] else pieces
+
+
+def _split(piece: str | int, part: str, number: int) -> Iterator[str | int]:
+    if isinstance(piece, int):
+        yield piece
+        return
+    for index, between in enumerate(piece.split(part)):
+        if index:
+            yield number
+        if between:
+            yield between

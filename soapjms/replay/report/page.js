@@ -287,12 +287,45 @@ const present = (data, signal) => {
     line.after(row);
     button.setAttribute("aria-expanded", "true");
   };
+  // What an opened finding begins with: since when, the rule with its place, and what to change, with the stacks of its
+  // parties first.
   const about = (cause) => {
-    const line = make("p", "soft"), resting = Object.keys(cause.f);
-    const link = make("a", "", "Link to this finding");
+    const whole = make("div", "about"), rule = data.rules[cause.y], resting = Object.keys(cause.f);
+    whole.append(make("p", "since", since(cause)));
+    if (rule) whole.append(...demanded(cause, rule));
+    if (resting.length) whole.append(make("p", "soft", `As they rest on it, ${resting.join(", ")} could not be judged.`));
+    const link = make("a", "", "Link to this finding"), line = make("p", "soft links");
     link.href = `#?open=${cause.k}`;
-    line.append(link, resting.length ? `. As they rest on it, ${resting.join(", ")} could not be judged.` : "");
-    return line;
+    line.append(link);
+    whole.append(line);
+    return whole;
+  };
+  const since = (cause) => {
+    const [first, last] = cause.t1, messages = `${grouped(cause.n)} ${cause.n === 1 ? "message" : "messages"}`;
+    if (!first) return `${messages}.`;
+    if (cause.n === 1) return `1 message, captured ${told(first)}.`;
+    return `${messages} since ${told(first)}${last && told(last) !== told(first) ? `, last ${told(last)}` : ""}.`;
+  };
+  const demanded = (cause, rule) => {
+    const text = make("p", "rule"), place = make("a", "", rule.p[0].toUpperCase() + rule.p.slice(1)), list = make("dl", "remedies");
+    place.href = rule.h;
+    place.rel = "noreferrer noopener";
+    text.append(make("strong", "", cause.l === "none" ? "MUST" : cause.l), ` ${rule.r} `, make("span", "soft"));
+    text.lastChild.append(place, ...(rule.q ? [": ", make("q", "", rule.q)] : []), ".");
+    const seen = new Set(cause.w.filter((_, index) => index % 2 === 0).map((by) => data.stacks[partyOf(by)[STACK]]));
+    const stacks = Object.keys(rule.b), own = stacks.filter((stack) => seen.has(stack));
+    list.append(...own.flatMap((stack) => remedy(data.names[stack], rule.b[stack])), ...remedy("In general", rule.g));
+    const others = stacks.filter((stack) => !seen.has(stack));
+    if (!others.length) return [text, list];
+    const more = make("details"), rest = make("dl", "remedies");
+    rest.append(...others.flatMap((stack) => remedy(data.names[stack], rule.b[stack])));
+    more.append(make("summary", "", "With other stacks"), rest);
+    return [text, list, more];
+  };
+  const remedy = (name, [words, code]) => {
+    const value = make("dd", "", code ? `${words} ` : words);
+    if (code) value.append(make("code", "", code));
+    return [make("dt", "", name), value];
   };
   const card = (sample, cause) => {
     const whole = make("article", "sample");
@@ -307,7 +340,7 @@ const present = (data, signal) => {
     line.append(...(sample.ms ?? []).map((each, index) => message(each, sample, index ? sample.ms[0] : null)));
     if (!sample.ms) line.append(make("p", "soft", `${[sample.d, sample.q && `at ${sample.q}`].filter(Boolean).join(" ")}, ${told(sample.t)}`));
     whole.append(line);
-    if (sample.c) whole.append(copies(sample.c));
+    if (sample.c) whole.append(copies(sample.c, cause));
     if (sample.x) whole.append(make("p", "soft", "There is no room on this page for all of this exchange; it is in report.json."));
     return whole;
   };
@@ -344,14 +377,20 @@ const present = (data, signal) => {
     return milliseconds < 0 ? `${text} earlier, as clocks disagree` : `${text} later`;
   };
   const COPIES = [["raw", "Raw message"], ["record", "Capture record"], ["call", "soapjms call"], ["ticket", "Markdown for a ticket"]];
-  const copies = (texts) => {
+  // A text is whole, or in pieces, of which a number stands for one of the parts that several texts share.
+  const joined = (texts, name, cause) => {
+    const text = [texts[name]].flat().map((each) => (typeof each === "number" ? texts.parts[each] : each)).join("");
+    const page = location.href.split(/[?#]/)[0]; // without what lets a reader in
+    return name === "ticket" ? `${text}\nFinding: <${page}#?open=${cause.k}>\n` : text;
+  };
+  const copies = (texts, cause) => {
     const row = make("div", "copies");
     row.append(make("span", "soft", "Copy"));
     for (const [name, title] of COPIES) {
-      if (!texts[name]) continue;
+      if (texts[name] === undefined) continue;
       const button = make("button", "chip", title);
       button.type = "button";
-      button.addEventListener("click", () => copy(button, texts[name], row));
+      button.addEventListener("click", () => copy(button, joined(texts, name, cause), row));
       row.append(button);
     }
     row.append(make("span", "told"));

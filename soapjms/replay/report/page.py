@@ -23,12 +23,13 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
-from soapjms.replay.parties import PartyKey
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report import tables, texts
-from soapjms.replay.report.cases import case, key_of
+from soapjms.replay.report.cases import about_rule, case, key_of, times_of
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.comparison import BETTER, WORSE, PartyChange, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
+from soapjms.replay.report.remedies import STACKS
 from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, Row, rows
 from soapjms.replay.report.texts import visible
@@ -56,6 +57,7 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
     stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
     place_numbers = {name: number for number, name in enumerate(places)}
     known: dict[PartyKey, int] = {}
+    rules: list[dict[str, Any]] = []
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
         where = _where(line, place_numbers.keys(), known, where_left)
@@ -74,6 +76,8 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
                 "f": line.folded,
                 "w": [number for each in where for number in each],
                 "k": key_of(line),
+                "t1": times_of(line, summary),
+                "y": _number_of(about_rule(line, summary), rules) if line.verdict in BROKEN else None,
                 "s": samples,
             }
         )
@@ -81,6 +85,8 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
         "places": [*(visible(each) if each else NAMELESS for each in places), REST],
         "stacks": [each or UNKNOWN_STACK for each in stacks],
         "nodes": list(NODES),
+        "rules": rules,
+        "names": STACKS,
         "parties": [
             *(
                 [
@@ -95,6 +101,13 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
         ],
         "causes": causes,
     }
+
+
+def _number_of(rule: dict[str, Any], rules: list[dict[str, Any]]) -> int:
+    """Return the place of a rule in the list, which gets it if it is new."""
+    if rule not in rules:
+        rules.append(rule)
+    return rules.index(rule)
 
 
 def _where(line: CauseLine, places: AbstractSet[str], known: dict[PartyKey, int], most: int) -> list[tuple[int, int]]:

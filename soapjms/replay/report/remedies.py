@@ -24,6 +24,8 @@ STACKS: Final[Mapping[str, str]] = {
     "soapjms": "soapjms",
 }
 """The stacks that remedies may be known for, with their names for people; the keys are those of `guess_dialect`."""
+LATER: Final = "REC "
+"""What the sections of the Recommendation of 2012 begin with."""
 REFERENCE: Final = "@"
 """First character of a text in `remedies.toml` that refers to a note."""
 
@@ -58,6 +60,13 @@ class RuleText(NamedTuple):
     quotation: str
     general: Remedy
     by_stack: Mapping[str, Remedy]
+
+    @property
+    def place(self) -> str:
+        """Its section in words, with the text that has it."""
+        is_later = self.section.startswith(LATER)
+        edition = "Recommendation of 2012" if is_later else "Candidate Recommendation of 2009"
+        return f"section {self.section.removeprefix(LATER)} of SOAP over JMS 1.0, {edition}"
 
 
 @cache

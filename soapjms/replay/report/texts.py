@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from soapjms.protocol import uri
@@ -58,6 +58,11 @@ def duration(taken: timedelta) -> str:
     value, unit = (seconds, "s") if seconds >= 1 else (1000 * seconds, "ms")
     rounded = float(f"{value:.2g}")
     return f"{rounded:g} {unit}" if rounded < 1000 else "1 s"
+
+
+def clock_time(text: str) -> str:
+    """Write a captured time in UTC, to the second: `24 Nov 2026, 12:00:05 UTC`."""
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%-d %b %Y, %H:%M:%S} UTC"
 
 
 def width(span: timedelta) -> str:
