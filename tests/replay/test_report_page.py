@@ -492,6 +492,20 @@ def test_a_finding_has_an_address(report: Path, opens: Opens, case: Page) -> Non
     assert opens(again, "#?open=0000000000,x").locator("tr.detail").count() == 0
 
 
+def test_a_link_whose_finding_is_gone_says_so(report: Path, opens: Opens) -> None:
+    """Until something else is searched for; what the link has besides is opened."""
+    page = opens(report, "#?open=0000000000")
+    said = page.locator("#tally .problem")
+    assert said.inner_text().strip() == "The finding of this link is not in this report."
+    expect(said).to_be_in_viewport()
+    search(page, "s:failed")
+    assert said.count() == 0
+    known = page.evaluate("JSON.parse(document.querySelector('#data').textContent).causes[0].k")
+    page = opens(report, f"#?open={known},0000000000")
+    assert page.locator("tr.detail").count() == 1
+    assert "1 of 2 are not in this report" in page.locator("#tally .problem").inner_text()
+
+
 def test_keys_go_from_finding_to_finding(report: Path, opens: Opens) -> None:
     """j to the next, k to the one before, Enter opens it; in the search they are letters."""
     page = opens(report)

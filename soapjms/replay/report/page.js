@@ -180,13 +180,14 @@ const present = (data, signal) => {
     const numbers = found.counts.filter((number) => number > 0);
     const sum = numbers.reduce((total, number) => total + number, 0);
     const text = `${grouped(numbers.length)} of ${grouped(causes.length)} causes, ${grouped(sum)} findings`;
-    tally.replaceChildren(make("span", "", terms.length ? text : ""), ...problems.map((each) => make("span", "problem", ` ${each}`)));
+    tally.replaceChildren(make("span", "", terms.length ? text : ""), ...[...problems, ...missing].map((each) => make("span", "problem", ` ${each}`)));
   };
 
   // The page's address holds the search, the order and what is open:
   // #?q=a:2012+s:failed&sort=causes,1,descending&open=1a2b3c4d5e
 
   let order = "";
+  let missing = []; // what is to be said of findings that the address names and the report does not have
   const opened = new Set(); // the names of the open findings, which are the same in each report that has them
   const keep = () => {
     const parts = new URLSearchParams();
@@ -205,6 +206,8 @@ const present = (data, signal) => {
     if (head?.dataset.sort) sort(head, direction === "ascending" ? "ascending" : "descending");
     const wanted = (parts.get("open") ?? "").split(",").filter(Boolean);
     for (const line of lines) if (wanted.includes(nameOf(line)) !== opened.has(nameOf(line))) toggle(line);
+    const known = new Set(lines.map(nameOf)), lost = wanted.filter((name) => !known.has(name)).length;
+    missing = lost ? [wanted.length === 1 ? "The finding of this link is not in this report." : `Of the findings of this link, ${grouped(lost)} of ${grouped(wanted.length)} are not in this report.`] : [];
     return wanted[0] ? lines.find((line) => nameOf(line) === wanted[0]) ?? true : true;
   };
   const nameOf = (line) => data.causes[line.dataset.i].k;
@@ -474,6 +477,7 @@ const present = (data, signal) => {
     const run = () => {
       clearTimeout(waiting);
       shown = LISTED;
+      missing = [];
       apply();
       keep();
     };
@@ -515,7 +519,7 @@ const present = (data, signal) => {
     addEventListener("beforeprint", () => every("details.numbers").forEach((each) => { each.open = false; }), { signal });
     const found = read();
     apply();
-    if (found instanceof Element) show(found);
+    if (found instanceof Element || missing.length) show(found);
   };
   // Goes to a finding whose name is in the address, or else to the list.
   const show = (found) => {
