@@ -21,6 +21,7 @@ from report_kit import attacks, large, traffic
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report import html, write
+from soapjms.replay.report.tables import search_term
 from soapjms.replay.terms import LateRecord
 
 pytestmark = [pytest.mark.browser, pytest.mark.peer]
@@ -136,6 +137,44 @@ def test_a_number_leads_to_its_findings(report: Path, opens: Opens) -> None:
     page.locator("#rows tr[data-id='Protocol-2010'] td.failed a").click()
     expect(page.locator("#query")).to_have_value("a:Protocol-2010 s:failed")
     assert lines(page) == [["12", "failed", "Protocol-2010"]]
+
+
+def test_a_party_leads_to_its_findings(report: Path, opens: Opens) -> None:
+    """Its name, and what it breaks besides; a number stands for what the search then shows."""
+    page = opens(report)
+    card = page.locator("li.party", has_text="clients of queue:orders").first
+    card.locator("h2 a").click()
+    expect(page.locator("#query")).to_have_value("q:queue:orders n:requesting p:cxf")
+    assert lines(page)
+    assert all(
+        "queue:orders" in text and "queue:billing" not in text
+        for text in page.locator("#causes tr.cause:visible td.where").all_inner_texts()
+    )
+    bar = card.locator("rect").evaluate_all(
+        "all => all.map((each) => [each.className.baseVal, each.width.baseVal.value])"
+    )
+    deeds = re.search(r"in (\d+) of (\d+) requests", card.locator(".deeds").inner_text())
+    assert deeds is not None
+    failed, messages = map(int, deeds.groups())
+    assert bar[0] == ["failed", failed]
+    assert sum(width for _, width in bar) == messages
+    assert f"{failed} of {messages} messages broke a MUST" in (card.locator(".share").get_attribute("title") or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "term"),
+    [
+        ("queue:orders", "q:queue:orders"),
+        ("queue:a b", 'q:"queue:a b"'),
+        ("queue:a,b", 'q:"queue:a,b"'),
+        ('queue:a "b" c', 'q:"queue:a "'),
+        ("queue:<b>&'", 'q:"queue:<b>&\'"'),
+        ("x" * 300, f"q:{'x' * 200}"),
+    ],
+)
+def test_any_name_can_be_searched_for(name: str, term: str) -> None:
+    """As far as the search language can hold it."""
+    assert search_term("q", name) == term
 
 
 # Sorting and opening

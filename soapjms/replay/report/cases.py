@@ -19,7 +19,7 @@ from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Ex
 from soapjms.replay.findings import Sample
 from soapjms.replay.parties import PartyKey
 from soapjms.replay.report.copies import CallCommand, call_command, compacted, raw_text, shell_line, ticket
-from soapjms.replay.report.remedies import RuleText, rule_texts
+from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.sentences import who
 from soapjms.replay.report.tables import CauseLine
 from soapjms.replay.report.texts import clock_time, visible, visible_lines
@@ -151,7 +151,7 @@ def _copies(line: CauseLine, sample: Sample, records: list[Record], summary: Sum
         "lost": "; ".join(command.lost),
         "ticket": ticket(
             line.row.id,
-            rule_of(line, sample, summary),
+            rule_texts(summary.members["profile"])[line.rule],
             sample.reason,
             sample.differences,
             level=line.row.level if line.row.level != Level.NONE else Level.MUST,

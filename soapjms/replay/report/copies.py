@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from brokers.message import as_text
 from soapjms.protocol.names import Profile
 from soapjms.protocol.record import Record, body_to_json, from_json
 from soapjms.protocol.repetition import obstacles

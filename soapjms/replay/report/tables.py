@@ -6,11 +6,12 @@ the report links to and never loads.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.assertions.judge import RESTS_ON
@@ -32,6 +33,7 @@ from soapjms.replay.report.sentences import (
     rules_kept,
     who,
 )
+from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary, quantiles
 
 PAGES: Final[Mapping[str, str]] = {
@@ -335,10 +337,29 @@ class Card(NamedTuple):
 
     @property
     def numbers(self) -> list[tuple[str, int]]:
-        """How many rules it breaks, falls short of, and keeps."""
+        """How many of its messages broke a MUST, missed a SHOULD only, and did neither."""
         party = self.party
-        broken = [(str(each), len(party[each])) for each in BROKEN]
-        return [*broken, (str(Outcome.PASSED), self.kept)]
+        failed = party[f"{Outcome.FAILED}Messages"]
+        warned = min(party[f"{Outcome.WARNING}Messages"], party["messages"] - failed)
+        rest = party["messages"] - failed - warned
+        return [(str(Outcome.FAILED), failed), (str(Outcome.WARNING), warned), (str(Outcome.PASSED), rest)]
+
+    @property
+    def findings(self) -> str:
+        """The address of its findings in the page: a search."""
+        party = self.party
+        place = REST if party["destination"] is None else visible(party["destination"] or NAMELESS)
+        terms = (("q", place), ("n", party["node"]), ("p", party["stack"] or UNKNOWN_STACK))
+        return f"#?q={quote_plus(' '.join(search_term(*each) for each in terms), safe=':')}"
+
+
+MAX_SEARCHED_CHARACTERS: Final = 200
+
+
+def search_term(field: str, text: str) -> str:
+    """Write a term of the page's search language; what it cannot hold, a quote and what follows, is left out."""
+    words = text[:MAX_SEARCHED_CHARACTERS].partition('"')[0]
+    return f"{field}:{words}" if re.fullmatch(r"[\w:./-]+", words) else f'{field}:"{words}"'
 
 
 class Cards(NamedTuple):
