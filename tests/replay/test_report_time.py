@@ -175,7 +175,7 @@ TIMES = """() => [...document.querySelectorAll('#time ~ * [data-t]')].map((each)
 ])"""
 
 
-def times(page: BrowserPage) -> list[tuple[str, datetime, str]]:
+def times_on(page: BrowserPage) -> list[tuple[str, datetime, str]]:
     """Return what has a time in the part on time: `text`, `title` or `cell`, its time in UTC, and its text."""
     return [(kind, datetime.fromtimestamp(time / 1000, UTC), said) for kind, time, said in page.evaluate(TIMES)]
 
@@ -202,7 +202,7 @@ class TestZone:
     def test_all_times_of_the_charts_are_in_the_zone(self, out: Path, opens: Opens, zone: str) -> None:
         """Labels, titles of columns and the table; the part says which zone that is."""
         page = opens(out, timezone_id=zone)
-        found = times(page)
+        found = times_on(page)
         assert {kind for kind, _, _ in found} == {"text", "title", "cell"}
         for kind, time, said in found:
             local = time.astimezone(ZoneInfo(zone))
