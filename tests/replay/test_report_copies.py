@@ -347,7 +347,7 @@ def test_when_a_cause_was_seen() -> None:
     party = PartyKey("queue:orders", "requesting", "cxf")
     sample = Sample("2026-11-24T12:00:00.000000Z", "e", "m", "queue:orders", "r", "", "")
     row = next(each for each in rows(large(1000, 10)) if each.id == "Protocol-2010")
-    line = CauseLine(row, row.id, "failed", "r", Cause(3, [sample], Counter({party: 3})), {})
+    line = CauseLine(row, row.id, "failed", "r", Cause("r", 3, [sample], Counter({party: 3})), {})
     said = {"destination": "queue:orders", "node": "requesting", "stack": "cxf"}
     times = {"Protocol-2010": {"first": "2026-11-24T12:00:00.000000Z", "last": "2026-11-24T23:59:59.000000Z"}}
     others = {**said, "stack": None, "times": {"Protocol-2010": {"first": "2026", "last": "2027"}}}
