@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from threading import TIMEOUT_MAX
 from types import ModuleType
@@ -84,13 +85,22 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Con
         UnknownSchemeError: no adapter serves the scheme of `url`, or it has none; the text says what to write.
         NotInstalledError: the adapter needs a library that is not installed.
         ConnectionFailedError: no broker answered, or the credentials were refused.
-        UsageError: the adapter cannot use `url`, or `timeout` is invalid; no text repeats a password.
+        UsageError: the adapter cannot use `url` or has no such option, or `timeout` is invalid; no text repeats a
+            password.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
         raise UsageError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
     url = understood(url)
-    name = SCHEMES[_scheme_of(url)]
-    connection: Connection = adapter(name).connect(url, timeout=timeout, **options)
+    scheme = _scheme_of(url)
+    try:
+        connection: Connection = adapter(SCHEMES[scheme]).connect(url, timeout=timeout, **options)
+    except TypeError as error:
+        wrong = next((each for each in options if f"unexpected keyword argument {each!r}" in str(error)), None)
+        if wrong is None:
+            raise
+        near = get_close_matches(wrong, ConnectArguments.__annotations__, n=1)
+        meant = f"; perhaps {near[0]}= was meant" if near and near[0] != wrong else ""
+        raise UsageError(f"connections to {scheme}: have no option {wrong}={meant}") from None
     return connection
 
 

@@ -36,5 +36,6 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Bro
     """
     name = url.partition(":")[2]
     if name.startswith("/") or set("?#@") & set(name):
-        raise ConnectionFailedError(f"the URL must be of the form embedded:NAME, got {shown(url)}")
+        form = "the URL must be of the form embedded:NAME, without host, login and options"
+        raise ConnectionFailedError(f"{form}; got {shown(url)}")
     return REGISTRY.connect(unquote(name), options)

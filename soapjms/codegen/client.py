@@ -30,6 +30,10 @@ class _ContractClient:
 
     _is_port = False
 
+    def __repr__(self) -> str:
+        kind = type(self)
+        return f"<{kind.__module__.partition('.')[0]}.{kind.__name__} through {vars(self)['client']!r}>"
+
     def _target(self, uri: str | None, options: ClientArguments) -> str | Port:
         """Return what the client is for: the port, or its address in another place; add its profile to the options."""
         target = self.contract.target(uri)

@@ -120,13 +120,18 @@ def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
 
 
 DEFAULT_SCHEME: Final = "stomp"
+ADVISED_URL: Final = re.compile(r"; write ([a-z+]+://)([\w.:\[\]-]+)")
+"""Matches the URL that the error of a wrong port advises."""
+
 START: Final = "docker compose up --wait activemq"
 LOOK_AGAIN: Final = "soapjms doctor --uri URI"
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
-def set_url(patient: Patient) -> str:
-    """Return the command that sets the URL of a broker, with the scheme of the given one."""
+def set_url(patient: Patient, error: Exception | None = None) -> str:
+    """Return the command that sets the URL of a broker: that which an error advises, else one of the given scheme."""
+    if (advised := ADVISED_URL.search(str(error or ""))) is not None:
+        return f"export SOAPJMS_CONNECTION={advised[1]}USER:PASSWORD@{advised[2]}"
     way = next((each for each in schemes_of(patient) if each != IN_PROCESS), DEFAULT_SCHEME)
     return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
 
@@ -165,7 +170,7 @@ def check_login(patient: Patient) -> CheckResult:
             Outcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
         )
     except (BrokerError, ValueError) as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(Outcome.FAILED, str(error), set_url(patient, error))
     return ok(patient.connection.capabilities.broker)
 
 

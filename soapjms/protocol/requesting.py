@@ -227,7 +227,7 @@ class RequestingNode:
             attachments: the attachments to send. Such a message has no content encoding, as the REC defines none.
 
         Raises:
-            InvalidEnvelopeError, UsageError, OSError: the envelope or an attachment is not valid or cannot be read.
+            InvalidEnvelopeError, UsageError: the envelope or an attachment is not valid or cannot be read.
             LocalProtocolError: the node was started before, or `reply_to` does not fit the pattern.
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.

@@ -256,6 +256,10 @@ class Operations:
         self._loop: LoopTasks | None = None
         self._loop_lock = Lock()
 
+    def __repr__(self) -> str:
+        count, at = len(self.operations), "" if self.port is None else f" at the port {self.port.name}"
+        return f"<soapjms.Service{at} with {count} operation{'' if count == 1 else 's'}>"
+
     def _registering(self, route: Callable[[Callable[..., Any]], OperationRoute]) -> Callable[[F], F]:
         """Make the decorator."""
 

@@ -104,7 +104,7 @@ class StoredAnswer:
     is_reached: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Request:
     """A request as a function of a service gets it: the element in the SOAP body, its message and its context.
 
@@ -273,6 +273,9 @@ class Request:
     def properties(self) -> Properties:
         """The properties of the JMS message."""
         return self.message.properties
+
+    def __repr__(self) -> str:
+        return f"<soapjms.Request {self.element.tag!s}, JMSCorrelationID {self.message.correlation_id!r}>"
 
     def body_value(self) -> Any:
         """Return the content of the request's element as plain Python, without a WSDL; None if the Body is empty.

@@ -91,9 +91,6 @@ class Service(Operations):
             addressing=addressing,
         )
 
-    def __repr__(self) -> str:
-        return f"<soapjms.Service with {len(self.operations)} operations>"
-
     def operation(
         self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
     ) -> Callable[[F], F]:

@@ -93,7 +93,7 @@ class Work:
         """Make the response; None if it is not sent.
 
         Raises:
-            UsageError, OSError: an attachment or property of the answer is not valid or cannot be read.
+            UsageError: an attachment or property of the answer is not valid or cannot be read.
         """
         conversation = self.conversation
         if conversation is None and (content := answer.content) is not None:

@@ -545,6 +545,6 @@ def _response_of(work: Work, outcome: FunctionOutcome) -> tuple[Message | None, 
         return None, None
     try:
         return work.respond(outcome.prepared), None
-    except (UsageError, OSError) as error:
+    except UsageError as error:
         events.ANSWER_UNSENDABLE.log()
         return None, error

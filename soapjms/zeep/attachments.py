@@ -76,7 +76,7 @@ class Enclosures:
 
         Raises:
             UsageError: an attachment did not become the content of an element.
-            OSError: the content of an attachment cannot be read.
+            UsageError: the content of an attachment cannot be read.
 
         Spec: XOP 1.0 2, 5.
         """

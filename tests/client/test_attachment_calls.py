@@ -345,7 +345,7 @@ class TestCalls(OnEachBroker):
             assert fault.reason == "the service failed"
             with pytest.raises(UsageError, match="Content-ID"):
                 client.call(greeting(), attachments=[PICTURE, PICTURE])
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(UsageError, match="no such file cannot be read: No such file"):
                 client.send(greeting(), attachments=[Attachment(Path(__file__).parent / "no such file")])
             assert client.under_way == 0
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 from calling_kit import GREETER, NS, PATIENCE, URI, Peers, arrivals, element, envelope, greeter, text_of
+from codegen_kit import BANK, generated
 from lxml import etree
 from places import ROOT
 
@@ -102,9 +104,36 @@ class TestShown(Peers):
         assert repr(client) == "<soapjms.Client of queue:greeter, 0 under way>"
         assert repr(served) == "<soapjms.Dispatcher of queue:greeter, 4 of 4 subscriptions, 0 under way>"
         assert repr(greeter()) == "<soapjms.Service with 3 operations>"
+        assert repr(soapjms.Service.from_wsdl(ROOT / "examples/greeter.wsdl", port="GreeterPort")) == (
+            "<soapjms.Service at the port GreeterPort with 0 operations>"
+        )
         assert repr(soapjms.REC_2012) == "<soapjms profile rec-2012>"
         client.close()
         assert repr(client) == "<soapjms.Client of queue:greeter, closed>"
+
+    def test_requests_and_generated_clients(self, connection: Connection, other: Connection, tmp_path: Path) -> None:
+        """They too; nothing of a request's content is shown."""
+        service, shown = soapjms.Service(), list[str]()
+        service.operation(f"{{{NS}}}greetMe")(lambda request: shown.append(repr(request)))
+        assert repr(service) == "<soapjms.Service with 1 operation>"
+        with Dispatcher(other, URI, service), Client(connection, URI, timeout=PATIENCE) as client:
+            sent = client.call(envelope("s3cret"), timeout=PATIENCE).request
+        assert shown == [f"<soapjms.Request {{{NS}}}greetMe, JMSCorrelationID {sent.correlation_id!r}>"]
+        with generated(BANK, tmp_path) as package, package.BankClient(connection) as bank:
+            assert repr(bank) == f"<bank_client.BankClient through {bank.client!r}>"
+
+    def test_options_of_connections(self) -> None:
+        """One that no adapter has, or that the scheme's adapter has not, is named, with what was perhaps meant."""
+        for url, option, said in (
+            ("stomp://a", "heartbet", "connections to stomp: have no option heartbet=; perhaps heartbeat= was meant"),
+            ("embedded:", "idle", "connections to embedded: have no option idle="),
+            ("amqp://localhost:1", "max_octets", "connections to amqp: have no option max_octets="),
+            ("stomp://localhost:1", "mechanism", "connections to stomp: have no option mechanism="),
+            ("smqp://me:s@localhost:1", "nonsense", "connections to smqp: have no option nonsense="),
+        ):
+            with pytest.raises(UsageError) as caught:
+                soapjms.connect(url, **{option: 5})  # type: ignore[misc]
+            assert str(caught.value) == said
 
     def test_names(self) -> None:
         """`dir` lists the public names."""

@@ -188,7 +188,7 @@ def test_kinds_of_content(content: Any) -> None:
 def test_content_of_a_file(tmp_path: Path) -> None:
     """A path is read when the message is made; what cannot be read is an error for the caller."""
     attachment = Attachment(tmp_path / "x")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UsageError, match="x cannot be read: No such file"):
         package(attachment)
     (tmp_path / "x").write_bytes(OCTETS)
     for as_text in (False, True):

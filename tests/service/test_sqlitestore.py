@@ -953,7 +953,9 @@ class TestTheFile:
 
     def test_no_folder(self, tmp_path: Path) -> None:
         """A path that leads nowhere is named."""
-        with pytest.raises(StoreError, match=r"none/requests.db cannot be opened as a store of requests: .*No such"):
+        with pytest.raises(
+            StoreError, match=r"the store of requests cannot be created: No such file or directory: .*none/requests.db"
+        ):
             SqliteStore(tmp_path / "none" / "requests.db")
 
     def test_other_version(self, path: Path) -> None:

@@ -197,8 +197,8 @@ class TestMistakes(Embedded):
             client.service.hang({"year": Attachment(b"1889")})
 
     def test_a_file_that_is_not_there(self, connection: Connection, path: Path, tmp_path: Path) -> None:
-        """The error of the operating system; nothing is sent."""
-        with Client(path, connection=connection) as client, pytest.raises(FileNotFoundError):
+        """The error names it; nothing is sent."""
+        with Client(path, connection=connection) as client, pytest.raises(UsageError, match="No such file"):
             client.service.frame("Dusk", Attachment(tmp_path / "none.png"))
 
     def test_a_reference_to_nothing(self, connection: Connection, path: Path) -> None:

@@ -24,6 +24,7 @@ from soapjms.protocol.attachments.parts import MAX_BOUNDARY_CHARACTERS, XOP_INCL
 from soapjms.protocol.content import encoding_name, parse_content_type
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.text import reason_of
 
 ROOT_ID: Final = "envelope@soapjms"
 """Content-ID of the SOAP part: unique in its message, and only referred to by `start`."""
@@ -109,14 +110,21 @@ class Attachment:
         return etree.Element(XOP_INCLUDE, {"href": self.reference}, nsmap={"xop": XOP_NAMESPACE})
 
     def octets(self) -> Octets:
-        """Return the content, reading it now if it is elsewhere."""
+        """Return the content, reading it now if it is elsewhere.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
         content = self.content
         if isinstance(content, bytes):
             return content
         if isinstance(content, bytearray | memoryview):
             view = memoryview(content)
             return view.cast("B") if view.c_contiguous else view.tobytes()
-        return content.read_bytes()
+        try:
+            return content.read_bytes()
+        except OSError as error:
+            raise UsageError(f"the attachment {content} cannot be read: {reason_of(error)}") from error
 
 
 def optimize(elements: Iterable[etree._Element], *, prefix: str = "binary") -> tuple[Attachment, ...]:
@@ -170,8 +178,7 @@ def packaged(
 
     Raises:
         UsageError: `attachments` is not a list of attachments, two have the same Content-ID, an `xop:Include` refers to
-            none of them, or `boundary` is not valid or occurs in a part.
-        OSError: the content of an attachment could not be read.
+            none of them, the content of one cannot be read, or `boundary` is not valid or occurs in a part.
 
     Spec: SOAP/JMS 2.4; MTOM 3; RFC 2387 3; Protocol-2015, 2029.
     """

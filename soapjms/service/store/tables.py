@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
+from brokers.files import reason_of
 from brokers.message import Body, Destination, DestinationKind, Message, MessageType, Properties, Property, PropertyType
 from soapjms.protocol.errors import StoreError
 from soapjms.service.store.base import KEY_OCTETS
@@ -494,7 +495,9 @@ def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=kind)
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
+        raise StoreError(f"the store of requests cannot be created: {reason_of(error)}") from error
+    except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be opened as a store of requests: {error}") from error
     try:
         _use_write_ahead_log(connection, timeout)
