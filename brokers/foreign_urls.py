@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from brokers.errors import UnknownSchemeError
 from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
-from brokers.redaction import shown
+from brokers.redaction import MAX_URL_CHARACTERS, shown, without_logins_of_words
 
 IN_PROCESS: Final = "embedded"
 FAILOVER: Final = "failover"
@@ -125,10 +125,15 @@ def understood(url: str) -> str:
         return OTHER_NAMES[scheme] + url[len(scheme) :]
     ways = _ways(url, scheme)
     if ways:
-        raise UnknownSchemeError(f"{shown(url)} {FOREIGN[scheme].meaning}; write {' or '.join(ways)}")
+        url_shown = _shown_words(url) if FOREIGN[scheme].has_no_host else shown(url)
+        raise UnknownSchemeError(f"{url_shown} {FOREIGN[scheme].meaning}; write {' or '.join(ways)}")
     near = get_close_matches(scheme, OURS, n=1)
     meant = f"; perhaps {near[0]}: was meant" if near else ""
     raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}{meant}; {KNOWN}")
+
+
+def _shown_words(url: str) -> str:
+    return repr(without_logins_of_words(url).partition("?")[0][:MAX_URL_CHARACTERS])
 
 
 def _scheme_of(url: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from distribution_kit import build
 from journey import COLLECTIONS, LEGS, NONE, PAGE, JourneyError, Leg, Visit, extras, run, travel, uninvited
 
-QUICK = ("none", "cli", "zeep", "bridge", "codegen", "replay")
+QUICK = ("none", "cli", "zeep", "bridge", "codegen", "replay", "wsse", "prometheus", "opentelemetry", "testing")
 
 
 @pytest.fixture(scope="module")
