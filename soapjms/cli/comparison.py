@@ -11,6 +11,7 @@ from rich.text import Text
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.assertions.model import assertion_of
+from soapjms.protocol.text import counted
 from soapjms.replay.report import visible
 from soapjms.replay.report.comparison import MAX_NAMED_CAUSES, Change, Comparison, Turn, ViolationShare
 from soapjms.replay.report.sentences import COURSES, comings, courses, party_name
@@ -26,7 +27,7 @@ def show(comparison: Comparison, console: Console) -> None:
     )
     before, after = comparison.messages
     one, other = comparison.verdicts
-    said = f"by profile {comparison.profile}: {one} with {before} messages, then {other} with {after}"
+    said = f"by profile {comparison.profile}: {one} with {counted(before, 'message')}, then {other} with {after}"
     console.print(verdict, Text(said), soft_wrap=True)
     changed = [each for turn in SHOWN for each in comparison.turned(turn)]
     if changed:

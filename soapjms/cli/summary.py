@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.protocol.assertions.model import rule_name
+from soapjms.protocol.text import counted
 from soapjms.replay import Summary
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report import visible
@@ -69,14 +70,15 @@ def _times(count: int) -> str:
 
 def _sender(each: Mapping[str, Any]) -> str:
     service = "" if each["targetService"] is None else f", service {each['targetService']}"
-    return visible(f"sent to {each['address']}{service} ({each['source']}): {each['messages']} messages")
+    return visible(f"sent to {each['address']}{service} ({each['source']}): {counted(each['messages'], 'message')}")
 
 
 def _counts(members: Mapping[str, Any]) -> str:
     unpaired = sum(members["unpaired"].values())
     late = f", {members['late']} late" if "late" in members else ""
     return (
-        f"{members['records']} records, {members['messages']} messages, {members['exchanges']} exchanges, "
+        f"{counted(members['records'], 'record')}, {counted(members['messages'], 'message')}, "
+        f"{counted(members['exchanges'], 'exchange')}, "
         f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected{late}"
     )
 

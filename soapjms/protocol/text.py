@@ -56,6 +56,11 @@ def reason_of(error: Exception) -> str:
 ZLIB_ERROR: Final = re.compile(r"^Error -?\d+ while decompressing data: ")
 
 
+def counted(count: int, what: str) -> str:
+    """Write a number of things, of which `what` names one: `1 record`, `2,000 records`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def moment(milliseconds: int) -> str:
     """Write a time of JMS, in milliseconds since 1970: `1 Jan 2026, 12:00:05 UTC`.
 

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from soapjms.protocol.text import counted
 from soapjms.replay import hadoop
 from soapjms.replay.errors import NoInputError, SparkFailedError
 from soapjms.replay.facts import FACTS, LINE_BITS, PACK, FactReader, line_of
@@ -159,7 +160,7 @@ def run(
 def _run(
     job: Job, logs: Logs, folder: str, progress: Progress, spark: SparkSession
 ) -> tuple[RunTally, list[RejectedRow]]:
-    progress(f"reading {logs.number} files")
+    progress(f"reading {counted(logs.number, 'file')}")
     with ExitStack() as stack:
         found = stack.enter_context(kept(logs.facts(job.terms)))
         tally, lines = _census(found)

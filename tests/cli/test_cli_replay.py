@@ -45,7 +45,7 @@ def test_a_good_log_ends_with_0_without_java(good: Path) -> None:
     done = soapjms("replay", good, "--out", "results", "--local", cwd=good.parent, PATH="", JAVA_HOME="")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PASSED" in done.stdout or "WARNING" in done.stdout
-    assert "1 exchanges" in done.stdout
+    assert "1 exchange," in done.stdout
     assert f"report: {Path('results') / 'report.html'}" in done.stdout
     results = {each.name for each in (good.parent / "results").iterdir()}
     assert results == {"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"}
@@ -70,6 +70,14 @@ def test_failed_verdicts_end_with_1(tmp_path: Path) -> None:
     assert "note: SOAPJMS_soapAction stands in quotes" in done.stdout
     assert soapjms("replay", CXF, "-o", "out", "--local", "--profile", "cr-2009", cwd=tmp_path).returncode == 1
     assert summary(tmp_path / "out")["assertions"]["Protocol-2038"]["failed"] == 11
+
+
+def test_one_of_each_is_singular(tmp_path: Path) -> None:
+    """A log with one message is told as people count."""
+    log = write_log(tmp_path / "log.jsonl", capture(request(1), at(1), Direction.ONE_WAY))
+    done = soapjms("replay", log, "--out", "out", "--local", cwd=tmp_path)
+    assert "1 record, 1 message, 0 exchanges, 1 one-way" in done.stdout
+    assert "in the only one-way message." in done.stdout
 
 
 def test_rejected_records_end_with_1_and_are_listed(tmp_path: Path) -> None:
@@ -106,7 +114,7 @@ def test_what_senders_were_given(good: Path) -> None:
     assert done.returncode == 1
     assert "Protocol-2007" in done.stdout
     assert "sent to jms:queue:CXF.PROPS (EchoService/BindingOnly): 0 messages" in done.stdout
-    assert "sent to jms:queue:greeter (URI): 1 messages" in done.stdout
+    assert "sent to jms:queue:greeter (URI): 1 message" in done.stdout
     counts = summary(good.parent / "out")["assertions"]
     assert (counts["Protocol-2007"]["failed"], counts["Protocol-2001"]["failed"]) == (1, 0)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import zlib
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,7 +12,7 @@ from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import DeliveryMode
 from soapjms.protocol.assertions import judge
-from soapjms.protocol.text import TIME_PATTERN, lasting, moment, shown
+from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown
 
 NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<string>|\(char |<\w+\.|\d{9}")
 """What only a programmer reads: Python's constants, its octets, a file of a parser, enumerations, and milliseconds."""
@@ -71,3 +73,22 @@ def test_a_duration_is_written_exactly(milliseconds: int, text: str) -> None:
     """In the units that people use."""
     assert lasting(milliseconds) == text
     assert TIME_PATTERN.fullmatch(text)
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 records"), (1, "1 record"), (2000, "2,000 records")])
+def test_things_are_counted(count: int, text: str) -> None:
+    """One is singular, whatever is counted."""
+    assert counted(count, "record") == text
+
+
+def test_words_of_errors() -> None:
+    """What the system and its libraries say, without numbers of errors and names of codecs."""
+    for fails, words in (
+        (lambda: Path("/nonexistent").read_bytes(), "No such file or directory"),
+        (lambda: b"a\xff".decode(), "invalid start byte at octet 1"),
+        (lambda: zlib.decompress(b"<a/>"), "incorrect header check"),
+        (lambda: int("x"), "invalid literal for int() with base 10: 'x'"),
+    ):
+        with pytest.raises((OSError, ValueError, zlib.error)) as raised:
+            fails()
+        assert reason_of(raised.value) == words

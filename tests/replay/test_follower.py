@@ -251,7 +251,7 @@ def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
     (logs / "log.jsonl.part").write_text("no log yet")
     with Process(logs, out, tmp_path / "said.txt") as running:
         write_log(logs / "log.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
-        running.wait_for("step 0: 1 files; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
+        running.wait_for("step 0: 1 file; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
         os.kill(running.process.pid, signal.SIGTERM)
         assert running.process.wait(120) == 0
     replay(logs, tmp_path / "batch", engine="local")

@@ -195,7 +195,7 @@ def test_spark_submit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "step"),
     [
-        pytest.param("spark", "reading 1 files", marks=pytest.mark.soak),
+        pytest.param("spark", "reading 1 file", marks=pytest.mark.soak),
         ("spark", "judging"),
         pytest.param("spark", "writing the report", marks=pytest.mark.soak),
         ("local", "reading {log} (1 of 1)"),

@@ -76,7 +76,7 @@ def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     replay(CXF, tmp_path / "out", engine="spark", progress=told.append)
     phases = list(dict.fromkeys(map(str, told)))
-    assert phases == ["starting Spark", "reading 1 files", "counting", "judging", "writing the report"]
+    assert phases == ["starting Spark", "reading 1 file", "counting", "judging", "writing the report"]
     parts = [(each.done, each.total) for each in told if isinstance(each, Phase)]
     assert parts
     assert all(0 <= done <= (total or 0) for done, total in parts)

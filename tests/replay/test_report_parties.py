@@ -57,7 +57,7 @@ def members(*parties: dict[str, Any], verdict: str = "failed") -> dict[str, Any]
         ),
         (
             party("sending", messages=1, failed={MUST: 1}, failedMessages=1),
-            "senders to queue:orders break 1 MUST in the one one-way message",
+            "senders to queue:orders break 1 MUST in the only one-way message",
         ),
         (
             party("responding", destination="temporary-queue", passed={MUST: 9, MUST_NOT: 9}),

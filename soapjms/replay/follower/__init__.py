@@ -30,6 +30,7 @@ from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
+from soapjms.protocol.text import counted
 from soapjms.protocol.values import Value
 from soapjms.replay import report
 from soapjms.replay.engines import is_elsewhere
@@ -263,8 +264,9 @@ def _told(plan: Plan, done: FollowResults) -> str:
     failed = sum(number for path, number in counts.items() if path[0] == "assertion" and path[2] == "failed")
     watermark = "none yet" if done.watermark is None else format_time(done.watermark)
     return (
-        f"step {plan.number}: {files} files; watermark {watermark}; {counts['messages',]} messages judged, {failed} "
-        f"verdicts failed, {done.held} records held, {done.late} late, {counts['rejected',]} rejected"
+        f"step {plan.number}: {counted(files, 'file')}; watermark {watermark}; "
+        f"{counted(counts['messages',], 'message')} judged, {counted(failed, 'verdict')} failed, "
+        f"{counted(done.held, 'record')} held, {done.late} late, {counts['rejected',]} rejected"
     )
 
 

@@ -158,7 +158,7 @@ def rules_kept(party: Members) -> int:
 def _share(broken: int, total: int, words: Words) -> str:
     if broken < total:
         return f"{broken:,} of {_number(total, words)}"
-    return f"the one {words.message}" if total == 1 else f"all {_number(total, words)}"
+    return f"the only {words.message}" if total == 1 else f"all {_number(total, words)}"
 
 
 def messages_of(party: Members) -> str:

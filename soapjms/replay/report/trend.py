@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.text import counted
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.comparison import check_comparable, party_key
 from soapjms.replay.report.page import asset, environment, hash_of
@@ -111,7 +112,7 @@ def _chart(points: Sequence[Point | None], runs: Sequence[Mapping[str, Any]]) ->
             continue
         low = 0.0
         shares = ", ".join(f"{100 * share:.3g} % {name}" for name, share in zip(BROKEN, point[1:], strict=True))
-        said = f"{visible(run['time']['first'] or 'a run')}: {point.messages:,} messages, {shares}"
+        said = f"{visible(run['time']['first'] or 'a run')}: {counted(point.messages, 'message')}, {shares}"
         for outcome, share in zip(BROKEN, point[1:], strict=True):
             height = max(MIN_BAR_HEIGHT, share * HEIGHT) if share else 0
             place = {"x": f"{number * pitch + pitch * 0.1:.1f}", "width": f"{pitch * 0.8:.1f}"}
