@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from vector_kit import CASES, exchange_of, setting_of
 
-from brokers.message import DeliveryMode
-from soapjms.protocol.assertions import judge
+from brokers.message import DeliveryMode, changed
+from soapjms.protocol.assertions import Setting, judge
 from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown
 
 NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<string>|\(char |<\w+\.|\d{9}")
@@ -92,3 +93,33 @@ def test_words_of_errors() -> None:
         with pytest.raises((OSError, ValueError, zlib.error)) as raised:
             fails()
         assert reason_of(raised.value) == words
+
+
+@pytest.mark.parametrize(
+    ("uri", "headers", "expected"),
+    [
+        (
+            "jms:queue:q?targetService=a&targetService=b&priority=12",
+            {"priority": 12, "delivery_mode": 7},
+            [
+                "the requestURI still holds targetService (2 times)",
+                "the requestURI still holds priority",
+                "JMSPriority is 12; it must be 0 to 9",
+                "JMSDeliveryMode is 7; it must be 1 or 2",
+                "targetService was set to 'b', the message has no SOAPJMS_targetService",
+            ],
+        ),
+        (
+            f"jms:jndi:q?{'&'.join(f'jndi-{number}=x' for number in range(22))}",
+            {},
+            [f"the requestURI still holds {', '.join(f'jndi-{number}' for number in range(20))} and 2 more"],
+        ),
+    ],
+)
+def test_what_a_request_breaks(uri: str, headers: dict[str, Any], expected: list[str]) -> None:
+    """Each name once, and what is right as a demand."""
+    exchange = exchange_of({"records": [{"base": "request", "properties": {"SOAPJMS_requestURI": uri}}]})
+    assert exchange.request is not None
+    message = changed(exchange.request.message, **headers)
+    found = judge(replace(exchange, request=replace(exchange.request, message=message)), Setting())
+    assert {*expected} <= {each.reason for each in found}

@@ -156,8 +156,17 @@ def test_destinations_and_peers(tmp_path: Path) -> None:
     assert said(first).split()[0] == "queue:CXF.CAPTURE.12" or "queue:CXF.CAPTURE" in said(first)
     assert re.search(r"\d ms|\d s", said(Page(places)))
     peers = found.source.partition('id="stacks"')[2].partition("</table>")[0]
-    assert "cxf" in peers
+    assert "<td>Apache CXF</td>" in peers
     assert "requesting node" in peers
+
+
+def test_a_stack_has_one_name_and_a_right_answer_says_so(tmp_path: Path) -> None:
+    """The names of stacks are theirs, not those by which a search finds them."""
+    found = run(CXF, tmp_path / "out")
+    words = said(found)
+    assert "answered with unrecognizedBindingVersion, as it should be" in words
+    assert "Apache CXF" in words
+    assert not re.search(r"\bcxf\b", words.replace("p:cxf", "").replace(CXF.name, ""))
 
 
 def test_an_empty_log_has_a_report(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; SOAP/JMS 2.2.3 soapAction; RFC 3902 2; XOP 5.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -591,11 +592,13 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
-    more = f" and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
     if not left:
         return None
+    counts = Counter(left)
+    held = [named(name) + (f" ({count} times)" if count > 1 else "") for name, count in counts.items()]
+    more = f" and {len(held) - _MAX_NAMED} more" if len(held) > _MAX_NAMED else ""
     return Reason(
-        f"the requestURI still holds {', '.join(map(named, left[:_MAX_NAMED]))}{more}",
+        f"the requestURI still holds {', '.join(held[:_MAX_NAMED])}{more}",
         in_property(case.message, names.REQUEST_URI, uri.without(excluded)),
     )
 

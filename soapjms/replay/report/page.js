@@ -20,6 +20,7 @@ const present = (data, signal) => {
   const low = (text) => text.toLowerCase();
   const places = data.places.map(low);
   const stacks = data.stacks.map(low);
+  const stackName = (stack) => data.names[stack] ?? stack;
   const nodes = data.nodes;
   const PLACE = 0, STACK = 1, NODE = 2, WHO = 3; // of a party
   const partyOf = (number) => data.parties.at(number); // that of all others is the last one
@@ -143,7 +144,7 @@ const present = (data, signal) => {
     if (!at) return cell.replaceChildren(...wholes.get(cell));
     const lines = at.slice(0, 3).map((party) => {
       const line = make("div");
-      line.append(make("bdi", "", party[WHO]), " ", make("span", "soft", party[STACK] ? data.stacks[party[STACK]] : ""));
+      line.append(make("bdi", "", party[WHO]), " ", make("span", "soft", party[STACK] ? stackName(data.stacks[party[STACK]]) : ""));
       return line;
     });
     if (at.length > 3) lines.push(make("div", "soft", `and ${grouped(at.length - 3)} more`));
@@ -363,7 +364,7 @@ const present = (data, signal) => {
     const part = make("section", said.d === sample.d ? "message judged" : "message");
     const after = first ? (new Date(said.t) - new Date(first.t)) : null;
     part.append(make("h3", "", said.d[0].toUpperCase() + said.d.slice(1)));
-    part.append(make("p", "soft", [told(said.t), after !== null && lasting(after), said.k && `looks like ${said.k}`].filter(Boolean).join(", ")));
+    part.append(make("p", "soft", [told(said.t), after !== null && lasting(after), said.k && `looks like ${stackName(said.k)}`].filter(Boolean).join(", ")));
     const list = make("dl");
     for (const [name, value] of said.h ?? []) list.append(framed("dt", name), framed("dd", value));
     part.append(list);

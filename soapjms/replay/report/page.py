@@ -29,7 +29,7 @@ from soapjms.replay.report.cases import about_rule, case, key_of, times_of
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.comparison import BETTER, WORSE, PartyChange, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
-from soapjms.replay.report.remedies import STACKS
+from soapjms.replay.report.remedies import STACKS, stack_name
 from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, Row, rows
 from soapjms.replay.report.texts import visible
@@ -257,6 +257,7 @@ def environment() -> Environment:
         lasted=_lasted,
         milliseconds=_milliseconds,
         since_1970=texts.since_1970,
+        stack_name=stack_name,
     )
     return environment
 

@@ -24,6 +24,13 @@ STACKS: Final[Mapping[str, str]] = {
     "soapjms": "soapjms",
 }
 """The stacks that remedies may be known for, with their names for people; the keys are those of `guess_dialect`."""
+
+
+def stack_name(stack: str) -> str:
+    """Return the name of a stack for people."""
+    return STACKS.get(stack, stack)
+
+
 LATER: Final = "REC "
 """What the sections of the Recommendation of 2012 begin with."""
 REFERENCE: Final = "@"

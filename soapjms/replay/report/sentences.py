@@ -15,7 +15,7 @@ from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import Level
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.comparison import BETTER, WORSE, Course, PartyChange
-from soapjms.replay.report.remedies import STACKS
+from soapjms.replay.report.remedies import stack_name
 from soapjms.replay.summary import NOTHING
 
 Members = Mapping[str, Any]
@@ -54,7 +54,7 @@ def place_name(destination: str | None) -> str:
 def party_name(party: Members) -> str:
     """Name a party: `clients of queue:orders (Apache CXF)`."""
     stack = party["stack"]
-    return who(party["node"], party["destination"]) + (f" ({STACKS.get(stack, stack)})" if stack else "")
+    return who(party["node"], party["destination"]) + (f" ({stack_name(stack)})" if stack else "")
 
 
 def who(node: str, destination: str | None) -> str:

@@ -21,7 +21,7 @@ from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.milestones import has_ceased
-from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules
+from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules, stack_name
 from soapjms.replay.report.sentences import (
     COURSES,
     before,
@@ -186,10 +186,15 @@ class CauseLine(NamedTuple):
     @property
     def answers(self) -> list[tuple[str, str]]:
         """The expected and the observed fault, in words, and how often the pair occurred."""
-        return [
-            (f"expected {expected or 'no fault'}, observed {observed or 'none'}", f": {count:,}")
-            for (expected, observed), count in sorted(self.cause.answers.items(), key=lambda each: (-each[1], each[0]))
-        ]
+        ranked = sorted(self.cause.answers.items(), key=lambda each: (-each[1], each[0]))
+        return [(_answer(*pair), f": {count:,}") for pair, count in ranked]
+
+
+def _answer(expected: str, observed: str) -> str:
+    """Say what answered a finding; the faults that are expected are separated by commas."""
+    if observed and observed in expected.split(", "):
+        return f"answered with {observed}, as it should be"
+    return f"expected {expected or 'no fault'}, observed {observed or 'none'}"
 
 
 class CauseLines(NamedTuple):
@@ -396,7 +401,7 @@ def _card(
     return Card(
         party=party,
         who=who(party["node"], party["destination"]),
-        stack=stack and STACKS.get(stack, stack),
+        stack=stack and stack_name(stack),
         deeds=deeds(party, summary.members),
         sent=messages_of(party),
         state=str(state),
