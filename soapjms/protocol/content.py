@@ -485,10 +485,13 @@ def _codec(charset: str, seen: Encoding) -> str:
 def undecoded(charset: str, octets: bytes) -> tuple[int, int] | None:
     """Return the range of the first octets that do not decode in a charset, in a document that declares no encoding.
 
-    None if all do, or the charset is unknown or refused.
+    None if all do, or the first octets tell another charset already, or it is unknown or refused.
     """
+    seen = detect_encoding(octets)
+    if not _fits_first_octets(encoding_name(charset), seen):
+        return None
     try:
-        decode(octets, _codec(charset, detect_encoding(octets)))
+        decode(octets, _codec(charset, seen))
     except UnicodeDecodeError as error:
         return error.start, error.end
     except ValueError:

@@ -97,6 +97,7 @@ def test_every_broken_assertion_has_differences(case: dict[str, Any], profile: s
             "jms:VARIANT:NAME with the variant jndi, queue or topic, such as jms:queue:orders",
         ),
         ("Protocol-2007", {"priority": 12}, "header JMSPriority", "[12]", "0 to 9"),
+        ("Protocol-2030", {"body": b""}, "body", "", "an XML document from the first octet on: <"),
         (
             "Protocol-2030",
             {"body": b"\x00\x01<a/>"},
@@ -134,6 +135,7 @@ def content_type(charset: str) -> dict[str, str]:
     ("charset", "body", "expected"),
     [
         ("utf-16", b"<x/>", [("text/xml; charset=[utf-16]", "text/xml; charset=[utf-8]"), ("[<x/>]", "utf-16")]),
+        ("utf-16", b"<xy/>", [("text/xml; charset=[utf-16]", "text/xml; charset=[utf-8]"), ("[<xy/]>", "utf-16")]),
         ("nonsense", b"<x/>", [("text/xml; charset=[nonsense]", "text/xml; charset=[utf-8]")]),
         ("nonsense", "<x/>", [("text/xml; charset=[nonsense]", "text/xml; charset=[utf-8]")]),
         (

@@ -160,6 +160,14 @@ def test_destinations_and_peers(tmp_path: Path) -> None:
     assert "requesting node" in peers
 
 
+def test_one_is_singular(tmp_path: Path) -> None:
+    """In sentences, and in the titles of the charts."""
+    messages = [capture(request(1), at(1), Direction.REQUEST), capture(response(1), at(60), Direction.RESPONSE)]
+    found = run(write_log(tmp_path / "log.jsonl", *messages), tmp_path / "out")
+    assert ": 1 message</title>" in found.source
+    assert not re.search(r"\b1 (messages|warnings|requests|responses|records|exchanges)\b", found.source)
+
+
 def test_a_stack_has_one_name_and_a_right_answer_says_so(tmp_path: Path) -> None:
     """The names of stacks are theirs, not those by which a search finds them."""
     found = run(CXF, tmp_path / "out")

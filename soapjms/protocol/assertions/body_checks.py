@@ -181,7 +181,7 @@ def first_is_xml(case: Case) -> str | None:
     if not starts_as_xml(body) and not has_ebcdic_charset(case):
         return Reason(
             f"{_beginning_text(body)}, not with an XML document" if body else "the body is empty",
-            in_body("an XML document from the first octet on: <", beginning(body)),
+            in_body("an XML document from the first octet on: <", beginning(body) if body else None),
         )
     problem = case.message.envelope_problem
     if problem is None:

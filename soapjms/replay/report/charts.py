@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
 
+from soapjms.protocol.text import counted
 from soapjms.replay.flat_records import EPOCH
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.milestones import Milestone
@@ -106,11 +107,11 @@ def charts(timeline: Timeline, milestones: Iterable[Milestone] = ()) -> Charts |
 
 def _series(spans: dict[int, Counter[str]], span: timedelta, column: timedelta) -> dict[str, Any]:
     first, rows = min(spans), []
-    for each, counted in sorted(spans.items()):
-        bins = sorted(latencies_of(counted).items())
-        broken = [{name: n for name, n in counted.items() if name.startswith(f"{kind}/")} for kind in BROKEN]
+    for each, counts in sorted(spans.items()):
+        bins = sorted(latencies_of(counts).items())
+        broken = [{name: n for name, n in counts.items() if name.startswith(f"{kind}/")} for kind in BROKEN]
         kept = [{name.partition("/")[2]: n for name, n in sorted(found.items())} for found in broken]
-        rows.append([each - first, counted[MESSAGES], *kept, [number for pair in bins for number in pair]])
+        rows.append([each - first, counts[MESSAGES], *kept, [number for pair in bins for number in pair]])
     begin = since_1970(_time(first, span))
     return {"b": begin, "w": span // MILLISECOND, "c": column // MILLISECOND, "s": rows}
 
@@ -195,11 +196,19 @@ class Mark(NamedTuple):
     said: str
 
 
+COUNTED: Final = {"messages": "message", "warning": "warning"}
+"""What the counts of a column count, one of them."""
+
+
+def _amount(count: int, kind: str) -> str:
+    return counted(count, COUNTED[kind]) if kind in COUNTED else f"{number(count)} {kind}"
+
+
 def _stacked(columns: list[Column], kinds: tuple[str, ...]) -> list[Mark]:
     marks = []
     for index, column in enumerate(columns):
         low = 0
-        said = f"{column.label}: {', '.join(f'{number(getattr(column, kind))} {kind}' for kind in kinds)}"
+        said = f"{column.label}: {', '.join(_amount(getattr(column, kind), kind) for kind in kinds)}"
         for kind in kinds:
             count = getattr(column, kind)
             if count:
