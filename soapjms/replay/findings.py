@@ -33,7 +33,9 @@ MAX_CAUSES: Final = 25
 """Maximum number of causes of an assertion with one verdict before reasons are compared more roughly."""
 MAX_REASON_CHARACTERS: Final = 600
 MAX_DESTINATIONS: Final = 200
-"""Maximum number of destinations that are listed one by one: the first in alphabetical order."""
+"""Maximum number of destinations that are listed one by one: those where most is broken."""
+MAX_COUNTED_DESTINATIONS: Final = 500
+"""Maximum number of destinations that are counted one by one: the first in alphabetical order."""
 MAX_PARTIES: Final = 20 * MAX_DESTINATIONS
 """More than all nodes with all known stacks at as many destinations."""
 MAX_SUBCODE_PAIRS: Final = 20

@@ -141,6 +141,14 @@ class Place:
     answered: int = 0
     latencies: Counter[int] = field(default_factory=Counter)
 
+    @property
+    def gravity(self) -> tuple[int, int, int, int]:
+        """The key by which destinations are chosen: where most is broken comes first."""
+        parties = self.parties.values()
+        rules = max((sum(outcome == Outcome.FAILED for _, outcome in each.times) for each in parties), default=0)
+        failed, warned = (sum(each.broken[outcome] for each in parties) for outcome in BROKEN)
+        return -rules, -failed, -warned, -sum(each.messages for each in parties)
+
     def party(self, node: str, stack: str) -> Party:
         """Return a party, which need not have been seen before."""
         found = self.parties.get((node, stack))

@@ -25,7 +25,7 @@ from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import SenderProfiles
 from soapjms.replay.excerpts import whole
-from soapjms.replay.findings import MAX_DESTINATIONS, Findings, Scene
+from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS, MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, RejectedRow
 from soapjms.replay.parties import (
@@ -185,6 +185,18 @@ RECONSTRUCTED: Final = (
 )
 
 
+class ListedPlaces(NamedTuple):
+    """What was seen at the destinations that are listed one by one, by name, and at all others.
+
+    `others` tells how many destinations and parties that were counted are among the others, and how many of these
+    parties broke something; it is not all if there were more than are counted.
+    """
+
+    places: Mapping[str, Place]
+    rest: Place
+    others: Mapping[str, int | bool]
+
+
 @dataclass(slots=True)
 class RunTally:
     """Counts of one part of a run; parts add up in any order.
@@ -263,7 +275,7 @@ class RunTally:
         found = self.places.get(name)
         if found is None:
             found = self.places[name] = Place()
-            if len(self.places) > 2 * MAX_DESTINATIONS:
+            if len(self.places) > 2 * MAX_COUNTED_DESTINATIONS:
                 self.settle_places()
                 return self.places.get(name, self.rest)
         return found
@@ -273,9 +285,25 @@ class RunTally:
 
         Those that are kept were counted in full: one that is not has so many before it that it never will be.
         """
-        kept = nsmallest(MAX_DESTINATIONS, self.places)
+        kept = nsmallest(MAX_COUNTED_DESTINATIONS, self.places)
         for name in self.places.keys() - kept:
             self.rest.add(self.places.pop(name))
+
+    def listed_places(self) -> ListedPlaces:
+        """Choose the destinations that are listed one by one, once all parts are added."""
+        self.settle_places()
+        kept = nsmallest(MAX_DESTINATIONS, self.places, key=lambda name: (self.places[name].gravity, name))
+        rest, merged = Place(), [self.places[name] for name in sorted(self.places.keys() - kept)]
+        for place in (self.rest, *merged):
+            rest.add(place)
+        parties = [party for place in merged for party in place.parties.values()]
+        others = {
+            "destinations": len(merged),
+            "parties": len(parties),
+            **{str(outcome): sum(bool(party.broken[outcome]) for party in parties) for outcome in BROKEN},
+            "isAll": not self.rest.parties,
+        }
+        return ListedPlaces({name: self.places[name] for name in sorted(kept)}, rest, others)
 
     def add(self, other: RunTally) -> None:
         """Add another part's counts."""
@@ -403,7 +431,7 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         terms: how the run paired and judged.
         logs: the names of the logs, if they are to be named.
     """
-    tally.settle_places()
+    listed = tally.listed_places()
     counts, setting, senders = tally.counts, terms.setting, terms.senders.all
     unseen = not_observable(replace(setting, properties=senders[0].properties) if senders else setting)
     members: dict[str, Any] = {
@@ -425,8 +453,9 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
         "time": {"first": _time(tally.timeline.first), "last": _time(tally.timeline.last)},
         "latency": _latency(tally.timeline),
-        "parties": sorted(_parties(tally), key=gravity),
-        "stacks": list(_stacks(tally)),
+        "parties": sorted(_parties(listed), key=gravity),
+        "otherParties": listed.others,
+        "stacks": list(_stacks(listed)),
         "senders": [_sender(each, counts["sender", str(number)]) for number, each in enumerate(senders)],
         "notObservable": dict(sorted(unseen.items())),
     }
@@ -434,8 +463,8 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
         members=members,
         findings=tally.findings.settled(),
         timeline=tally.timeline,
-        places=dict(sorted(tally.places.items())),
-        rest=tally.rest,
+        places=listed.places,
+        rest=listed.rest,
         rejects=tuple(each._replace(raw=None) for each in rejects),
         origin=Provenance.now(logs) if logs else None,
     )
@@ -488,19 +517,19 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
     return listed
 
 
-def _stacks(tally: RunTally) -> Iterator[dict[str, Any]]:
+def _stacks(listed: ListedPlaces) -> Iterator[dict[str, Any]]:
     """Yield the apparent stacks for each destination and sending node; all further destinations are one, called null.
 
     Stacks are guessed from habits; messages without the marks of a known stack count only in the number of messages.
     """
-    for name, place in _all_places(tally):
+    for name, place in _all_places(listed):
         seen = sorted((node, stack, party.messages) for (node, stack), party in place.parties.items())
         yield from _stacks_of(name, seen)
 
 
-def _all_places(tally: RunTally) -> Iterator[tuple[str | None, Place]]:
-    yield from sorted(tally.places.items())
-    yield None, tally.rest
+def _all_places(listed: ListedPlaces) -> Iterator[tuple[str | None, Place]]:
+    yield from listed.places.items()
+    yield None, listed.rest
 
 
 def _stacks_of(place: str | None, seen: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
@@ -511,9 +540,10 @@ def _stacks_of(place: str | None, seen: list[tuple[str, str, int]]) -> Iterator[
         yield {"destination": place, "node": node, "messages": messages, "stacks": stacks}
 
 
-def _parties(tally: RunTally) -> Iterator[dict[str, Any]]:
+def _parties(listed: ListedPlaces) -> Iterator[dict[str, Any]]:
     """Yield what was seen of each party; those at all further destinations have None for it."""
-    for name, place in _all_places(tally):
+    for name, place in _all_places(listed):
+        known = sorted((node, stack) for node, stack in place.parties if stack)
         for (node, stack), party in place.parties.items():
             rules: dict[str, dict[str, int]] = {str(outcome): {} for outcome in JUDGED}
             for (rule, outcome), number in sorted(party.rules.items()):
@@ -522,6 +552,7 @@ def _parties(tally: RunTally) -> Iterator[dict[str, Any]]:
                 "destination": name,
                 "node": node,
                 "stack": stack or None,
+                "otherStacks": [other for one, other in known if one == node and other != stack],
                 "messages": party.messages,
                 **_ends("first", "last", party.seen),
                 "failedMessages": party.broken[Outcome.FAILED],
@@ -545,11 +576,12 @@ def _ends(first: str, last: str, ends: Ends) -> dict[str, str | None]:
 
 
 def gravity(party: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key by which parties are listed: who breaks most comes first."""
+    """Return the key by which parties are listed: who breaks most comes first, those without a destination last."""
     return (
+        party["destination"] is None,
         *(-len(party[Outcome.FAILED]), -party["failedMessages"], not (party[Outcome.FAILED] or party[Outcome.WARNING])),
         *(party["node"] == RESPONDING, -len(party[Outcome.WARNING]), -party["messages"]),
-        *(party["destination"] is None, party["destination"] or "", party["node"], party["stack"] or ""),
+        *(party["destination"] or "", party["node"], party["stack"] or ""),
     )
 
 

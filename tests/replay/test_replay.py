@@ -32,12 +32,11 @@ from brokers.message import (
     properties,
     queue,
 )
-from soapjms.protocol.assertions import Setting
+from soapjms.protocol.assertions import Outcome, Setting
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
-from soapjms.replay.findings import MAX_DESTINATIONS
 from soapjms.replay.inputs import RejectedRow, count_lines, expand, splits, whole
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS, from_row, to_row
 from soapjms.replay.parties import PartyKey
@@ -655,25 +654,42 @@ def test_junit_has_a_case_for_each_assertion(tmp_path: Path) -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 3 * MAX_DESTINATIONS), st.sampled_from(["cxf", ""])), max_size=900
+        st.tuples(st.integers(0, 3), st.integers(0, 60), st.sampled_from(["cxf", ""]), st.booleans()),
+        max_size=300,
     )
 )
-def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str]]) -> None:
-    """However a log is cut, the same destinations are listed, each with all its messages; the rest is one row."""
+def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str, bool]]) -> None:
+    """However a log is cut, the same destinations are listed, each with all its messages: of those that are counted,
+    where most is broken. The rest is one row, and the last of the parties; how many parties are in it is told."""
     total, parts = RunTally(), [RunTally() for _ in range(4)]
-    for part, place, stack in seen:
-        parts[part].see(PartyKey(f"queue:{place:04}", "sending", stack), 0)
-    for tally in parts:
-        assert len(tally.places) <= 2 * MAX_DESTINATIONS
-        total.add(RunTally.from_json(tally.to_json()))
-    listed = summarise(total, [], TERMS).members["stacks"]
-    wanted = sorted(Counter(f"queue:{place:04}" for _, place, _ in seen).items())
-    assert [(each["destination"], each["messages"]) for each in listed if each["destination"]] == wanted[
-        :MAX_DESTINATIONS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("soapjms.replay.summary.MAX_COUNTED_DESTINATIONS", 25)
+        patch.setattr("soapjms.replay.summary.MAX_DESTINATIONS", 10)
+        for part, place, stack, is_broken in seen:
+            key = PartyKey(f"queue:{place:04}", "sending", stack)
+            parts[part].see(key, 0)
+            if is_broken:
+                parts[part].broke(key, Outcome.FAILED)
+        for tally in parts:
+            assert len(tally.places) <= 50
+            total.add(RunTally.from_json(tally.to_json()))
+        members = summarise(total, [], TERMS).members
+    sent = Counter(f"queue:{place:04}" for _, place, _, _ in seen)
+    broke = Counter(f"queue:{place:04}" for _, place, _, is_broken in seen if is_broken)
+    counted = sorted(sent)[:25]
+    wanted = sorted(sorted(counted, key=lambda name: (-broke[name], -sent[name], name))[:10])
+    listed = members["stacks"]
+    assert [(each["destination"], each["messages"]) for each in listed if each["destination"]] == [
+        (name, sent[name]) for name in wanted
     ]
-    rest = sum(number for _, number in wanted[MAX_DESTINATIONS:])
+    rest = sum(number for name, number in sent.items() if name not in wanted)
     assert [each["messages"] for each in listed if each["destination"] is None] == ([rest] if rest else [])
-    assert sum(each["stacks"].get("cxf", 0) for each in listed) == sum(stack == "cxf" for _, _, stack in seen)
+    assert sum(each["stacks"].get("cxf", 0) for each in listed) == sum(stack == "cxf" for _, _, stack, _ in seen)
+    others = members["otherParties"]
+    left = {(f"queue:{place:04}", stack) for _, place, stack, _ in seen if f"queue:{place:04}" in counted}
+    assert others["parties"] == sum(name not in wanted for name, _ in left)
+    assert others["isAll"] is (len(sent) <= 25)
+    assert [each["destination"] for each in members["parties"]][: len(members["parties"]) - 2].count(None) == 0
 
 
 TERMS = ReplayTerms(setting=Setting(), window=timedelta(1), senders=Senders())

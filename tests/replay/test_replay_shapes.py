@@ -48,7 +48,7 @@ from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, capture, format_time
 from soapjms.replay import local, plan, replay, verdicts
-from soapjms.replay.findings import MAX_DESTINATIONS
+from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS
 from soapjms.wsdl import read_wsdl
 
 ASKS, ANSWERS = Direction.REQUEST, Direction.RESPONSE
@@ -156,7 +156,7 @@ def test_the_same_with_many_hostile_logs(tmp_path: Path, seed: int) -> None:
 
 def test_more_destinations_than_are_listed(tmp_path: Path) -> None:
     """Of very many destinations those that the report lists are counted in full, in whatever order they come."""
-    names = [f"q{number * 7919 % 1000:03}" for number in range(2 * MAX_DESTINATIONS + 50)]
+    names = [f"q{number * 7919 % 1500:04}" for number in range(2 * MAX_COUNTED_DESTINATIONS + 50)]
     found = [[{**TINY_ONE_WAY, "destination": {"kind": "queue", "name": name}}] for name in names]
     assert_same_results(tmp_path, twice(tmp_path / "log.jsonl", found))
     assert summary(tmp_path / "local")["one_way"] == 2 * len(found)

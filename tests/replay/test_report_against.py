@@ -170,7 +170,7 @@ def test_the_page_tells_what_changed(tmp_path: Path, before: Path) -> None:
     out = now(tmp_path, before, *["version"] * 60, total=200)
     words = " ".join(Page((out / "report.html").read_text("utf-8")).words.split())
     top = words[: words.index("How to search")]
-    assert "Compared with the replay of 20 Nov 2026, 12:00:00 UTC to 20 Nov 2026, 12:03:19 UTC: " in top
+    assert "Compared with the replay captured from 20 Nov 2026, 12:00:00 UTC to 20 Nov 2026, 12:03:19 UTC: " in top
     assert "partly worse: 1 broken more often, " in top
     assert "not judged now." in top
     assert "Before: 2 MUSTs in 40 of 200 requests." in top

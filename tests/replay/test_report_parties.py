@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from replay_logs import CXF, TO_SERVICE, at, request, response, summary, write_l
 from report_kit import Page, traffic
 
 from brokers import properties
+from brokers.message import queue
 from soapjms.cli.commands import soapjms
 from soapjms.protocol.assertions import Judge, Setting, judge, readings
 from soapjms.protocol.assertions.model import assertion_of
@@ -25,6 +27,7 @@ from soapjms.replay.parties import PartyKey
 from soapjms.replay.report import rewrite
 from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.sentences import headline, party_lines, party_sentence
+from soapjms.replay.report.texts import length
 from soapjms.replay.summary import NOTHING
 
 MUST, MUST_NOT, SHOULD, NO_LEVEL = "Protocol-2012", "Protocol-2014", "Local-a", "Local-b"
@@ -40,7 +43,8 @@ def party(node: str = "requesting", **changes: Any) -> dict[str, Any]:
 
 def members(*parties: dict[str, Any], verdict: str = "failed") -> dict[str, Any]:
     """Return what sentences need of a summary."""
-    return {"verdict": verdict, "parties": list(parties), "assertions": {k: {"level": v} for k, v in LEVELS.items()}}
+    assertions = {name: {"level": level, "title": f"what {name} says"} for name, level in LEVELS.items()}
+    return {"verdict": verdict, "messages": 13, "parties": list(parties), "assertions": assertions}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def members(*parties: dict[str, Any], verdict: str = "failed") -> dict[str, Any]
         ),
         (
             party("responding", destination="temporary-queue", passed={MUST: 9, MUST_NOT: 9}),
-            "the service at temporary queues keeps all 2 rules that could be seen",
+            "the service at temporary queues keeps both rules that could be seen",
         ),
         (party(passed={MUST: 9}), "clients of queue:orders keep the one rule that could be seen"),
         (party(messages=1), "clients of queue:orders send 1 request; no rule could be judged"),
@@ -74,11 +78,30 @@ def members(*parties: dict[str, Any], verdict: str = "failed") -> dict[str, Any]
             "clients of a destination that the log does not show send 13 requests; no rule could be judged",
         ),
         (party(stack="acme"), "clients of queue:orders (acme) send 13 requests; no rule could be judged"),
+        (
+            party(otherStacks=["cxf"]),
+            "other clients of queue:orders (no known stack) send 13 requests; no rule could be judged",
+        ),
+        (
+            party("responding", otherStacks=["cxf"]),
+            "the service at queue:orders (no known stack) sends 13 responses; no rule could be judged",
+        ),
+        (
+            party(destination="queue:"),
+            "clients of queue: (empty name) send 13 requests; no rule could be judged",
+        ),
     ],
 )  # fmt: skip
 def test_a_party_in_a_sentence(found: dict[str, Any], sentence: str) -> None:
     """Who, which rules by level, and in how many of its messages."""
     assert party_sentence(found, members(found)) == sentence
+
+
+def beyond(parties: int, *, failed: int, isAll: bool = True) -> dict[str, Any]:
+    """Return what summary.json has of the parties that are not listed."""
+    return {
+        "otherParties": {"destinations": parties, "parties": parties, "failed": failed, "warning": 0, "isAll": isAll}
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,16 +118,39 @@ def test_a_party_in_a_sentence(found: dict[str, Any], sentence: str) -> None:
             "Clients of queue:orders break 1 MUST in 1 of 13 requests",
         ),
         (
-            members(party(failed={MUST: 1}), party("responding", failed={MUST: 1}), party("sending")),
+            members(party(failed={MUST: 2, MUST_NOT: 1}), party("responding", failed={MUST: 1}), party("sending")),
             "2 of 3 parties break MUSTs, most of all clients of queue:orders",
         ),
-        (members(party(), party("responding"), verdict="passed"), "All 2 parties keep the rules"),
+        (
+            members(party(failed={MUST: 1}), party("responding", failed={MUST_NOT: 1}), party("sending")),
+            "2 of 3 parties break MUSTs",
+        ),
+        (
+            members(party(failed={MUST: 3}, failedMessages=3), party("responding", failed={MUST: 1}, failedMessages=1)),
+            "Both parties break one MUST: what Protocol-2012 says",
+        ),
+        (
+            members(party(failed={MUST: 1}), party(failed={MUST_NOT: 9}, destination=None)) | beyond(300, failed=20),
+            "21 of 301 parties break MUSTs, most of all clients of queue:orders",
+        ),
+        (
+            members(party(failed={MUST: 1}), party(failed={MUST_NOT: 9}, destination=None))
+            | beyond(300, failed=20, isAll=False),
+            "21 of more than 301 parties break MUSTs, most of all clients of queue:orders",
+        ),
+        (
+            members(party(), party(failed={MUST: 9}, destination=None)) | beyond(300, failed=1),
+            "1 of 301 parties breaks one MUST: what Protocol-2012 says",
+        ),
+        (members(party(), party("responding"), verdict="passed"), "Both parties keep the rules"),
         (members(party("sending"), verdict="passed"), "The only party keeps the rules"),
         (
             members(party(warning={SHOULD: 1}), party(warning={SHOULD: 1}), party(), verdict="warning"),
             "All 3 parties keep every MUST; 2 miss a SHOULD",
         ),
         (members(party(), verdict="failed"), "The only party keeps the rules, but records could not be read"),
+        (members() | {"messages": 0}, "None of 3 records could be read"),
+        (members() | {"messages": 0, "rejected": 1}, "The only record could not be read"),
     ],
 )  # fmt: skip
 def test_the_headline(found: dict[str, Any], sentence: str) -> None:
@@ -114,8 +160,8 @@ def test_the_headline(found: dict[str, Any], sentence: str) -> None:
 
 def test_only_so_many_parties_are_told() -> None:
     """The others are counted."""
-    many = [party(destination=f"queue:{n}", passed={MUST: 1}) for n in range(15)]
-    lines = list(party_lines(members(*many)))
+    parties = [party(destination=f"queue:{n}", passed={MUST: 1}) for n in range(15)]
+    lines = list(party_lines(members(*parties)))
     assert lines[0] == "Clients of queue:0 keep the one rule that could be seen."
     assert lines[12:] == ["3 more parties are in summary.json."]
 
@@ -334,7 +380,7 @@ def to_earlier_version(out: Path) -> None:
     """Write results as the version before did: without times of rules, and with one count for a rule and its answer."""
     members, more = summary(out), json.loads((out / "report.json").read_text("utf-8"))
     for party in members["parties"]:
-        del party["times"]
+        del party["times"], party["otherStacks"]
         for outcome in ("passed", "failed", "warning"):
             mixed: Counter[str] = Counter()
             for rule, number in party[outcome].items():
@@ -350,6 +396,95 @@ def to_earlier_version(out: Path) -> None:
     more["version"] = 2
     (out / "summary.json").write_text(json.dumps(members))
     (out / "report.json").write_text(json.dumps(more))
+
+
+def many(count: int, broken: set[int]) -> list[Record]:
+    """Return a one-way message to each of many destinations, some with a wrong version."""
+    records = []
+    for number in range(count):
+        changes = {"SOAPJMS_bindingVersion": "0.3"} if number in broken else {}
+        changes["SOAPJMS_requestURI"] = f"jms:queue:svc.{number:03}"
+        given = properties({**TO_SERVICE, **changes})
+        sent = request(number, properties=given, destination=queue(f"svc.{number:03}"), reply_to=None)
+        records.append(capture(sent, at(number), Direction.ONE_WAY))
+    return records
+
+
+def test_destinations_where_rules_are_broken_are_listed_first(tmp_path: Path) -> None:
+    """More destinations than are listed: the headline counts each party, and nobody is told of a sum of parties."""
+    replay(write_log(tmp_path / "log.jsonl", *many(260, {230, 240, 250})), tmp_path / "out", engine="local")
+    found = summary(tmp_path / "out")
+    assert [each["destination"] for each in found["parties"]][:3] == [f"queue:svc.{n}" for n in (230, 240, 250)]
+    assert found["parties"][-1]["destination"] is None
+    assert not found["parties"][-1]["failed"]
+    assert headline(found) == "3 of 260 parties break one MUST: SOAPJMS_bindingVersion is present and 1.0"
+    replay(write_log(tmp_path / "log.jsonl", *many(260, {*range(220)})), tmp_path / "out", engine="local")
+    found = summary(tmp_path / "out")
+    assert headline(found) == "220 of 260 parties break one MUST: SOAPJMS_bindingVersion is present and 1.0"
+    assert found["otherParties"] == {"destinations": 60, "parties": 60, "failed": 20, "warning": 0, "isAll": True}
+    *_, last = party_lines(found, most=1000)
+    assert last.startswith("Senders to all other destinations break 1 MUST in 20 of 60 one-way messages")
+
+
+def test_a_log_without_any_record(tmp_path: Path) -> None:
+    """The page says that nothing could be read, and no more."""
+    log = write_log(tmp_path / "log.jsonl")
+    log.write_text('{"v": 2}\n{"v": 3}\n')
+    replay(log, tmp_path / "out", engine="local")
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    assert "None of 2 records could be read No message could be judged. Judged by profile" in words
+    assert "0 messages" not in words
+    assert "--against" not in words[: words.index("How to search")]
+
+
+def test_times_are_told_with_how_long_they_are_apart(tmp_path: Path) -> None:
+    """One time for what came at once; and whether there was anything to compare with."""
+    records = [
+        capture(request(1, properties=properties({**TO_SERVICE, "SOAPJMS_bindingVersion": "0.3"})), at(0)),
+        capture(response(1), at(0.02), Direction.RESPONSE),
+    ]
+    replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    top = words[: words.index("How to search")]
+    assert "captured on 20 Nov 2026, 12:00:00 UTC (within 20 milliseconds): " in top
+    assert "in the one request On 20 Nov 2026, 12:00:00 UTC. " in top
+    assert "Not compared with an earlier replay: --against DIR does." in top
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0004, "less than 1 millisecond"),
+        (0.02, "20 milliseconds"),
+        (1, "1 second"),
+        (1.4, "1400 milliseconds"),
+        (35, "35 seconds"),
+        (3600, "1 hour"),
+        (86398, "24 hours"),
+        (86400 * 3.2, "3 days"),
+    ],
+)
+def test_how_long_something_lasted(seconds: float, said: str) -> None:
+    """In the unit that a person would take."""
+    assert length(timedelta(seconds=seconds)) == said.replace("1400", "1,400")
+
+
+def test_clients_of_no_known_stack_are_not_all_clients(tmp_path: Path) -> None:
+    """Beside those with a known stack they are the others, in each place that names them."""
+    records = []
+    for number in range(20):
+        changes = {"SOAPJMS_isFault": "false"} if number % 2 else {}  # as CXF has it
+        bad = {**TO_SERVICE, **changes, "SOAPJMS_bindingVersion": "0.3"}
+        records.append(capture(request(number, properties=properties(bad)), at(number), Direction.REQUEST))
+    replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
+    found = summary(tmp_path / "out")
+    assert {(each["stack"], *each["otherStacks"]) for each in found["parties"]} == {(None, "cxf"), ("cxf",)}
+    page = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
+    words = " ".join(page.words.split())
+    assert "other clients of queue:greeter no known stack break " in words
+    assert "clients of queue:greeter Apache CXF break " in words
+    assert "other clients of queue:greeter" in {who for *_, who in page.data["parties"]}
+    assert "other clients of queue:greeter (no known stack)" in (tmp_path / "out" / "junit.xml").read_text("utf-8")
 
 
 def test_results_of_the_version_before_are_read(tmp_path: Path) -> None:

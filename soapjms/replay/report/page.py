@@ -30,7 +30,7 @@ from soapjms.replay.report.charts import charts
 from soapjms.replay.report.comparison import BETTER, WORSE, PartyChange, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
 from soapjms.replay.report.remedies import STACKS, stack_name
-from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, who
+from soapjms.replay.report.sentences import WORDS, capital, comings, courses, gone, headline, other_parties, who
 from soapjms.replay.report.tables import NAMELESS, NEVER, REST, STATES, UNKNOWN_STACK, UNSEEN, CauseLine, Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import NOTHING, Summary
@@ -58,6 +58,7 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
     place_numbers = {name: number for number, name in enumerate(places)}
     known: dict[PartyKey, int] = {}
     rules: list[dict[str, Any]] = []
+    others = other_parties(summary.members)
     causes, samples_left, where_left = [], SAMPLE_OCTETS, WHERE_SHOWN
     for line in lines:
         where = _where(line, place_numbers.keys(), known, where_left)
@@ -93,7 +94,7 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
                     place_numbers[each.place],
                     stacks.index(each.stack),
                     NODES.index(each.node),
-                    visible(who(each.node, each.place)),
+                    visible(who(each.node, each.place, is_other=each in others)),
                 ]
                 for each in known
             ),

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import Level
-from soapjms.replay.parties import BROKEN
+from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report.comparison import BETTER, WORSE, Course, PartyChange
-from soapjms.replay.report.remedies import stack_name
+from soapjms.replay.report.remedies import rules, stack_name
 from soapjms.replay.summary import NOTHING
 
 Members = Mapping[str, Any]
@@ -48,19 +48,47 @@ WORDS: Final[Mapping[str, Words]] = {
 
 def place_name(destination: str | None) -> str:
     """Name the destination of a service; None stands for all those that are not told apart."""
-    return ELSEWHERE if destination is None else TEMPORARY.get(destination, destination)
+    if destination is None:
+        return ELSEWHERE
+    return f"{destination} (empty name)" if destination.endswith(":") else TEMPORARY.get(destination, destination)
 
 
 def party_name(party: Members) -> str:
     """Name a party: `clients of queue:orders (Apache CXF)`."""
+    stack = stack_of(party)
+    return who_of(party) + (f" ({stack})" if stack else "")
+
+
+def who_of(party: Members) -> str:
+    """Name a party without its stack: `other clients of queue:orders` if those that are known by a stack are apart."""
+    return who(party["node"], party["destination"], is_other=is_other(party))
+
+
+def stack_of(party: Members) -> str:
+    """Name the stack of a party; empty if none is known of any party at its destination."""
     stack = party["stack"]
-    return who(party["node"], party["destination"]) + (f" ({stack_name(stack)})" if stack else "")
+    return stack_name(stack) if stack else UNKNOWN_STACK if is_other(party) else ""
 
 
-def who(node: str, destination: str | None) -> str:
+UNKNOWN_STACK: Final = "no known stack"
+
+
+def is_other(party: Members) -> bool:
+    """Say whether a party is the rest of the nodes at its destination, beside those that are known by their stacks."""
+    return not party["stack"] and bool(party.get("otherStacks"))
+
+
+def other_parties(summary: Members) -> frozenset[PartyKey]:
+    """Return the parties that are the rest at their destinations: see `is_other`."""
+    return frozenset(PartyKey(each["destination"], each["node"], "") for each in summary["parties"] if is_other(each))
+
+
+def who(node: str, destination: str | None, *, is_other: bool = False) -> str:
     """Name a party without its stack; of a result folder without report.json, only its destination is known."""
     words = WORDS.get(node)
-    return f"{words.who} {words.where} {place_name(destination)}" if words else place_name(destination)
+    if words is None:
+        return place_name(destination)
+    return f"{'other ' if is_other and words.is_many else ''}{words.who} {words.where} {place_name(destination)}"
 
 
 def party_sentence(party: Members, summary: Members) -> str:
@@ -87,7 +115,8 @@ def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN
     kept, verb = rules_kept(party), "keep" if words.is_many else "keeps"
     if not kept:
         return f"{'send' if words.is_many else 'sends'} {messages_of(party)}; no rule could be judged"
-    return f"{verb} {'the one rule' if kept == 1 else f'all {kept} rules'} that could be seen"
+    every = {1: "the one rule", 2: "both rules"}.get(kept, f"all {kept} rules")
+    return f"{verb} {every} that could be seen"
 
 
 def breach(party: Members, outcome: Outcome, summary: Members) -> str:
@@ -177,23 +206,67 @@ def _rules(broken: Iterable[str], summary: Members) -> str:
     return " and ".join(f"{levels[each]} {each}{'' if levels[each] == 1 else 's'}" for each in Level if levels[each])
 
 
+def _party_counts(summary: Members) -> tuple[int, int, int]:
+    """Count the parties, those that break MUSTs, and those that miss SHOULDs; at least so many, see `otherParties`."""
+    others = summary.get("otherParties")
+    named = [each for each in summary["parties"] if each["destination"] is not None or others is None]
+    counts = [len(named), *(sum(bool(each[outcome]) for each in named) for outcome in BROKEN)]
+    more = (0, 0, 0) if others is None else (others["parties"], *(others[outcome] for outcome in BROKEN))
+    total, wrong, short = map(sum, zip(counts, more, strict=True))
+    return total, wrong, short
+
+
+def _wrong(summary: Members, total: int, wrong: int) -> str:
+    """Say which parties break MUSTs: the only one, what all have in common, or the worst if there is one."""
+    others = summary.get("otherParties") or {"isAll": True}
+    broken = [each for each in summary["parties"] if each[Outcome.FAILED]]
+    named = [each for each in broken if each["destination"] is not None]
+    if wrong == 1 and others["isAll"] and named:
+        return capital(f"{party_name(named[0])} {deeds(named[0], summary, [Outcome.FAILED])}")
+    if not others["isAll"]:
+        who_breaks = f"{wrong:,} of more than {total:,} parties"
+    else:
+        who_breaks = _all_parties(total) if wrong == total else f"{wrong:,} of {total:,} parties"
+    verb = "breaks" if wrong == 1 else "break"
+    rule, *more = {rule for each in broken for rule in each[Outcome.FAILED]}
+    if not more:
+        return f"{who_breaks} {verb} one MUST: {title_of(rule, summary)}"
+    is_one_worst = bool(named) and (len(named) == 1 or _extent(named[0]) != _extent(named[1]))
+    return f"{who_breaks} {verb} MUSTs{f', most of all {party_name(named[0])}' if is_one_worst else ''}"
+
+
+def _all_parties(total: int) -> str:
+    return "Both parties" if total == 2 else f"All {total:,} parties"
+
+
+def _extent(party: Members) -> tuple[int, int]:
+    return len(party[Outcome.FAILED]), party["failedMessages"]
+
+
+def title_of(rule: str, summary: Members) -> str:
+    """Return what a rule demands, in words: see `rule_name`."""
+    assertion = assertion_of(rule)
+    if rule != assertion:
+        return rules(summary["profile"])[rule].title
+    return str(summary["assertions"][assertion]["title"])
+
+
 def headline(summary: Members) -> str:
     """Say in one sentence, as far as this run can tell, who broke the rules."""
-    parties = summary["parties"]
-    wrong = [each for each in parties if each[Outcome.FAILED]]
+    parties, rejected = summary["parties"], summary["rejected"]
     if summary["verdict"] == NOTHING:
         return "Nothing to judge"
+    if not parties and rejected and not summary["messages"]:
+        return "The only record could not be read" if rejected == 1 else f"None of {rejected:,} records could be read"
     if not parties:
         return {Outcome.FAILED: "Failed", Outcome.WARNING: "Passed, with warnings"}.get(summary["verdict"], "Passed")
-    if len(wrong) == 1:
-        return capital(f"{party_name(wrong[0])} {deeds(wrong[0], summary, [Outcome.FAILED])}")
+    total, wrong, short = _party_counts(summary)
     if wrong:
-        return f"{len(wrong)} of {len(parties)} parties break MUSTs, most of all {party_name(wrong[0])}"
-    short = sum(bool(each[Outcome.WARNING]) for each in parties)
-    every = "The only party keeps" if len(parties) == 1 else f"All {len(parties)} parties keep"
+        return _wrong(summary, total, wrong)
+    every = "The only party keeps" if total == 1 else f"{_all_parties(total)} keep"
     if short:
-        return f"{every} every MUST; {short} {'misses' if short == 1 else 'miss'} a SHOULD"
-    return f"{every} the rules{', but records could not be read' if summary['rejected'] else ''}"
+        return f"{every} every MUST; {short:,} {'misses' if short == 1 else 'miss'} a SHOULD"
+    return f"{every} the rules{', but records could not be read' if rejected else ''}"
 
 
 def capital(sentence: str) -> str:

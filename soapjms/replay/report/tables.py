@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
@@ -21,17 +22,20 @@ from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.milestones import has_ceased
-from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules, stack_name
+from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules
 from soapjms.replay.report.sentences import (
     COURSES,
     before,
     capital,
     deeds,
     messages_of,
+    other_parties,
     party_name,
     party_sentence,
     rules_kept,
+    stack_of,
     who,
+    who_of,
 )
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary, quantiles
@@ -171,6 +175,8 @@ class CauseLine(NamedTuple):
     cause: Cause
     folded: Mapping[str, int]
     """The assertions that could not be judged as they rest on this one, with the number of messages."""
+    others: AbstractSet[PartyKey]
+    """See `other_parties`."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -181,7 +187,7 @@ class CauseLine(NamedTuple):
     def parties(self) -> list[tuple[str, str]]:
         """The parties, in words: who, and with which stack; those with most findings first."""
         ranked = sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0]))
-        return [(who(party.node, party.place), party.stack) for party, _ in ranked]
+        return [(who(party.node, party.place, is_other=party in self.others), party.stack) for party, _ in ranked]
 
     @property
     def answers(self) -> list[tuple[str, str]]:
@@ -207,6 +213,7 @@ class CauseLines(NamedTuple):
 
 def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     """List the causes of findings."""
+    others = other_parties(summary.members)
     folded, known, edition = _folded(summary), {row.id: row for row in listed}, summary.members["profile"]
     found = [
         CauseLine(
@@ -216,6 +223,7 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
             reason,
             cause,
             folded.get(rule, {}) if outcome in BROKEN else {},
+            others,
         )
         for (rule, outcome), causes in summary.findings.groups.items()
         if outcome in GRAVITY
@@ -240,7 +248,7 @@ def _folded(summary: Summary) -> dict[str, Counter[str]]:
     }
 
 
-def _below(assertion: str, resting: Mapping[str, Counter[str]], broken: Set[str]) -> Iterator[tuple[str, str]]:
+def _below(assertion: str, resting: Mapping[str, Counter[str]], broken: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     """Yield what rests on an assertion, each with what it directly rests on."""
     waiting, seen = [assertion], {assertion}
     while waiting:
@@ -393,15 +401,15 @@ def _card(
     known: Mapping[str, Row],
     change: PartyChange | None,
 ) -> Card:
-    stack, times = party["stack"], party.get("times") or {"": _times_of_earlier_version(party)}
+    times = party.get("times") or {"": _times_of_earlier_version(party)}
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
     ranked = [
         each for outcome in BROKEN for each in sorted(party[outcome].items(), key=lambda each: (-each[1], each[0]))
     ]
     return Card(
         party=party,
-        who=who(party["node"], party["destination"]),
-        stack=stack and stack_name(stack),
+        who=who_of(party),
+        stack=stack_of(party) or None,
         deeds=deeds(party, summary.members),
         sent=messages_of(party),
         state=str(state),
