@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -338,8 +339,38 @@ def test_what_rests_on_a_finding_is_folded_into_it(tmp_path: Path) -> None:
     resting = {name for name, each in summary(tmp_path / "out")["assertions"].items() if each["prereqFailed"]}
     assert resting
     assert {each["v"] for each in causes} <= {"failed", "warning", "missingInput"}
-    assert {name for each in causes for name in each["f"]} == resting
-    assert all(not each["f"] for each in causes if each["v"] == "missingInput")
+    assert {name for each in causes if each["v"] == "failed" for name in each["f"]} == resting
+
+
+def test_what_lacks_the_same_is_one_finding(tmp_path: Path) -> None:
+    """Requests without a response: one line for all rules on pairs, by the service, and found by each of their ids."""
+    records = [capture(request(number), at(number), Direction.REQUEST) for number in range(8)]
+    records.append(capture(response(9), at(9), Direction.RESPONSE))
+    replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
+    page = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
+    causes = [each for each in page.data["causes"] if each["v"] == "missingInput"]
+    parties = [who for *_, who in page.data["parties"]]
+    said = {each["r"]: (each["n"], [parties[by] for by in each["w"][::2]]) for each in causes}
+    assert said == {
+        "the response was not captured": (8, ["the service at queue:greeter"]),
+        "the request was not captured": (1, ["clients of temporary queues"]),
+    }
+    rules = {name for name, each in summary(tmp_path / "out")["assertions"].items() if each["missingInput"]}
+    assert len(rules) > 5
+    for each in causes:
+        assert {each["a"], *each["f"]} == rules
+        assert each["t"] == f"{len(rules)} rules could not be judged"
+
+
+def test_what_rests_on_a_rule_without_input_lacks_the_same(tmp_path: Path) -> None:
+    """A body that was cut is one finding, with what rests on the rules that read it."""
+    whole = [capture(request(number, reply_to=None), at(number), Direction.ONE_WAY) for number in range(3)]
+    cut = [replace(each, truncated=True) for each in whole]
+    replay(write_log(tmp_path / "log.jsonl", *cut), tmp_path / "out", engine="local")
+    causes = Page((tmp_path / "out" / "report.html").read_text("utf-8")).data["causes"]
+    assert [each["v"] for each in causes] == ["missingInput"]
+    rules = {name for name, each in summary(tmp_path / "out")["assertions"].items() if each["missingInput"]}
+    assert {causes[0]["a"], *causes[0]["f"]} == rules, causes
 
 
 @pytest.mark.parametrize("text", [None, '{"version": 1}'])

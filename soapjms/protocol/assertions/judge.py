@@ -246,14 +246,14 @@ def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str |
         return NOT_APPLICABLE
     if case.is_pair and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
-        return Outcome.MISSING_INPUT, f"the {half} was not captured"
+        return Outcome.MISSING_INPUT, NOT_CAPTURED.format(half)
     if row.applies is not always and not row.applies(case):
         return NOT_APPLICABLE
     if ended:
         for earlier in row.after:
             found = ended.get(earlier)
             if found is Outcome.MISSING_INPUT:
-                return found, f"{RESTS_ON}{_named(earlier, case)}, which could not be judged"
+                return found, f"{RESTS_ON}{_named(earlier, case)}{UNJUDGED}"
             if found is not None:
                 return Outcome.PREREQ_FAILED, f"{RESTS_ON}{_named(earlier, case)}"
     for need in row.needs:
@@ -268,6 +268,10 @@ def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str |
 
 RESTS_ON: Final = "rests on "
 """How the reason of a verdict begins whose prerequisite failed; the id of the prerequisite follows."""
+UNJUDGED: Final = ", which could not be judged"
+"""How the reason of a verdict ends whose prerequisite could not be judged."""
+NOT_CAPTURED: Final = "the {} was not captured"
+"""The reason of a verdict on half a pair: without its request, or without its response."""
 PASSED: Final = (Outcome.PASSED, None)
 NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
 

@@ -297,7 +297,7 @@ const present = (data, signal) => {
     const whole = make("div", "about"), rule = data.rules[cause.y], resting = Object.keys(cause.f);
     whole.append(make("p", "since", since(cause)));
     if (rule) whole.append(...demanded(cause, rule));
-    if (resting.length) whole.append(make("p", "soft", `As they rest on it, ${resting.join(", ")} could not be judged.`));
+    if (resting.length) whole.append(make("p", "soft", `${cause.v === "missingInput" ? "For the same reason" : "As they rest on it"}, ${resting.join(", ")} could not be judged.`));
     const link = make("a", "", "Link to this finding"), line = make("p", "soft links");
     link.href = `#?open=${cause.k}`;
     line.append(link);

@@ -10,16 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from soapjms.protocol.assertions import Outcome
-from soapjms.protocol.assertions.judge import RESTS_ON
+from soapjms.protocol.assertions.judge import NOT_CAPTURED, RESTS_ON, UNJUDGED
 from soapjms.protocol.assertions.model import assertion_of, rule_name
 from soapjms.protocol.names import CR_2009, REC_2012, profile
+from soapjms.protocol.properties import Carrier
 from soapjms.replay.findings import Cause, Sample
-from soapjms.replay.parties import BROKEN, JUDGED, PartyKey, Place
+from soapjms.replay.parties import BROKEN, JUDGED, NODES, PartyKey, Place
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.milestones import has_ceased
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules
@@ -174,8 +176,8 @@ class CauseLine(NamedTuple):
     reason: str
     cause: Cause
     folded: Mapping[str, int]
-    """The assertions that could not be judged as they rest on this one, with the number of messages."""
-    others: AbstractSet[PartyKey]
+    """The rules that could not be judged as they rest on this one, or lack the same, with the number of messages."""
+    others: AbstractSet[PartyKey] = frozenset()
     """See `other_parties`."""
 
     @property
@@ -216,22 +218,60 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     others = other_parties(summary.members)
     folded, known, edition = _folded(summary), {row.id: row for row in listed}, summary.members["profile"]
     found = [
-        CauseLine(
-            row_of(rule, known, edition),
-            rule,
-            outcome,
-            reason,
-            cause,
-            folded.get(rule, {}) if outcome in BROKEN else {},
-            others,
-        )
+        CauseLine(row_of(rule, known, edition), rule, outcome, cause.reason, cause, folded.get(rule, {}), others)
         for (rule, outcome), causes in summary.findings.groups.items()
-        if outcome in GRAVITY
-        for reason, cause in causes.all.items()
+        if outcome in BROKEN
+        for cause in causes.all.values()
     ]
+    found += _without_input(summary, known, others)
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
     rest = found[MAX_SHOWN_CAUSES:]
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
+
+
+def _without_input(summary: Summary, known: Mapping[str, Row], others: AbstractSet[PartyKey]) -> Iterator[CauseLine]:
+    """Yield a line for each input that was missing: one for all rules that could not be judged without it."""
+    missing: dict[str, list[tuple[str, Cause]]] = {}
+    for (rule, outcome), causes in sorted(summary.findings.groups.items()):
+        if outcome == Outcome.MISSING_INPUT:
+            for cause in causes.all.values():
+                missing.setdefault(_input_of(cause.reason, summary), []).append((rule, cause))
+    for reason, found in missing.items():
+        rule, cause = max(found, key=lambda each: (each[1].count, each[1].reason == reason))
+        row = row_of(rule, known, summary.members["profile"])
+        folded = {other: each.count for other, each in found if other != rule}
+        if folded:
+            row = row._replace(title=f"{len(folded) + 1} rules could not be judged")
+        yield CauseLine(row, rule, Outcome.MISSING_INPUT, reason, _laid_to_sender(cause), folded, others)
+
+
+def _input_of(reason: str, summary: Summary) -> str:
+    """Return the reason why an input was missing; of what rests on a rule that was not judged, the reason for that."""
+    seen = set()
+    while reason.startswith(RESTS_ON) and reason not in seen:
+        seen.add(reason)
+        above = reason.removeprefix(RESTS_ON).removesuffix(UNJUDGED)
+        causes = summary.findings.of(above, Outcome.MISSING_INPUT)
+        reason = causes[0][0] if causes else reason
+    return reason
+
+
+NODE_NOT_CAPTURED: Final[Mapping[str, str]] = {
+    NOT_CAPTURED.format("response"): NODES[Carrier.RESPONSE],
+    NOT_CAPTURED.format("request"): NODES[Carrier.REQUEST],
+}
+"""Whose message is missing, by the reason."""
+
+
+def _laid_to_sender(cause: Cause) -> Cause:
+    """Return a cause as one of those whose message is missing, rather than of those whose message was left alone."""
+    node = NODE_NOT_CAPTURED.get(cause.reason)
+    if node is None:
+        return cause
+    where: Counter[PartyKey] = Counter()
+    for party, number in cause.where.items():
+        where[PartyKey(party.place, node, "")] += number
+    return replace(cause, where=where)
 
 
 def _folded(summary: Summary) -> dict[str, Counter[str]]:
