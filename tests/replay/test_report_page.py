@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from report_kit import attacks, large, traffic
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report import html, write
-from soapjms.replay.report.tables import search_term
+from soapjms.replay.report.page import examples, page_data
+from soapjms.replay.report.tables import lines as lines_of
+from soapjms.replay.report.tables import rows, search_term
 from soapjms.replay.terms import LateRecord
 
 pytestmark = [pytest.mark.browser, pytest.mark.peer]
@@ -296,7 +299,70 @@ def test_without_scripts_the_verdict_can_be_read(report: Path, opens: Opens) -> 
     assert page.locator("#causes tr.cause").first.is_visible()
     assert page.locator("figure svg").count() == 3
     assert page.locator("button:visible, input:visible").count() == 0
-    assert page.locator("noscript p").is_visible()
+    assert page.locator("noscript p").first.is_visible()
+
+
+def test_without_scripts_there_is_an_example_of_each_finding(report: Path, opens: Opens) -> None:
+    """What was seen and what would be right, the messages, rule and remedy; with scripts they are not there."""
+    page = opens(report, java_script_enabled=False)
+    page.locator(".example summary", has_text="Protocol-2010").first.click()
+    example = page.locator(".example[open]")
+    assert [example.locator(f"dd.{each} mark").first.inner_text() for each in ("seen", "right")] == ["0.3", "1.0"]
+    assert example.locator(".message").count() == 2
+    for part in (
+        "MUST SOAPJMS_bindingVersion is present and 1.0.",
+        "In general",
+        "<s:Envelope",
+        "12 messages since 20 Nov",
+    ):
+        assert part in example.inner_text()
+    assert page.locator(".example").count() == page.locator("tr.cause").count()
+    assert opens(report).locator(".example").count() == 0
+
+
+def test_examples_of_hostile_messages_are_texts(tmp_path: Path, opens: Opens) -> None:
+    """Nothing of them is markup, nor ends what they stand in; a browser with scripts sees none of it."""
+    replay(attacks(tmp_path), tmp_path / "out", engine="local")
+    page = opens(tmp_path / "out" / "report.html", java_script_enabled=False)
+    for summary in page.locator(".example summary").all():
+        summary.click()
+    assert page.locator("img, iframe, object").count() == 0
+    assert "<img src=x onerror=alert(2)>" in page.locator(".example").first.inner_text()
+    assert page.locator("#changes").is_visible()
+
+
+def test_examples_have_a_limit(report: Path) -> None:
+    """The gravest findings come first, as far as there is room."""
+    summary = large(20_000, 20_000)
+    causes = lines_of(summary, rows(summary)).shown
+    data = page_data(causes, [], summary)
+    shown = examples(causes, data, 50_000)
+    assert 0 < len(shown) < len(causes)
+    assert [each.line for each in shown] == causes[: len(shown)]
+    assert len(json.dumps([each.case for each in shown])) < 60_000
+
+
+def test_print_has_nothing_that_only_a_screen_needs(report: Path, opens: Opens) -> None:
+    """No buttons and no links within the page, and no rows of what was never exercised, which are listed elsewhere."""
+    page = opens(report)
+    page.locator("#causes .open").first.click()
+    never = page.locator("#rows tr[data-state='not judged']")
+    shown = ".copies", ".about .links", ".what a"
+    assert never.first.is_visible()
+    assert all(page.locator(each).first.is_visible() for each in shown)
+    page.emulate_media(media="print")
+    assert page.locator(".sample").first.is_visible()
+    assert not any(each.is_visible() for name in shown for each in page.locator(name).all())
+    assert not any(each.is_visible() for each in never.all())
+    assert page.locator("#rows tr[data-state='failed']").first.is_visible()
+    assert page.locator("#time").evaluate("each => getComputedStyle(each.nextElementSibling).breakAfter") == "avoid"
+
+
+def test_the_empty_search_does_not_look_like_a_search(report: Path, opens: Opens) -> None:
+    """It says what it is."""
+    query = opens(report).locator("#query")
+    assert (query.get_attribute("placeholder") or "").startswith("Search, such as: ")
+    assert query.evaluate("each => getComputedStyle(each, '::placeholder').fontStyle") == "italic"
 
 
 def test_it_is_printed_in_black_on_white(report: Path, opens: Opens) -> None:

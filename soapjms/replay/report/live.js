@@ -133,7 +133,7 @@
   const replace = (next) => {
     if (one("style", next).textContent !== one("style").textContent) return location.reload(); // another version
     const content = one("#data", next).textContent, before = remember();
-    for (const script of every("script", next)) script.remove();
+    for (const left of every("script, noscript", next)) left.remove(); // the latter has elements where it was not read by a page
     document.title = next.title;
     for (const element of [...document.body.childNodes]) if (element !== line) element.remove();
     line.before(...next.body.childNodes);

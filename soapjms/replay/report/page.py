@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -43,9 +43,8 @@ NODES: Final = ("", *WORDS)
 """The nodes of parties; empty if it is not known."""
 
 
-def embedded(lines: Iterable[CauseLine], places: Iterable[str], summary: Summary, time: Any = None) -> str:
+def _written(data: Mapping[str, Any]) -> str:
     """Write the data for a script element; no text of a log can end that element."""
-    data = {**_data(list(lines), list(places), summary), "time": time}
     return _safe(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -53,7 +52,41 @@ def _safe(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[str, Any]:
+EXAMPLE_OCTETS: Final = 350_000
+"""Maximum size of the examples that a page shows without scripts, as JSON; HTML takes half as much more."""
+
+
+class Example(NamedTuple):
+    """The first case of a finding, for readers without scripts."""
+
+    line: CauseLine
+    rule: Mapping[str, Any] | None
+    times: tuple[str, str]
+    case: Mapping[str, Any]
+
+
+def examples(lines: Iterable[CauseLine], data: Mapping[str, Any], most: int = EXAMPLE_OCTETS) -> list[Example]:
+    """List the first cases of the gravest findings, as many as there is room for, without copies.
+
+    Args:
+        lines: the causes.
+        data: what `page_data` returned for them.
+        most: maximum size of all cases.
+    """
+    found: list[Example] = []
+    for line, cause in zip(lines, data["causes"], strict=True):
+        for sample in cause["s"][:1]:
+            shown = {name: value for name, value in sample.items() if name != "c"}
+            most -= len(json.dumps(shown))
+            if most < 0:
+                return found
+            rule = None if cause["y"] is None else data["rules"][cause["y"]]
+            found.append(Example(line, rule, cause["t1"], shown))
+    return found
+
+
+def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time: Any = None) -> dict[str, Any]:
+    """Return what the page's script reads: the causes with their cases, what they refer to by number, and the charts."""
     stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
     place_numbers = {name: number for number, name in enumerate(places)}
     known: dict[PartyKey, int] = {}
@@ -101,6 +134,7 @@ def _data(lines: list[CauseLine], places: list[str], summary: Summary) -> dict[s
             [len(places), 0, 0, REST],
         ],
         "causes": causes,
+        "time": time,
     }
 
 
@@ -168,7 +202,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     changed = milestones(summary.members)
     drawn = charts(summary.timeline, changed)
     named = [each.name for each in spots if each.name is not None]
-    data = embedded(causes.shown, named, summary, None if drawn is None else drawn.series)
+    data = page_data(causes.shown, named, summary, None if drawn is None else drawn.series)
     style, script = asset("page.css"), "".join(map(asset, SCRIPTS))
     return (
         environment()
@@ -193,6 +227,8 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             rejects=summary.rejects,
             late=summary.late,
             number_late=summary.members.get("late", 0),
+            examples=examples(causes.shown, data),
+            stack_names=STACKS,
             names=NAMES,
             rest=tables.REST,
             nameless=tables.NAMELESS,
@@ -200,7 +236,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             policy=POLICY.format(style=hash_of(style), script=hash_of(script)),
             style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
-            data=Markup(data),  # noqa: S704
+            data=Markup(_written({**data, "time": None if drawn is None else drawn.series})),  # noqa: S704
         )
     )
 
