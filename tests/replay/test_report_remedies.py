@@ -120,3 +120,26 @@ def test_settings_of_cxf_exist() -> None:
     advised = {name for code in codes if code.startswith("jms:") for name in re.findall(r"[?&](\w+)=", code)}
     assert advised
     assert advised <= known
+
+
+COMMONEST = (
+    "Protocol-2010 Protocol-2012 Protocol-2016 Protocol-2021 Protocol-2022 Protocol-2024 Protocol-2027 Protocol-2030 "
+    "Protocol-2036 Protocol-2038 Protocol-2050 Protocol-2019 Local-2.2.4-syntax Local-2.2.3-missingSoapAction "
+    "Local-2.4-mediaType Local-2.4-version Local-2.6.2.3-expiration Local-2.2.3-isFaultStated "
+    "Protocol-2011 Protocol-2013 Protocol-2017 Protocol-2023 Protocol-2025 Protocol-2026 Protocol-2028"
+).split()
+"""The rules that clients and services break most."""
+
+
+@pytest.mark.parametrize("name", COMMONEST)
+def test_the_commonest_rules_have_a_remedy_for_each_stack(name: str) -> None:
+    """Its setting, or plainly that none is known."""
+    text = rule_text(next(row for row in ASSERTIONS if row.id == name))
+    assert text.by_stack.keys() == STACKS.keys()
+
+
+def test_no_stack_is_left_with_little() -> None:
+    """Of the rules that can be seen, each stack has a remedy for most."""
+    seen = [row for row in ASSERTIONS if not rule_text(row).general.text.startswith("No log shows it")]
+    for stack in STACKS:
+        assert sum(stack in rule_text(row).by_stack for row in seen) >= 0.6 * len(seen), stack
