@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -23,9 +23,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.replay.findings import MAX_SAMPLES
 from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report import tables, texts
-from soapjms.replay.report.cases import about_rule, case, key_of, times_of
+from soapjms.replay.report.cases import NODE_OF_KIND, about_rule, case, key_of, times_of
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.comparison import BETTER, WORSE, PartyChange, compare_parties, no_comparison
 from soapjms.replay.report.milestones import milestones
@@ -57,32 +58,42 @@ EXAMPLE_OCTETS: Final = 350_000
 
 
 class Example(NamedTuple):
-    """The first case of a finding, for readers without scripts."""
+    """The first case of a finding by one party, for readers without scripts."""
 
     line: CauseLine
+    who: str
     rule: Mapping[str, Any] | None
     times: tuple[str, str]
     case: Mapping[str, Any]
 
 
-def examples(lines: Iterable[CauseLine], data: Mapping[str, Any], most: int = EXAMPLE_OCTETS) -> list[Example]:
-    """List the first cases of the gravest findings, as many as there is room for, without copies.
+def examples(lines: Sequence[CauseLine], data: Mapping[str, Any], most: int = EXAMPLE_OCTETS) -> list[Example]:
+    """List the first case of each of the gravest findings, then of each further party, as many as there is room for.
 
     Args:
         lines: the causes.
         data: what `page_data` returned for them.
-        most: maximum size of all cases.
+        most: maximum size of all cases, which are without copies.
     """
-    found: list[Example] = []
-    for line, cause in zip(lines, data["causes"], strict=True):
-        for sample in cause["s"][:1]:
-            shown = {name: value for name, value in sample.items() if name != "c"}
+    found: dict[tuple[int, int], Example] = {}
+    for nth in range(MAX_SAMPLES):
+        for number, (line, cause) in enumerate(zip(lines, data["causes"], strict=True)):
+            if nth >= len(cause["s"]) or _party_of(line, nth) in {_party_of(line, each) for each in range(nth)}:
+                continue
+            shown = {name: value for name, value in cause["s"][nth].items() if name != "c"}
             most -= len(json.dumps(shown))
             if most < 0:
-                return found
+                return [found[each] for each in sorted(found)]
             rule = None if cause["y"] is None else data["rules"][cause["y"]]
-            found.append(Example(line, rule, cause["t1"], shown))
-    return found
+            sample = line.samples[nth]
+            sender = who(NODE_OF_KIND.get(sample.direction, ""), sample.place)
+            found[number, nth] = Example(line, sender, rule, cause["t1"], shown)
+    return [found[each] for each in sorted(found)]
+
+
+def _party_of(line: CauseLine, nth: int) -> tuple[str, str, str]:
+    sample = line.samples[nth]
+    return sample.place, sample.direction, sample.stack
 
 
 def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time: Any = None) -> dict[str, Any]:
