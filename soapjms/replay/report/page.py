@@ -53,8 +53,8 @@ def _safe(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-EXAMPLE_OCTETS: Final = 350_000
-"""Maximum size of the examples that a page shows without scripts, as JSON; HTML takes half as much more."""
+EXAMPLE_OCTETS: Final = 200_000
+"""Maximum size of the examples that a page shows without scripts, as JSON; HTML takes twice as much."""
 
 
 class Example(NamedTuple):
