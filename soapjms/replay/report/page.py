@@ -97,7 +97,7 @@ def _party_of(line: CauseLine, nth: int) -> tuple[str, str, str]:
 
 
 def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time: Any = None) -> dict[str, Any]:
-    """Return what the page's script reads: the causes with their cases, what they refer to by number, and the charts."""
+    """Return what the page's script reads: the causes and their cases, what they refer to by number, and the charts."""
     stacks = sorted({"", *(party.stack for line in lines for party in line.cause.where)})  # "", unknown, comes first
     place_numbers = {name: number for number, name in enumerate(places)}
     known: dict[PartyKey, int] = {}
