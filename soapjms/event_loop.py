@@ -75,7 +75,8 @@ async def connect_async(
     """Connect to the broker at `url` without blocking the event loop; `async with` closes the connection at its end.
 
     `async with soapjms.connect_async("stomp://localhost:61613") as connection:`. The connection is the same as that of
-    `connect`: clients, services and threads may share it. Cancelling the task while it connects leaves nothing behind.
+    `connect`: clients, services and threads may share it. If the task is cancelled while it connects, a thread
+    goes on until `timeout` at the latest, and closes what it gets.
 
     Args:
         url, timeout, options: see `connect`, whose errors this raises.

@@ -22,12 +22,12 @@ from soapjms.validation import finite
 DEFAULT_TIMEOUT: Final = 5.0
 
 MAX_SKEW_SECONDS: Final = 1.0
-"""Clock skew, in seconds, that is let pass: clocks that are synchronised at all are closer."""
+"""Clock skew, in seconds, that is not logged: clocks that are synchronised at all are closer."""
 
 CLOCK_PATIENCE: Final = 1.0
 """Seconds that the first call, or the start of a dispatcher, waits until the clocks are compared."""
 
-MAX_STEP: Final = MAX_SKEW_SECONDS * 1000
+MAX_STEP: Final = 100.0
 """Milliseconds by which this machine's time of day may leave its steady clock before both are compared again."""
 
 PING_PREFIX: Final = "soapjms-ping-"
@@ -209,14 +209,14 @@ class BrokerClock:
     """The broker's clock, by which messages expire. Thread-safe.
 
     The difference from this machine's clock is measured on a separate thread, in each generation of the connection, and
-    again after one of the clocks of this machine was set. A difference of more than `MAX_SKEW_SECONDS` is logged, and
-    made up for. Until it is known, and if the broker does not tell its time, this machine's clock counts.
+    again after one of the clocks of this machine was set. It is made up for, and logged if it is more than
+    `MAX_SKEW_SECONDS`. Until it is known, and if the broker does not tell its time, this machine's clock counts.
 
     Args:
         connection: the connection to the broker.
 
     Attributes:
-        lead: milliseconds that the broker's clock is ahead; 0 unless they are known and too many.
+        lead: milliseconds that the broker's clock is ahead; 0 if they are not known, or fewer than can be measured.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -278,6 +278,6 @@ class BrokerClock:
             self._thread = None
         skew = pinger.skew
         is_far = skew is not None and skew.certain > MAX_SKEW_SECONDS
-        self.lead = round(skew.seconds * 1000) if skew is not None and is_far else 0
+        self.lead = round(skew.seconds * 1000) if skew is not None and skew.certain else 0
         if is_far:
             events.CLOCK_SKEWED.log(skew)

@@ -48,6 +48,8 @@ def check_consumers(patient: Patient) -> CheckResult:
     assert patient.connection is not None
     dialect = patient.connection.capabilities.dialect
     source = JOLOKIA if patient.jolokia is not None else SOURCES.get(dialect)
+    if source is EMBEDDED and not isinstance(patient.connection, EmbeddedConnection):
+        source = None  # it is over a network
     if source is None:
         return skipped(f"cannot be known here: {UNTOLD.get(dialect, 'this broker does not tell its clients')}")
     try:
@@ -146,6 +148,7 @@ SOURCES: Final[Mapping[str, ConsumerCounter]] = {
 
 ADVICE: Final = "; --jolokia URL asks the broker's console instead"
 UNTOLD: Final = {
+    "embedded": "soapjms broker does not tell its clients",
     "smqp": "SMQP has no command for it",
     "qpid": "Qpid Broker-J tells it only over HTTP, in its own console",
 }

@@ -18,6 +18,8 @@ from smqp_kit import prepared, running
 
 import soapjms
 from brokers import Destination, queue, topic
+from brokers.amqp.listener import Listener
+from brokers.embedded import Broker
 
 KINDS = {"queue": queue, "topic": topic}
 
@@ -190,3 +192,11 @@ def test_both_products(name: str, pattern: str, number: int) -> None:
     with console(200, json.dumps(known).encode()) as (url, _):
         seen = consumers("embedded:", "jms:queue:a", "--jolokia", url)
     assert f"has {number} consumers, by Jolokia" in seen["text"]
+
+
+def test_our_own_broker_over_a_network() -> None:
+    """It is not in this process, and does not tell its clients."""
+    with Listener(Broker(), port=0) as listener:
+        found = consumers(f"amqp://127.0.0.1:{listener.port}", "jms:queue:greeter")
+    assert found["outcome"] == "skipped"
+    assert found["text"] == "cannot be known here: soapjms broker does not tell its clients"

@@ -134,6 +134,23 @@ class TestClocks(Peers):
         assert f"the broker's clock is 3600.0 s {where} this machine's" in caplog.text
 
 
+@pytest.mark.parametrize("skew", [-700, 700])
+class TestNearClocks(Peers):
+    """A broker whose clock differs by less than is worth a warning, but by more than a call may take."""
+
+    @pytest.fixture
+    def broker(self, skew: int) -> Broker:
+        return Broker("skewed", clock=lambda: now() + skew)
+
+    def test_answered(self, client: Client, served: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
+        """The difference is made up for without a word, so that short calls are answered."""
+        with caplog.at_level(logging.WARNING, "soapjms.clock"):
+            client.call(envelope("the first waits until the clocks are compared"), timeout=20)
+            for _ in range(3):
+                assert text_of(client.call(envelope("short"), timeout=0.5)) == "Hello short"
+        assert caplog.text == ""
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
 class TestRealClocks:
     """Real brokers, of which one side's clock is an hour off."""
