@@ -38,6 +38,7 @@ from soapjms.protocol.assertions import (
     violations,
 )
 from soapjms.protocol.assertions.judge import readings
+from soapjms.protocol.assertions.model import assertion_of, rule_name
 from soapjms.protocol.content import gzipped
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import CONTENT_ENCODING, CR_2009, REC_2012, Mep, Profile, SoapVersion, Subcode
@@ -488,3 +489,9 @@ def test_each_habit_is_shown() -> None:
     """The table of habits has no row that nothing shows."""
     assert [each.code for each in HABITS] == [code for code, _, _ in NOTED]
     assert len(list(chain(*(vector["cases"] for vector in VECTORS.values())))) * len(names.EDITIONS) == len(CASES)
+
+
+@pytest.mark.parametrize("is_answer", [False, True])
+def test_the_assertion_of_a_rule(is_answer: bool) -> None:
+    """A rule is the assertion itself, or the answer to who breaks it."""
+    assert assertion_of(rule_name("Protocol-2012", is_answer=is_answer)) == "Protocol-2012"

@@ -19,9 +19,11 @@ from soapjms.protocol.content import (
     declared_encoding,
     detect_encoding,
     document_encoding,
+    fitting_charset,
     gunzip,
     gzipped,
     parse_content_type,
+    undecoded,
 )
 from soapjms.protocol.limits import MIB, LimitExceededError, Limits
 
@@ -414,3 +416,23 @@ def test_anything_as_gzip(octets: bytes) -> None:
     for each in (octets, gzip.compress(b"x") + octets, b"\x1f\x8b\x08" + octets):
         with suppress(ValueError):
             assert isinstance(gunzip(each), bytes)
+
+
+@pytest.mark.parametrize(
+    ("charset", "octets", "wrong", "fitting"),
+    [
+        ("utf-8", b"<e>\xe9</e>", (3, 4), None),
+        ("us-ascii", "<e>\xe9</e>".encode(), (3, 4), "utf-8"),
+        ("utf-8", b"<e/>", None, "utf-8"),
+        ("utf-16", b"<e/>", None, "utf-8"),
+        ("x-unknown", b"<e/>", None, "utf-8"),
+        ("utf-16", UMLAUT.encode("utf-16-be")[:-1], (2 * len(UMLAUT) - 2, 2 * len(UMLAUT) - 1), None),
+        ("utf-8", UMLAUT.encode("utf-16"), None, "utf-16"),
+    ],
+)
+def test_octets_that_are_not_of_a_charset(
+    charset: str, octets: bytes, wrong: tuple[int, int] | None, fitting: str | None
+) -> None:
+    """The first ones, if it is only they that are wrong; and a charset that is right for the document."""
+    assert undecoded(charset, octets) == wrong
+    assert fitting_charset(octets) == fitting
