@@ -118,9 +118,9 @@ def test_the_stack_that_peers_look_of_is_named(tmp_path: Path) -> None:
     }
     report = (tmp_path / "out" / "report.html").read_text("utf-8")
     section = report.partition('id="places"')[2].partition("</section>")[0]
-    assert '<div>cxf <span class="soft">requesting 9, responding 9, sending 1</span></div>' in section
+    assert '<div>Apache CXF <span class="soft">requesting 9, responding 9, sending 1</span></div>' in section
     assert "queue:greeter" in section
-    assert re.search(r'<tr data-stack="cxf"><td>cxf</td>\s*<td class="n " data-v="26">26</td>', report)
+    assert re.search(r'<tr data-stack="cxf"><td>Apache CXF</td>\s*<td class="n " data-v="26">26</td>', report)
 
 
 def test_replies_alone_are_counted_by_kind_of_destination(tmp_path: Path) -> None:
