@@ -82,12 +82,13 @@ class Sample(NamedTuple):
 
 
 class FindingKey(NamedTuple):
-    """The key that a finding is counted by: reason, party that sent the message, and subcodes."""
+    """The key that a finding is counted by: reason, party that sent the message, subcodes, and `mistake_of` it."""
 
     reason: str
     party: PartyKey
     expected: str
     observed: str
+    mistake: str = ""
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class Cause:
         samples: the earliest findings.
         where: the number of findings by party.
         answers: the number of findings by pair of expected and observed subcodes.
+        mistakes: the number of findings by the rule that was broken by the same mistake, as far as one was.
     """
 
     reason: str
@@ -107,6 +109,12 @@ class Cause:
     samples: list[Sample] = field(default_factory=list)
     where: Counter[PartyKey] = field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def mistake(self) -> str:
+        """The rule that all findings broke by the same mistake; empty if there is no such rule."""
+        return next((rule for rule, number in self.mistakes.items() if number == self.count), "")
 
     def take(self, found: FindingKey, time: str, exchange_id: str, sample: Callable[[], Sample]) -> None:
         """Count one finding; its sample is made only if it may be among the earliest."""
@@ -114,6 +122,8 @@ class Cause:
         self.where[found.party] += 1
         if found.expected or found.observed:
             self.answers[found.expected, found.observed] += 1
+        if found.mistake:
+            self.mistakes[found.mistake] += 1
         if len(self.samples) < MAX_SAMPLES or (time, exchange_id) <= self.samples[-1][:2]:
             self.samples = nsmallest(MAX_SAMPLES, [*self.samples, sample()])
         self._keep_first()
@@ -124,6 +134,7 @@ class Cause:
         self.samples = nsmallest(MAX_SAMPLES, [*self.samples, *other.samples])
         self.where.update(other.where)
         self.answers.update(other.answers)
+        self.mistakes.update(other.mistakes)
         self._keep_first()
 
     def settle(self) -> None:
@@ -137,18 +148,20 @@ class Cause:
 
     def to_members(self) -> list[Any]:
         """Return the JSON form."""
-        return [self.reason, self.count, self.samples, _items(self.where), _items(self.answers)]
+        mistakes = dict(sorted(self.mistakes.items()))
+        return [self.reason, self.count, self.samples, _items(self.where), _items(self.answers), mistakes]
 
     @classmethod
     def of(cls, members: list[Any]) -> Cause:
         """Read a cause from its JSON form."""
-        reason, count, samples, where, answers = members
+        reason, count, samples, where, answers, *mistakes = members
         return cls(
             reason,
             count,
             [Sample.of(each) for each in samples],
             Counter({PartyKey(*party): number for *party, number in where}),
             Counter({(expected, observed): number for expected, observed, number in answers}),
+            Counter(*mistakes),
         )
 
 

@@ -66,6 +66,7 @@ class Party:
         times: when those were captured that broke a rule, by rule and outcome.
         rules: the number of verdicts by rule and outcome, of the outcomes in `JUDGED`. Rules have the names of
             `rule_name`: the service's duty to answer a breach is apart from the rule that was broken.
+        same_mistakes: the number of its messages that broke a rule by the same mistake as another, by rule.
     """
 
     messages: int = 0
@@ -73,10 +74,13 @@ class Party:
     broken: Counter[str] = field(default_factory=Counter)
     times: dict[tuple[str, str], Ends] = field(default_factory=dict)
     rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+    same_mistakes: Counter[str] = field(default_factory=Counter)
 
-    def broke(self, rule: str, outcome: str, ends: Ends) -> None:
+    def broke(self, rule: str, outcome: str, ends: Ends, *, is_other_mistake: bool = True) -> None:
         """Note when messages were captured that broke a rule."""
         self.times[rule, outcome] = self.times.get((rule, outcome), NEVER).over(ends)
+        if not is_other_mistake:
+            self.same_mistakes[rule] += 1
 
     def times_of(self, *outcomes: str) -> Ends:
         """Return when messages broke any rule with one of the outcomes."""
@@ -88,6 +92,7 @@ class Party:
         self.broken.update(other.broken)
         for (rule, outcome), ends in other.times.items():
             self.broke(rule, outcome, ends)
+        self.same_mistakes.update(other.same_mistakes)
         self.add_sound(other, 1, other.seen)
 
     def add_sound(self, other: Party, times: int, seen: Ends) -> None:
@@ -109,12 +114,13 @@ class Party:
         for (assertion, outcome), number in sorted(self.rules.items()):
             rules.setdefault(assertion, [0] * len(JUDGED))[JUDGED.index(Outcome(outcome))] = number
         times = [[*key, *ends] for key, ends in sorted(self.times.items())]
-        return [self.messages, self.seen, dict(sorted(self.broken.items())), times, rules]
+        mistakes = dict(sorted(self.same_mistakes.items()))
+        return [self.messages, self.seen, dict(sorted(self.broken.items())), times, rules, mistakes]
 
     @classmethod
     def of(cls, members: list[Any]) -> Party:
         """Read a party from its JSON form."""
-        messages, seen, broken, times, counted = members
+        messages, seen, broken, times, counted, *mistakes = members
         rules = {
             (assertion, str(outcome)): number
             for assertion, numbers in counted.items()
@@ -124,7 +130,7 @@ class Party:
         if times and not isinstance(times[0], list):
             times = []  # of an earlier version, which did not tell rules apart
         broke = {(rule, outcome): Ends(*ends) for rule, outcome, *ends in times}
-        return cls(messages, Ends(*seen), Counter(broken), broke, Counter(rules))
+        return cls(messages, Ends(*seen), Counter(broken), broke, Counter(rules), Counter(*mistakes))
 
 
 @dataclass(slots=True)

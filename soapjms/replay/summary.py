@@ -226,9 +226,10 @@ class RunTally:
         self.counts["note", code] += 1
         self.notes[code] = min(text, self.notes.get(code, text))
 
-    def find(self, verdict: Verdict, scene: Scene, setting: Setting) -> None:
-        """Count a verdict by a setting that has a row, by its cause."""
-        outcome, time, found = str(verdict.outcome), verdict.record.time, scene.found(verdict)
+    def find(self, verdict: Verdict, scene: Scene, setting: Setting, mistake: str = "") -> None:
+        """Count a verdict by a setting that has a row, by its cause; see `mistake_of`."""
+        outcome, time = str(verdict.outcome), verdict.record.time
+        found = scene.found(verdict)._replace(mistake=mistake)
         self.findings.take(
             verdict.rule,
             outcome,
@@ -240,7 +241,7 @@ class RunTally:
         if outcome in BROKEN:
             at = microseconds(time)
             self.timeline.count(at, f"{outcome}/{verdict.assertion}")
-            self.party(found.party).broke(verdict.rule, outcome, Ends(at, at))
+            self.party(found.party).broke(verdict.rule, outcome, Ends(at, at), is_other_mistake=not mistake)
 
     def see(self, key: PartyKey, time: int) -> None:
         """Count a message by the party that sent it; times are as in `Timeline`."""
@@ -560,6 +561,7 @@ def _parties(listed: ListedPlaces) -> Iterator[dict[str, Any]]:
                 **_ends("firstFailed", "lastFailed", party.times_of(Outcome.FAILED)),
                 **rules,
                 "times": _times(party),
+                "sameMistakes": dict(sorted(party.same_mistakes.items())),
             }
 
 

@@ -24,6 +24,7 @@ from soapjms.protocol.assertions import (
     habits,
     readings,
 )
+from soapjms.protocol.assertions.judge import mistake_of
 from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import Mep
@@ -136,14 +137,18 @@ def _add_up(judges: Mapping[int | None, Judge], tally: RunTally) -> None:
 
 
 def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: RunTally) -> Iterator[VerdictRow]:
-    broken: set[tuple[Carrier, Outcome]] = set()
+    broken: dict[Carrier, dict[str, Verdict]] = {}
     for verdict in judge.findings(messages, scene.parties):
-        tally.find(verdict, scene, judge.setting)
+        mistake = ""
         if verdict.outcome in BROKEN:
-            broken.add((scene.carrier(verdict), verdict.outcome))
+            earlier = broken.setdefault(scene.carrier(verdict), {})
+            mistake = mistake_of(verdict, earlier, judge.setting)
+            earlier[verdict.rule] = verdict
+        tally.find(verdict, scene, judge.setting, mistake)
         yield _row(scene.exchange, verdict)
-    for carrier, outcome in broken:
-        tally.broke(scene.parties[carrier], outcome)
+    for carrier, verdicts in broken.items():
+        for outcome in {each.outcome for each in verdicts.values()}:
+            tally.broke(scene.parties[carrier], outcome)
 
 
 def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:

@@ -342,6 +342,51 @@ def test_what_rests_on_a_finding_is_folded_into_it(tmp_path: Path) -> None:
     assert {name for each in causes if each["v"] == "failed" for name in each["f"]} == resting
 
 
+def with_uris(*uris: str) -> list[Record]:
+    """Return one-way messages with some requestURIs."""
+    sent = [properties({**TO_SERVICE, "SOAPJMS_requestURI": uri}) for uri in uris]
+    messages = (request(number, properties=each, reply_to=None) for number, each in enumerate(sent))
+    return [capture(each, at(number), Direction.ONE_WAY) for number, each in enumerate(messages)]
+
+
+@pytest.mark.parametrize("engine", ["local", "exact"])
+def test_one_mistake_is_one_finding(tmp_path: Path, engine: Any) -> None:
+    """Where targetService is left in the URI, three rules say so; they are counted, and told as one."""
+    log = write_log(tmp_path / "log.jsonl", *with_uris("jms:queue:greeter", *["jms:queue:greeter?targetService=x"] * 3))
+    replay(log, tmp_path / "out", engine=engine)
+    found = summary(tmp_path / "out")
+    (senders,) = found["parties"]
+    assert senders["failed"] == {"Protocol-2009": 3, "Protocol-2021": 3, "Protocol-2024": 3}
+    assert senders["sameMistakes"] == {"Protocol-2009": 3, "Protocol-2024": 3}
+    assert headline(found) == "Senders to queue:greeter break 1 MUST in 3 of 4 one-way messages"
+    page = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
+    assert [(each["a"], each["b"]) for each in page.data["causes"]] == [
+        ("Protocol-2021", {"Protocol-2009": 3, "Protocol-2024": 3})
+    ]
+    words = " ".join(page.words.split())
+    assert "the same mistake breaks Protocol-2009, Protocol-2024" in words
+    changes = words[words.index("For each broken assertion, the rule and its remedy") : words.index("Every assertion")]
+    assert changes.count("§ ") == 1
+    junit = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
+    assert len([*junit.iter("failure")]) == 3
+
+
+def test_another_mistake_is_another_finding(tmp_path: Path) -> None:
+    """One that is there without the first, beside it, or known from elsewhere."""
+    both = "jms:queue:greeter?targetService=x&replyToName=y"
+    log = write_log(tmp_path / "log.jsonl", *with_uris(both, "jms:queue:greeter?replyToName=y"))
+    replay(log, tmp_path / "out", engine="local")
+    causes = Page((tmp_path / "out" / "report.html").read_text("utf-8")).data["causes"]
+    assert {each["a"]: [*each["b"]] for each in causes} == {"Protocol-2021": ["Protocol-2009"], "Protocol-2024": []}
+    log = write_log(tmp_path / "log.jsonl", *with_uris("jms:queue:greeter?targetService=x"))
+    replay(log, tmp_path / "out", engine="local", senders="jms:queue:greeter?targetService=x")
+    causes = Page((tmp_path / "out" / "report.html").read_text("utf-8")).data["causes"]
+    assert {each["a"]: [*each["b"]] for each in causes if each["v"] == "failed"} == {
+        "Protocol-2021": ["Protocol-2024"],
+        "Protocol-2009": [],
+    }
+
+
 def test_what_lacks_the_same_is_one_finding(tmp_path: Path) -> None:
     """Requests without a response: one line for all rules on pairs, by the service, and found by each of their ids."""
     records = [capture(request(number), at(number), Direction.REQUEST) for number in range(8)]
@@ -411,7 +456,7 @@ def to_earlier_version(out: Path) -> None:
     """Write results as the version before did: without times of rules, and with one count for a rule and its answer."""
     members, more = summary(out), json.loads((out / "report.json").read_text("utf-8"))
     for party in members["parties"]:
-        del party["times"], party["otherStacks"]
+        del party["times"], party["otherStacks"], party["sameMistakes"]
         for outcome in ("passed", "failed", "warning"):
             mixed: Counter[str] = Counter()
             for rule, number in party[outcome].items():

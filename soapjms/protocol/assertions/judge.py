@@ -7,7 +7,7 @@ Spec: capture record, "Verdicts".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -278,6 +278,25 @@ NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
 
 def _named(cr_id: str, case: Case) -> str:
     return case.setting.profile.assertion_id(cr_id) or cr_id
+
+
+SAME_MISTAKES: Final = {"Protocol-2009": "Protocol-2021", "Protocol-2024": "Protocol-2021"}
+"""Assertions that a message may break by the same mistake as another: targetService left in the requestURI."""
+
+
+def mistake_of(verdict: Verdict, broken: Mapping[str, Verdict], setting: Setting) -> str:
+    """Return the rule that was broken by the same mistake as a verdict's, which mending that mends; empty if none was.
+
+    Args:
+        verdict: the verdict of a broken assertion.
+        broken: the earlier ones of the same message, by rule.
+        setting: the setting by which it was judged.
+    """
+    other = broken.get(SAME_MISTAKES.get(verdict.assertion, ""))
+    if other is None or other.outcome is not verdict.outcome:
+        return ""
+    is_by_uri = verdict.assertion == "Protocol-2009" and setting.properties is None  # nothing else states the value
+    return other.rule if is_by_uri or other.reason == verdict.reason else ""
 
 
 def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:

@@ -28,7 +28,7 @@ const present = (data, signal) => {
     const ids = low(cause.s.map((each) => [each.e, each.i].join(" ")).join(" "));
     const said = cause.s.map((each) => [each.r, each.q].join(" ")).join(" ");
     return {
-      n: cause.n, w: cause.w, a: low([cause.a, ...Object.keys(cause.f)].join(" ")), s: low(cause.v), l: low(cause.l), c: low(cause.c.join(" ")), m: ids,
+      n: cause.n, w: cause.w, a: low([cause.a, ...Object.keys(cause.f), ...Object.keys(cause.b)].join(" ")), s: low(cause.v), l: low(cause.l), c: low(cause.c.join(" ")), m: ids,
       text: low([cause.a, cause.t, cause.r, said, cause.c.join(" ")].join(" ")) + " " + ids,
     };
   });
@@ -298,6 +298,7 @@ const present = (data, signal) => {
     whole.append(make("p", "since", since(cause)));
     if (rule) whole.append(...demanded(cause, rule));
     if (resting.length) whole.append(make("p", "soft", `${cause.v === "missingInput" ? "For the same reason" : "As they rest on it"}, ${resting.join(", ")} could not be judged.`));
+    if (Object.keys(cause.b).length) whole.append(make("p", "soft", `The same mistake breaks ${Object.keys(cause.b).join(", ")}.`));
     const link = make("a", "", "Link to this finding"), line = make("p", "soft links");
     link.href = `#?open=${cause.k}`;
     line.append(link);

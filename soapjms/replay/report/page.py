@@ -119,6 +119,7 @@ def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time:
                 "n": line.cause.count,
                 "c": sorted({code for pair in line.cause.answers for code in pair if code}),
                 "f": line.folded,
+                "b": dict(line.same),
                 "w": [number for each in where for number in each],
                 "k": key_of(line),
                 "t1": times_of(line, summary),

@@ -122,7 +122,14 @@ def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN
 def breach(party: Members, outcome: Outcome, summary: Members) -> str:
     """Say how many rules a party breaks with an outcome, and in how many messages: `2 MUSTs in 3 of 13 requests`."""
     share = _share(party[f"{outcome}Messages"], party["messages"], WORDS[party["node"]])
-    return f"{_rules(party[outcome], summary)} in {share}"
+    return f"{_rules(own_breaches(party, outcome), summary)} in {share}"
+
+
+def own_breaches(party: Members, outcome: Outcome) -> dict[str, int]:
+    """Count the messages of a party by rule, without those that broke the rule by the same mistake as another."""
+    same = party.get("sameMistakes", {})
+    counts = {rule: number - same.get(rule, 0) for rule, number in party[outcome].items()}
+    return {rule: number for rule, number in counts.items() if number > 0}
 
 
 def before(change: PartyChange, summary: Members) -> str:
@@ -228,7 +235,7 @@ def _wrong(summary: Members, total: int, wrong: int) -> str:
     else:
         who_breaks = _all_parties(total) if wrong == total else f"{wrong:,} of {total:,} parties"
     verb = "breaks" if wrong == 1 else "break"
-    rule, *more = {rule for each in broken for rule in each[Outcome.FAILED]}
+    rule, *more = {rule for each in broken for rule in own_breaches(each, Outcome.FAILED)}
     if not more:
         return f"{who_breaks} {verb} one MUST: {title_of(rule, summary)}"
     is_one_worst = bool(named) and (len(named) == 1 or _extent(named[0]) != _extent(named[1]))
@@ -240,7 +247,7 @@ def _all_parties(total: int) -> str:
 
 
 def _extent(party: Members) -> tuple[int, int]:
-    return len(party[Outcome.FAILED]), party["failedMessages"]
+    return len(own_breaches(party, Outcome.FAILED)), party["failedMessages"]
 
 
 def title_of(rule: str, summary: Members) -> str:

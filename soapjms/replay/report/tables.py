@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -32,6 +33,7 @@ from soapjms.replay.report.sentences import (
     deeds,
     messages_of,
     other_parties,
+    own_breaches,
     party_name,
     party_sentence,
     rules_kept,
@@ -178,6 +180,8 @@ class CauseLine(NamedTuple):
     folded: Mapping[str, int]
     """The rules that could not be judged as they rest on this one, or lack the same, with the number of messages."""
     others: AbstractSet[PartyKey] = frozenset()
+    same: Mapping[str, int] = MappingProxyType({})
+    """The rules that messages broke by the same mistake, with the number of messages."""
     """See `other_parties`."""
 
     @property
@@ -222,11 +226,24 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
         for (rule, outcome), causes in summary.findings.groups.items()
         if outcome in BROKEN
         for cause in causes.all.values()
+        if not cause.mistake
     ]
+    same = _same_mistakes(summary)
+    found = [line._replace(same=same.get(line.rule, {})) for line in found]
     found += _without_input(summary, known, others)
     found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
     rest = found[MAX_SHOWN_CAUSES:]
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
+
+
+def _same_mistakes(summary: Summary) -> dict[str, Counter[str]]:
+    """Return, for each rule, the rules that messages broke by the same mistake, as far as they have no lines."""
+    found: dict[str, Counter[str]] = {}
+    for (rule, outcome), causes in sorted(summary.findings.groups.items()):
+        for cause in causes.all.values():
+            if outcome in BROKEN and cause.mistake:
+                found.setdefault(cause.mistake, Counter())[rule] += cause.count
+    return found
 
 
 def _without_input(summary: Summary, known: Mapping[str, Row], others: AbstractSet[PartyKey]) -> Iterator[CauseLine]:
@@ -325,6 +342,8 @@ def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
             rule: [each for outcome in BROKEN for each in summary.findings.of(rule, outcome)]
             for rule in (row.id, answer)
         }
+        if all(cause.mistake for each in causes.values() for _, cause in each):
+            continue  # what it is the same mistake as has the remedy
         broken = {party.stack for each in causes.values() for _, cause in each for party in cause.where}
         remedies = texts[row.id].by_stack.items()
         found.append(
@@ -444,7 +463,9 @@ def _card(
     times = party.get("times") or {"": _times_of_earlier_version(party)}
     state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
     ranked = [
-        each for outcome in BROKEN for each in sorted(party[outcome].items(), key=lambda each: (-each[1], each[0]))
+        each
+        for outcome in BROKEN
+        for each in sorted(own_breaches(party, outcome).items(), key=lambda each: (-each[1], each[0]))
     ]
     return Card(
         party=party,
