@@ -148,6 +148,8 @@ def test_an_earlier_version_counted_a_rule_and_its_answer_as_one(tmp_path: Path,
     changes = compare_parties(load(before), load(now(tmp_path, before, total=50)))
     service = next(each for each in changes if each.now is not None and each.now["node"] == "responding")
     assert [each.rule for each in service.rules] == ["Protocol-2011"]
+    again = load(now(tmp_path, before, *["version", "type"] * 20, total=200))
+    assert courses(compare_parties(load(before), again)) == "the same rules are broken"
     assert courses(changes).startswith("better: 2 no longer broken")
 
 

@@ -339,16 +339,17 @@ def _rule_changes(
     if now is None:
         return []
     names = {name for party in (before, now) if party for outcome in BROKEN for name in party[outcome]}
-    counts = {name: (_broken(before, name, edition), _broken(now, name, edition)) for name in sorted(names)}
+    mixed = {name for name in names if any(party and _is_mixed(party, name, edition) for party in (before, now))}
+    counts = {name: (_broken(before, name), _broken(now, name)) for name in sorted(names - mixed)}
     changes = [
         RuleChange(name, _course(*both, tolerance), *both) for name, both in counts.items() if both[0][0] or both[1][0]
     ]
     return sorted(changes, key=lambda each: (list(Course).index(each.course), -each.now[0], each.rule))
 
 
-def _broken(party: Mapping[str, Any] | None, rule: str, edition: str) -> tuple[int, int]:
-    """Return how many messages broke a rule, and how many were judged by it; none if that is not known."""
-    if party is None or _is_mixed(party, rule, edition):
+def _broken(party: Mapping[str, Any] | None, rule: str) -> tuple[int, int]:
+    """Return how many messages broke a rule, and how many were judged by it."""
+    if party is None:
         return 0, 0
     broken = sum(party[outcome].get(rule, 0) for outcome in BROKEN)
     return broken, broken + party[Outcome.PASSED].get(rule, 0)
