@@ -166,7 +166,7 @@ def test_the_place_stays(reports: list[str], live: LiveReport, opens: Opens, foc
     place, before = top(seen), page.evaluate("scrollY")
     live.show(html(large(2000, 2000)))
     expect(page.locator(".figures dd").first).to_have_text("2,000", timeout=SOON)
-    assert top(seen) == place
+    assert abs(top(seen) - place) <= 1  # browsers scroll by whole pixels
     assert page.evaluate("scrollY") > before + 1000
     assert seen.evaluate("(element) => element === document.activeElement") is focus
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from lxml import html
 from replay_logs import CXF, TO_SERVICE, at, request, response, summary, write_log
 from report_kit import Page, traffic
 
@@ -329,6 +330,59 @@ def test_the_page_opens_with_the_parties(tmp_path: Path) -> None:
         "clients of queue:CXF.CAPTURE.12 Apache CXF keep all 22 rules that could be seen 3 requests.",
     ):  # fmt: skip
         assert said in top, said
+
+
+def test_rules_are_compared_party_by_party(tmp_path: Path) -> None:
+    """Those that break rules: in how many of their messages, or that they kept it; what most broke comes first."""
+    out = tmp_path / "out"
+    members = replay(write_log(tmp_path / "log.jsonl", *mixed()), out, engine="local").members
+    table = html.fromstring((out / "report.html").read_text("utf-8")).get_element_by_id("matrix")
+    breaking = [each for each in members["parties"] if each["failed"] or each["warning"]]
+    assert len(breaking) > 2
+    assert len(table.xpath("thead//th")) == len(breaking) + 1
+    shown = {
+        row.get("data-id"): [next(cell.itertext()).strip() for cell in row.xpath("td")]
+        for row in table.xpath("tbody/tr")
+    }
+    assert set(shown) == {name for each in breaking for name in (*each["failed"], *each["warning"])}
+    for name, cells in shown.items():
+        for cell, each in zip(cells, breaking, strict=True):
+            broken = each["failed"].get(name) or each["warning"].get(name)
+            assert cell == (str(broken) if broken else "kept" if name in each["passed"] else "–")
+    failed = [
+        sum(cell.isdigit() for cell in cells) for name, cells in shown.items() if members["assertions"][name]["failed"]
+    ]
+    assert failed == sorted(failed, reverse=True)
+
+
+def test_one_party_is_not_compared(tmp_path: Path) -> None:
+    """Where only one breaks rules, its card says it all."""
+    bad = capture(request(1, properties={}), at(0), Direction.REQUEST)
+    replay(write_log(tmp_path / "log.jsonl", bad), tmp_path / "out", engine="local")
+    assert "Rules by party" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_what_most_messages_broke_is_to_be_changed_first(tmp_path: Path) -> None:
+    """Failures before warnings; each with its number, which leads to the findings."""
+    out = tmp_path / "out"
+    counts = replay([CXF, write_log(tmp_path / "log.jsonl", *mixed())], out, engine="local").members["assertions"]
+    page = html.fromstring((out / "report.html").read_text("utf-8"))
+    names = [each.get("id").removeprefix("change-") for each in page.find_class("change")]
+    gravity = [(counts[each]["failed"] > 0, counts[each]["failed"] or counts[each]["warning"]) for each in names]
+    assert gravity == sorted(gravity, reverse=True)
+    assert {each for each, _ in gravity} == {True, False}
+    link = page.find_class("change")[0].xpath("p/a")[0]
+    assert link.get("href") == f"#?q=a:{names[0]}+s:failed"
+    assert link.text == f"{counts[names[0]]['failed']} messages"
+
+
+def test_times_of_the_same_second_are_said_once(tmp_path: Path) -> None:
+    """A log of a moment has no span."""
+    bad = [capture(request(n, properties={}), at(n / 10), Direction.REQUEST) for n in range(3)]
+    replay(write_log(tmp_path / "log.jsonl", *bad), tmp_path / "out", engine="local")
+    words = " ".join(Page((tmp_path / "out" / "report.html").read_text("utf-8")).words.split())
+    assert "3 messages, captured at 20 Nov 2026, 12:00:00 UTC: " in words
+    assert "In these logs since 20 Nov 2026, 12:00:00 UTC. " in words
 
 
 def test_what_rests_on_a_finding_is_folded_into_it(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ TOP: Final = 10
 BOTTOM: Final = 22
 PLOT: Final = HEIGHT - TOP - BOTTOM
 TICKS: Final = 6
-LABEL_CHARACTER_WIDTH: Final = 6.2
-"""About the width of a character of a label, whose last one ends at the edge where it would reach beyond it."""
+LABEL_CHARACTER_WIDTH: Final = 8
+"""At most the width of a character of a label: the last label ends at the edge where it might reach beyond it."""
 MESSAGES_PER_OUTLIER: Final = 1000
 """At either end of the charts, up to one in this many messages may be left out if that shows the others better."""
 MIN_SPREAD_FACTOR: Final = 10

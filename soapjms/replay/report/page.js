@@ -152,7 +152,7 @@ const present = (data, signal) => {
   };
   const listRows = (terms) => {
     const narrow = terms.some((term) => "qpnmc".includes(term.field) && term.field);
-    for (const row of every("#rows tbody tr")) {
+    for (const row of every("#rows tbody tr, #matrix tbody tr")) {
       const said = { a: low(row.dataset.id), s: low(row.dataset.state), l: low(row.dataset.level), "": low(row.textContent) };
       const itself = !narrow && terms.every((term) => holds(term, said[term.field]));
       row.hidden = terms.length > 0 && !itself && !found.ids.has(row.dataset.id);

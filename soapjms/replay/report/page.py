@@ -214,6 +214,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     changed = milestones(summary.members)
     drawn = charts(summary.timeline, changed)
     named = [each.name for each in spots if each.name is not None]
+    cards = tables.cards(summary, listed, changes)
     data = page_data(causes.shown, named, summary, None if drawn is None else drawn.series)
     style, script = asset("page.css"), "".join(map(asset, SCRIPTS))
     return (
@@ -229,7 +230,8 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             causes=causes,
             remedies=tables.remedy_rows(summary, listed),
             spots=spots,
-            cards=tables.cards(summary, listed, changes),
+            cards=cards,
+            by_party=tables.rule_rows(cards.breaking, listed, summary.members["profile"]),
             **_compared(summary, against, changes, listed),
             origin=summary.origin,
             headline=headline(summary.members),

@@ -216,6 +216,11 @@ class CauseLines(NamedTuple):
     causes_left: int
     findings_left: int
 
+    @property
+    def numbers(self) -> Counter[str]:
+        """The number of causes shown, by verdict."""
+        return Counter(line.verdict for line in self.shown)
+
 
 def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     """List the causes of findings."""
@@ -332,11 +337,10 @@ class RemedyRow(NamedTuple):
 
 
 def remedy_rows(summary: Summary, listed: Iterable[Row]) -> list[RemedyRow]:
-    """List what to change, for each assertion that failed or ended with warnings."""
+    """List what to change, for each assertion that failed or ended with warnings: what most messages broke first."""
     texts, found = rule_texts(summary.members["profile"]), []
-    for row in listed:
-        if row.state not in BROKEN:
-            continue
+    broken_rows = [row for row in listed if row.state in BROKEN]
+    for row in sorted(broken_rows, key=lambda row: (STATES.index(row.state), -row.counts[row.state], row.id)):
         answer = rule_name(row.id, is_answer=True)
         causes = {
             rule: [each for outcome in BROKEN for each in summary.findings.of(rule, outcome)]
@@ -441,6 +445,11 @@ class Cards(NamedTuple):
     others: list[str]
     left: int
 
+    @property
+    def breaking(self) -> list[Card]:
+        """Those shown that break rules."""
+        return [card for card in self.shown if card.state in BROKEN]
+
 
 def cards(summary: Summary, listed: Iterable[Row], changes: Iterable[PartyChange] = ()) -> Cards:
     """List the parties, those that break most first, with what an earlier run says of them."""
@@ -511,6 +520,50 @@ NAMED_COURSES: Final = frozenset({Course.NEW, Course.FIRST, Course.GONE, Course.
 def _turned(change: PartyChange) -> list[tuple[str, list[str], bool]]:
     names = {each: [assertion_of(rule.rule) for rule in change.rules if rule.course is each] for each in COURSES}
     return [(COURSES[each], found, each in NAMED_COURSES) for each, found in names.items() if found]
+
+
+class RuleCell(NamedTuple):
+    """What one party did with one rule: its gravest verdict, and in how many of the messages that were judged."""
+
+    state: str
+    broken: int
+    judged: int
+
+    @property
+    def share(self) -> str:
+        """The share of the messages that broke the rule, in words."""
+        share = 100 * self.broken / self.judged
+        return f"{share:.0f} %" if share >= 10 else f"{share:.1f} %" if share >= 0.1 else "< 0.1 %"
+
+
+class RuleRow(NamedTuple):
+    """One broken rule, with what each party did with it; None stands for parties that it was never judged for."""
+
+    row: Row
+    cells: list[RuleCell | None]
+
+    @property
+    def number_broken(self) -> int:
+        """How many of the parties broke it."""
+        return sum(cell is not None and cell.broken > 0 for cell in self.cells)
+
+
+def rule_rows(shown: Iterable[Card], listed: Iterable[Row], profile_name: str) -> list[RuleRow]:
+    """Compare some parties, broken rule by broken rule; what most of them broke comes first."""
+    parties, known = [card.party for card in shown], {row.id: row for row in listed}
+    names = sorted({rule for party in parties for outcome in BROKEN for rule in party[outcome]})
+    found = [
+        RuleRow(row_of(rule, known, profile_name), [_rule_cell(party, rule) for party in parties]) for rule in names
+    ]
+    return sorted(found, key=lambda each: (STATES.index(each.row.state), -each.number_broken))
+
+
+def _rule_cell(party: Mapping[str, Any], rule: str) -> RuleCell | None:
+    counts = {outcome: party[outcome].get(rule, 0) for outcome in JUDGED}
+    state = next((each for each in (*BROKEN, Outcome.PASSED) if counts[each]), None)
+    if state is None:
+        return None
+    return RuleCell(str(state), counts[state] if state in BROKEN else 0, sum(counts.values()))
 
 
 MAX_CHANGE_ROWS: Final = 300

@@ -2,7 +2,7 @@
 "use strict";
 // The charts in the reader's time zone; choosing a time in them, by dragging or by two sliders; what happened then, and
 // the charts of that time alone.
-const DIGIT = 6.2; // about the width of a character of a label
+const DIGIT = 8; // at most the width of a character of a label
 // Each text that has a time is in `data-t`, in milliseconds: labels below the charts, titles of columns, first cells.
 const translate = (series, section) => {
   const last = series.b + (series.s.at(-1)[0] + 1) * series.w;
