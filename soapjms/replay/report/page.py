@@ -109,24 +109,9 @@ def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time:
         where_left -= len(where)
         samples = _cases(line, samples_left, summary)
         samples_left -= _size(samples)
-        causes.append(
-            {
-                "a": line.row.id,
-                "v": line.verdict,
-                "l": line.row.level,
-                "t": line.row.title,
-                "r": visible(line.reason),
-                "n": line.cause.count,
-                "c": sorted({code for pair in line.cause.answers for code in pair if code}),
-                "f": line.folded,
-                "b": dict(line.same),
-                "w": [number for each in where for number in each],
-                "k": key_of(line),
-                "t1": times_of(line, summary),
-                "y": _number_of(about_rule(line, summary), rules) if line.verdict in BROKEN else None,
-                "s": samples,
-            }
-        )
+        rule = _number_of(about_rule(line, summary), rules) if line.verdict in BROKEN else None
+        wheres = [number for each in where for number in each]
+        causes.append({**_cause(line), "t1": times_of(line, summary), "w": wheres, "y": rule, "s": samples})
     return {
         "places": [*(visible(each) if each else NAMELESS for each in places), REST],
         "stacks": [each or UNKNOWN_STACK for each in stacks],
@@ -147,6 +132,22 @@ def page_data(lines: list[CauseLine], places: list[str], summary: Summary, time:
         ],
         "causes": causes,
         "time": time,
+    }
+
+
+def _cause(line: CauseLine) -> dict[str, Any]:
+    """Return what a cause itself says."""
+    return {
+        "a": line.row.id,
+        "v": line.verdict,
+        "l": line.row.level,
+        "t": line.row.title,
+        "r": visible(line.reason),
+        "n": line.cause.count,
+        "c": sorted({code for pair in line.cause.answers for code in pair if code}),
+        "f": line.folded,
+        "b": dict(line.same),
+        "k": key_of(line),
     }
 
 
