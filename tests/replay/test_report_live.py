@@ -336,7 +336,7 @@ def test_texts_of_a_log_stay_texts(tmp_path: Path, reports: list[str], live: Liv
     live.show(reports[0])
     page = opens(live.url)
     live.show((tmp_path / "out" / "report.html").read_text("utf-8"))
-    expect(page.locator("h1")).to_contain_text("alert(1)", timeout=SOON)
+    expect(page.locator(".parties").first).to_contain_text("alert(1)", timeout=SOON)
     for button in page.locator("#causes .open:visible").all():
         button.click()
     assert "<img src=x onerror=alert(2)>" in page.locator(".sample").first.inner_text()

@@ -539,6 +539,7 @@ class RuleCell(NamedTuple):
 class RuleRow(NamedTuple):
     """One broken rule, with what each party did with it; None stands for parties that it was never judged for."""
 
+    rule: str
     row: Row
     cells: list[RuleCell | None]
 
@@ -553,7 +554,8 @@ def rule_rows(shown: Iterable[Card], listed: Iterable[Row], profile_name: str) -
     parties, known = [card.party for card in shown], {row.id: row for row in listed}
     names = sorted({rule for party in parties for outcome in BROKEN for rule in party[outcome]})
     found = [
-        RuleRow(row_of(rule, known, profile_name), [_rule_cell(party, rule) for party in parties]) for rule in names
+        RuleRow(rule, row_of(rule, known, profile_name), [_rule_cell(party, rule) for party in parties])
+        for rule in names
     ]
     return sorted(found, key=lambda each: (STATES.index(each.row.state), -each.number_broken))
 
