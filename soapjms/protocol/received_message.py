@@ -27,7 +27,7 @@ from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri, Mode
 from soapjms.protocol.uri import parse as parse_uri
-from soapjms.protocol.xml import MalformedError, parse, parse_utf8
+from soapjms.protocol.xml import NotWellFormedError, parse, parse_utf8
 
 T = TypeVar("T")
 
@@ -297,7 +297,7 @@ class PartProblem(NamedTuple):
 def _problem(error: ValueError) -> PartProblem:
     excess = error.excess if isinstance(error, LimitExceededError) else None
     blame = Blame.VERSION_MISMATCH if isinstance(error, UnknownVersionError) else Blame.SENDER
-    place = error.place if isinstance(error, MalformedError) else None
+    place = error.place if isinstance(error, NotWellFormedError) else None
     return PartProblem(str(error), excess, blame, place)
 
 

@@ -40,7 +40,7 @@ class DocumentTypeError(ValueError):
         super().__init__(DOCTYPE)
 
 
-class MalformedError(ValueError):
+class NotWellFormedError(ValueError):
     """The document is not well-formed.
 
     Attributes:
@@ -91,7 +91,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     Raises:
         LimitExceededError: the document exceeds a limit on markup.
         DocumentTypeError: the document has a document type, at its place or elsewhere; nothing was parsed.
-        MalformedError: the document is not well-formed.
+        NotWellFormedError: the document is not well-formed.
         ValueError: it is no XML at all, its encoding is refused or unknown, or its byte order mark
             contradicts its declaration.
         MemoryError: there is not enough memory, which says nothing about the document.
@@ -125,7 +125,7 @@ def parse_utf8(octets: bytes, limits: Limits) -> etree._Element:
         check_depth(octets, limits)
         if _AMQP.match(octets):
             raise ValueError(WHOLE_AMQP) from None
-        raise MalformedError(error.msg, error.position) from None
+        raise NotWellFormedError(error.msg, error.position) from None
     if not is_shallow and _is_deeper_than(limits.depth, root):
         raise too_deep(limits)
     return root
