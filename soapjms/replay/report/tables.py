@@ -552,7 +552,7 @@ class RuleRow(NamedTuple):
 def rule_rows(shown: Iterable[Card], listed: Iterable[Row], profile_name: str) -> list[RuleRow]:
     """Compare some parties, broken rule by broken rule; what most of them broke comes first."""
     parties, known = [card.party for card in shown], {row.id: row for row in listed}
-    names = sorted({rule for party in parties for outcome in BROKEN for rule in party[outcome]})
+    names = sorted({rule for party in parties for outcome in BROKEN for rule in own_breaches(party, outcome)})
     found = [
         RuleRow(rule, row_of(rule, known, profile_name), [_rule_cell(party, rule) for party in parties])
         for rule in names
