@@ -11,8 +11,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from browser_kit import Opens
 from click.testing import CliRunner
 from lxml import html
+from playwright.sync_api import expect
 from replay_logs import CXF, TO_SERVICE, at, request, response, summary, write_log
 from report_kit import Page, traffic
 
@@ -427,6 +429,24 @@ def test_one_mistake_is_one_finding(tmp_path: Path, engine: Any) -> None:
     assert changes.count("§ ") == 1
     junit = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     assert len([*junit.iter("failure")]) == 3
+
+
+@pytest.mark.browser
+@pytest.mark.peer
+def test_a_search_finds_what_is_told_with_another_finding(tmp_path: Path, opens: Opens) -> None:
+    """The assertions that the same mistake breaks, and those that lack the same input."""
+    log = write_log(
+        tmp_path / "log.jsonl",
+        *with_uris("jms:queue:greeter?targetService=x"),
+        capture(request(9), at(9), Direction.REQUEST),
+    )
+    replay(log, tmp_path / "out", engine="local")
+    page = opens(tmp_path / "out" / "report.html")
+    for search, names in (("q:greeter s:failed", {"2009", "2021", "2024"}), ("q:greeter s:missing", {"2037", "2038"})):
+        page.locator("#query").fill(search)
+        for name in names:
+            expect(page.locator(f"#rows tr[data-id='Protocol-{name}']")).to_be_visible()
+        expect(page.locator("#causes tr.cause:visible")).to_have_count(1)
 
 
 def test_another_mistake_is_another_finding(tmp_path: Path) -> None:

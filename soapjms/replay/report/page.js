@@ -92,9 +92,11 @@ const present = (data, signal) => {
       add(found.places, each[PLACE], said.v, number);
       add(found.stacks, data.stacks[each[STACK]], said.v, number);
     }
-    if (sum) found.ids.add(said.a);
+    if (sum) for (const id of idsOf(said)) found.ids.add(id.replace("/answer", ""));
     return sum;
   };
+  // The assertions that a cause tells of: its own, those broken by the same mistake, those that lack the same input.
+  const idsOf = (said) => [said.a, ...Object.keys(said.b), ...(said.v === "missingInput" ? Object.keys(said.f) : [])];
   const add = (map, key, verdict, number) => {
     const seen = map.get(key) ?? {};
     seen[verdict] = (seen[verdict] ?? 0) + number;
