@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -157,9 +158,32 @@ class TestChoice:
         assert page.locator("figure").first.inner_html() != whole
         assert page.locator("figure svg rect.messages").count() > 5
         assert page.locator("#from").input_value() == half
+        assert re.match(
+            r"For the chosen time[.] A column is [0-9.]+ seconds?; ", page.locator("#scale >> xpath=..").inner_text()
+        )
+        warned = [json.loads(each.inner_text())["time"]["s"] for each in page.locator("#data").all()]
+        assert all(not span[3] for span in warned[0]) == (page.locator("figure svg rect.warning").count() == 0)
         page.locator("#whole").click()
         assert page.locator("figure").first.inner_html() == whole
         assert page.locator("#whole").is_hidden()
+        assert page.locator("#scale").inner_text().startswith("For the whole run. A column is ")
+
+    def test_the_address_has_the_chosen_time(self, page: BrowserPage) -> None:
+        """It is the same after the page was loaded again, and for whoever gets the address."""
+        page.locator("#from").focus()
+        for _ in range(100):
+            page.keyboard.press("ArrowRight")
+        said = page.locator("#within").inner_text()
+        page.locator("#zoom").click()
+        assert re.search(r"[#]\?.*time=[0-9]+-[0-9]+.*zoom=[0-9]+-[0-9]+", page.url)
+        page.reload()
+        assert page.locator("#within").inner_text() == said
+        assert page.locator("#whole").is_visible()
+        page.goto(page.url.partition("&zoom=")[0])
+        expect(page.locator("#whole")).to_be_hidden()
+        assert page.locator("#within").inner_text() == said
+        page.goto(page.url.partition("#")[0] + "#?q=nothing")
+        expect(page.locator("figure svg .brush")).to_have_count(0)
 
 
 ZONES = {"Asia/Kolkata": "GMT+5:30", "America/St_Johns": "GMT-3:30", "Asia/Kathmandu": "GMT+5:45", "UTC": "UTC"}

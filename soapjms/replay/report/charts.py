@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
@@ -69,7 +69,7 @@ class Charts(NamedTuple):
         messages, violations, latency: the charts, as SVG.
         series: the data at its full resolution, for the script: the beginning of a span in milliseconds since 1970 and
             its width; the width of a column; for each span its number, messages, failures and warnings by assertion,
-            and latency bins.
+            and latency bins; the times and texts of the milestones.
     """
 
     columns: list[Column]
@@ -81,7 +81,7 @@ class Charts(NamedTuple):
     series: dict[str, Any]
 
 
-def charts(timeline: Timeline, milestones: Iterable[Milestone] = ()) -> Charts | None:
+def charts(timeline: Timeline, milestones: Sequence[Milestone] = ()) -> Charts | None:
     """Draw a run, with marks where a party's behaviour changed; return None if it has no messages."""
     spans = _without_outliers(timeline)
     if not spans:
@@ -101,7 +101,7 @@ def charts(timeline: Timeline, milestones: Iterable[Milestone] = ()) -> Charts |
         messages=_draw(found, span, _stacked(found, ("messages",)), number, places),
         violations=_draw(found, span, _stacked(found, ("failed", "warning")), number, places),
         latency=_draw(found, span, _ranges(found), lambda each: duration(timedelta(microseconds=each)), places),
-        series=_series(spans, timeline.width, span),
+        series=_series(spans, timeline.width, span) | {"m": _told(milestones)},
     )
 
 
@@ -114,6 +114,10 @@ def _series(spans: dict[int, Counter[str]], span: timedelta, column: timedelta) 
         rows.append([each - first, counts[MESSAGES], *kept, [number for pair in bins for number in pair]])
     begin = since_1970(_time(first, span))
     return {"b": begin, "w": span // MILLISECOND, "c": column // MILLISECOND, "s": rows}
+
+
+def _told(milestones: Iterable[Milestone]) -> list[tuple[int, str]]:
+    return [(since_1970(each.time), visible(each.text)) for each in milestones]
 
 
 def _places(milestones: Iterable[Milestone], columns: list[Column], span: timedelta) -> Iterator[tuple[float, str]]:

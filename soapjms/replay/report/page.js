@@ -186,8 +186,8 @@ const present = (data, signal) => {
     tally.replaceChildren(make("span", "", terms.length ? text : ""), ...[...problems, ...missing].map((each) => make("span", "problem", ` ${each}`)));
   };
 
-  // The page's address holds the search, the order and what is open:
-  // #?q=a:2012+s:failed&sort=causes,1,descending&open=1a2b3c4d5e
+  // The page's address holds the search, the order, what is open, and the time that is chosen:
+  // #?q=a:2012+s:failed&sort=causes,1,descending&open=1a2b3c4d5e&time=1795176000000-1795179600000
 
   let order = "";
   let missing = []; // what is to be said of findings that the address names and the report does not have
@@ -197,6 +197,8 @@ const present = (data, signal) => {
     if (query.value.trim()) parts.set("q", query.value.trim());
     if (order) parts.set("sort", order);
     if (opened.size) parts.set("open", [...opened].join(","));
+    if (chosenTime) parts.set("time", chosenTime.chosen.join("-"));
+    if (chosenTime?.shown) parts.set("zoom", chosenTime.shown.join("-"));
     const text = parts.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
     if (text || location.hash.startsWith("#?")) history.replaceState(null, "", text ? `#?${text}` : "#");
   };
@@ -204,6 +206,8 @@ const present = (data, signal) => {
     if (!location.hash.startsWith("#?")) return false;
     const parts = new URLSearchParams(location.hash.slice(2));
     query.value = parts.get("q") ?? "";
+    const timesOf = (name) => (parts.get(name) ?? "").split("-").map(Number).filter((time) => time > 0);
+    chosenTime = timesOf("time").length === 2 ? { chosen: timesOf("time"), shown: timesOf("zoom").length === 2 && timesOf("zoom") } : null;
     const [name, column, direction] = (parts.get("sort") ?? "").split(",");
     const head = name ? one(`table#${CSS.escape(name)} thead`)?.rows[0].cells[Number(column)] : null;
     if (head?.dataset.sort) sort(head, direction === "ascending" ? "ascending" : "descending");
@@ -516,12 +520,14 @@ const present = (data, signal) => {
     addEventListener("hashchange", () => {
       const found = read();
       if (!found) return;
+      restoreTime?.();
       shown = LISTED;
       apply();
       show(found);
     }, { signal });
     addEventListener("beforeprint", () => every("details.numbers").forEach((each) => { each.open = false; }), { signal });
     const found = read();
+    keepAddress = keep;
     apply();
     if (found instanceof Element || missing.length) show(found);
   };

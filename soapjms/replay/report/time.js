@@ -27,6 +27,8 @@ const tellTicks = (svg, width) => {
 };
 
 let chosenTime = null; // what is chosen and what is shown, in milliseconds: it stays when live.js replaces the content
+let keepAddress = null; // writes the address of the page, with the chosen time
+let restoreTime = null; // shows the chosen time again
 const presentTime = (series) => {
   const one = (selector, within = document) => within.querySelector(selector);
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -76,6 +78,12 @@ const presentTime = (series) => {
     return seconds >= 1 ? `${Number(seconds.toPrecision(2))} s` : `${Number((seconds * 1000).toPrecision(2))} ms`;
   };
   const timeOf = (span) => series.b + span * series.w;
+  const UNITS = [["day", 864e5], ["hour", 36e5], ["minute", 6e4], ["second", 1e3], ["millisecond", 1]];
+  const widthOf = (milliseconds) => {
+    const [name, unit] = UNITS.find(([, each]) => milliseconds >= each && milliseconds * 100 % each === 0);
+    return counted(milliseconds / unit, name);
+  };
+  const counted = (count, name) => `${grouped(count)} ${name}${count === 1 ? "" : "s"}`;
 
   // What happened in the chosen time
 
@@ -84,7 +92,7 @@ const presentTime = (series) => {
     for (const [, , broken, warnings] of rows) { add(failed, broken); add(warned, warnings); }
     const bins = binsOf(rows), messages = rows.reduce((total, row) => total + row[1], 0);
     const worst = Object.entries(failed).sort((a, b) => b[1] - a[1]).slice(0, WORST);
-    const parts = [`${inZone.range(timeOf(first), timeOf(last), series.w)}: ${grouped(messages)} messages, ${grouped(sum(failed))} failed, ${grouped(sum(warned))} warnings`];
+    const parts = [`${inZone.range(timeOf(first), timeOf(last), series.w)}: ${counted(messages, "message")}, ${counted(sum(failed), "failed assertion")}, ${counted(sum(warned), "warning")}`];
     if (sum(bins)) parts.push(["median", "95 %", "99 %"].map((name, index) => `${name} ${duration(quantile(bins, [0.5, 0.95, 0.99][index]))}`).join(", "));
     if (worst.length) parts.push(`failed most: ${worst.map(([name, count]) => `${name} (${grouped(count)})`).join(", ")}`);
     one("#within").textContent = first === 0 && last === number ? "" : `${parts.join("; ")}.`;
@@ -102,7 +110,7 @@ const presentTime = (series) => {
     (rows) => [["messages", 0, rows.reduce((total, row) => total + row[1], 0)]],
     (rows) => {
       const [failed, warned] = [2, 3].map((at) => rows.reduce((total, row) => total + sum(row[at]), 0));
-      return [["failed", 0, failed], ["warning", failed, failed + warned]];
+      return [["failed", 0, failed], ["warning", failed, failed + warned]].filter(([, low, high]) => high > low);
     },
     (rows) => {
       const bins = binsOf(rows);
@@ -128,6 +136,13 @@ const presentTime = (series) => {
       const least = low === high ? 2 : 1, upper = low === high ? y(high) - 1 : Math.min(y(high), y(low) - least);
       svg.append(make("rect", { class: name, x: LEFT + column * pitch + pitch * 0.1, width: pitch * 0.8, y: upper, height: Math.max(least, y(low) - y(high)) }));
     }
+    for (const [time, text] of series.m) {
+      const x = LEFT + (time - timeOf(shownFrom)) / (step * series.w) * pitch;
+      if (x < LEFT || x > WIDTH) continue;
+      const line = make("line", { class: "turn", x1: x, x2: x, y1: 0, y2: y(0) });
+      line.append(make("title", {}, text));
+      svg.append(line);
+    }
     for (let column = 0; column < columns; column += Math.max(1, Math.ceil(columns / TICKS))) {
       const x = LEFT + column * pitch;
       svg.append(make("line", { class: "tick", x1: x, x2: x, y1: y(0), y2: HEIGHT - BOTTOM + 4 }));
@@ -140,11 +155,14 @@ const presentTime = (series) => {
     const isWhole = shownFrom === 0 && shownTo === number;
     figures.forEach((figure, index) => one("svg", figure).replaceWith(isWhole ? whole[index] : draw(index)));
     one("#whole").hidden = isWhole;
+    const step = Math.ceil((shownTo - shownFrom) / COLUMNS) * series.w;
+    one("#scale").textContent = isWhole ? saidOfWhole : `For the chosen time. A column is ${widthOf(step)}`;
     choose(shownFrom, shownTo);
   };
 
   // Choosing
 
+  const saidOfWhole = one("#scale").textContent;
   const PITCH = () => (WIDTH - LEFT) / (shownTo - shownFrom);
   const choose = (begin, end) => {
     [first, last] = [Math.max(shownFrom, Math.min(begin, shownTo - 1)), Math.min(shownTo, Math.max(end, begin + 1))];
@@ -187,6 +205,7 @@ const presentTime = (series) => {
     figure.addEventListener("pointerup", (event) => {
       if (begun !== null && spanAt(event, one("svg", figure)) === begun) choose(shownFrom, shownTo); // a click
       begun = null;
+      keepAddress?.();
     });
   }
   for (const slider of [from, to]) {
@@ -196,22 +215,22 @@ const presentTime = (series) => {
       const [begin, end] = [Number(from.value), Number(to.value)];
       slider === from ? choose(Math.min(begin, last - 1), last) : choose(first, Math.max(end, first + 1));
     });
+    slider.addEventListener("change", () => keepAddress?.());
   }
-  one("#zoom").addEventListener("click", () => { [shownFrom, shownTo] = [first, last]; show(); });
-  one("#whole").addEventListener("click", () => { [shownFrom, shownTo] = [0, number]; show(); });
+  one("#zoom").addEventListener("click", () => { [shownFrom, shownTo] = [first, last]; show(); keepAddress?.(); });
+  one("#whole").addEventListener("click", () => { [shownFrom, shownTo] = [0, number]; show(); keepAddress?.(); });
   to.value = number;
   tellEnds();
   panel.hidden = false;
-  if (chosenTime) {
-    const { chosen, shown } = chosenTime, spansOf = (times) => times.map((time) => Math.round((time - series.b) / series.w));
-    if (shown) {
-      const [begin, end] = spansOf(shown);
-      shownFrom = Math.max(0, Math.min(begin, number - 1));
-      shownTo = Math.max(shownFrom + 1, Math.min(end, number));
-      show();
-    }
-    choose(...spansOf(chosen));
-  }
+  restoreTime = () => {
+    const { chosen, shown } = chosenTime ?? {}, spansOf = (times) => times.map((time) => Math.round((time - series.b) / series.w));
+    const [begin, end] = shown ? spansOf(shown) : [0, number];
+    shownFrom = Math.max(0, Math.min(begin, number - 1));
+    shownTo = Math.max(shownFrom + 1, Math.min(end, number));
+    show();
+    if (chosen) choose(...spansOf(chosen));
+  };
+  if (chosenTime) restoreTime();
 };
 
 // The start of the page, and of each content that live.js puts in its place
