@@ -121,7 +121,7 @@ def test_what_fails_more_often_is_worse(tmp_path: Path) -> None:
     assert turns(old, same) == {}
     done = run(old, new)
     assert done.exit_code == 1
-    assert done.output.startswith("WORSE by profile rec-2012: failed with 100 messages, then failed with 1000")
+    assert done.output.startswith("WORSE by profile rec-2012: failed with 100 messages, then failed with 1,000")
     assert "20 % → 30 %" in done.output
     assert "parties: worse: 1 broken more often" in done.output
     assert "clients of queue:greeter: broken more often, 20 of 100 → 300 of 1,000" in " ".join(done.output.split())

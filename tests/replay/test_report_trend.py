@@ -48,7 +48,10 @@ def test_each_party_has_a_chart(folders: list[Path]) -> None:
     words = " ".join(Page(source).words.split())
     assert "3 replays, 20 Nov 2026 to 4 Dec 2026" in words
     assert "Clients of queue:orders" in words
-    assert "In the last run 5 failed of 10 requests." in words
+    assert "In the last run 5 failed of 10 requests: 50 %, 0 % before." in words
+    assert "Most has changed for clients of queue:orders: from 0 % of their messages to 50 %." in words
+    assert "The upper line is 50 % of its messages." in words
+    assert trend(runs(folders)[::-1]) == source, "whatever the order of the folders"
     assert "Not seen in the last run." in words
     orders = source[source.index("Clients of queue:orders") :].partition("</li>")[0]
     assert orders.count("<rect") == 2

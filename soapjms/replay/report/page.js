@@ -322,7 +322,7 @@ const present = (data, signal) => {
     place.href = rule.h;
     place.rel = "noreferrer noopener";
     text.append(make("strong", "", cause.l === "none" ? "MUST" : cause.l), ` ${rule.r} `, make("span", "soft"));
-    text.lastChild.append(place, ...(rule.q ? [": ", make("q", "", rule.q)] : []), ".");
+    text.lastChild.append(place, ...(rule.q ? [": ", make("q", "", rule.q)] : []), /[.]$/.test(rule.q) ? "" : ".");
     const seen = new Set(cause.w.filter((_, index) => index % 2 === 0).map((by) => data.stacks[partyOf(by)[STACK]]));
     const stacks = Object.keys(rule.b), own = stacks.filter((stack) => seen.has(stack));
     list.append(...own.flatMap((stack) => remedy(data.names[stack], rule.b[stack])), ...remedy("In general", rule.g));

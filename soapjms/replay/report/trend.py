@@ -5,12 +5,13 @@ Like the page of a report, it needs no network; it has no script at all, and all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
 
 from markupsafe import Markup
 
+from soapjms import __version__
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import counted
@@ -26,6 +27,8 @@ MAX_PARTIES: Final = 60
 MAX_RUNS: Final = 400
 WIDTH: Final = 280
 HEIGHT: Final = 64
+SCALES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The shares that the upper line of all charts may stand for: the smallest that holds the largest share."""
 MIN_BAR_HEIGHT: Final = 1.5
 """Least height of a bar, so that a small share stays visible."""
 POLICY: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
@@ -48,10 +51,10 @@ class PartyTrend(NamedTuple):
 
 
 def trend(runs: Sequence[Summary]) -> str:
-    """Make the page of some runs.
+    """Make the page of some runs, the earliest first.
 
     Args:
-        runs: their results, the earliest first.
+        runs: their results, in any order.
 
     Raises:
         UsageError: there are fewer than two or too many, or they were judged by different profiles.
@@ -60,31 +63,72 @@ def trend(runs: Sequence[Summary]) -> str:
         raise UsageError(f"a trend needs 2 to {MAX_RUNS} runs, got {len(runs)}")
     for each in runs[1:]:
         check_comparable(runs[0].members["profile"], each.members["profile"])
+    runs = sorted(runs, key=lambda run: run.members["time"]["first"] or "")
+    parties = _seen(runs)
+    top = next(each for each in SCALES if each >= max(_largest(parties), SCALES[0]))
     style = asset("page.css")
     return (
         environment()
         .from_string(asset("trend.html.j2"))
         .render(
             runs=[each.members for each in runs],
-            parties=list(_parties(runs)),
+            parties=[_trend_of(seen, [run.members for run in runs], top) for seen in parties],
+            top=_percent(top),
+            changed=_most_changed(parties),
+            version=__version__,
             policy=POLICY.format(style=hash_of(style)),
             style=Markup(style),  # noqa: S704  # our own
         )
     )
 
 
-def _parties(runs: Sequence[Summary]) -> Iterator[PartyTrend]:
+Seen: TypeAlias = "list[Mapping[str, Any] | None]"
+"""A party in each run; None where it was not seen."""
+
+
+def _seen(runs: Sequence[Summary]) -> list[Seen]:
     known = [{party_key(each): each for each in run.members["parties"]} for run in runs]
     keys = dict.fromkeys(key for run in reversed(known) for key in run)
-    for key in list(keys)[:MAX_PARTIES]:
-        seen = [run.get(key) for run in known]
-        points = [None if each is None else _point(each) for each in seen]
-        latest = seen[-1]
-        yield PartyTrend(
-            name=capital(party_name(next(each for each in reversed(seen) if each is not None))),
-            chart=_chart(points, [run.members for run in runs]),
-            latest="not seen in the last run" if latest is None else _share(latest),
-        )
+    return [[run.get(key) for run in known] for key in list(keys)[:MAX_PARTIES]]
+
+
+def _trend_of(seen: Seen, runs: Sequence[Mapping[str, Any]], top: float) -> PartyTrend:
+    latest = seen[-1]
+    return PartyTrend(
+        name=capital(party_name(_last(seen))),
+        chart=_chart([None if each is None else _point(each) for each in seen], runs, top),
+        latest="not seen in the last run" if latest is None else _share(latest) + _before(seen),
+    )
+
+
+def _last(seen: Seen) -> Mapping[str, Any]:
+    return next(each for each in reversed(seen) if each is not None)
+
+
+def _largest(parties: Iterable[Seen]) -> float:
+    return max((sum(_point(each)[1:]) for seen in parties for each in seen if each is not None), default=0.0)
+
+
+def _before(seen: Seen) -> str:
+    """Say what share failed in the last run, and in the one before that has the party."""
+    shares = [_point(each).failed for each in seen if each is not None][-2:]
+    if not any(shares):
+        return ""
+    return f": {_percent(shares[-1])}" + (f", {_percent(shares[0])} before" if len(shares) > 1 else "")
+
+
+def _most_changed(parties: Iterable[Seen]) -> str:
+    """Say whose share of failed messages changed most from the first run to the last; empty if none did."""
+    ends = [(seen[0], seen[-1]) for seen in parties]
+    changes = [(_point(first).failed, _point(last).failed, last) for first, last in ends if first and last]
+    if not any(before != after for before, after, _ in changes):
+        return ""
+    before, after, party = max(changes, key=lambda each: abs(each[1] - each[0]))
+    return f"{party_name(party)}: from {_percent(before)} of their messages to {_percent(after)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _point(party: Mapping[str, Any]) -> Point:
@@ -101,8 +145,8 @@ def _share(party: Mapping[str, Any]) -> str:
     return f"in the last run {', '.join(said) or 'nothing broken'} of {messages_of(party)}"
 
 
-def _chart(points: Sequence[Point | None], runs: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the shares of a party, one column a run; a run without its messages is left empty."""
+def _chart(points: Sequence[Point | None], runs: Sequence[Mapping[str, Any]], top: float) -> str:
+    """Draw the shares of a party up to the largest, one column a run; a run without its messages is left empty."""
     svg = Element("svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "aria-hidden": "true", "focusable": "false"})
     for y in ("0.5", str(HEIGHT - 0.5)):
         SubElement(svg, "line", {"class": "grid", "x1": "0", "x2": str(WIDTH), "y1": y, "y2": y})
@@ -114,7 +158,7 @@ def _chart(points: Sequence[Point | None], runs: Sequence[Mapping[str, Any]]) ->
         shares = ", ".join(f"{100 * share:.3g} % {name}" for name, share in zip(BROKEN, point[1:], strict=True))
         said = f"{visible(run['time']['first'] or 'a run')}: {counted(point.messages, 'message')}, {shares}"
         for outcome, share in zip(BROKEN, point[1:], strict=True):
-            height = max(MIN_BAR_HEIGHT, share * HEIGHT) if share else 0
+            height = max(MIN_BAR_HEIGHT, share / top * HEIGHT) if share else 0
             place = {"x": f"{number * pitch + pitch * 0.1:.1f}", "width": f"{pitch * 0.8:.1f}"}
             place |= {"y": f"{max(0, HEIGHT - low - height):.1f}", "height": f"{min(height, HEIGHT - low):.1f}"}
             if height:
