@@ -123,7 +123,7 @@ def beyond(parties: int, *, failed: int, isAll: bool = True) -> dict[str, Any]:
         ),
         (
             members(party(failed={MUST: 2, MUST_NOT: 1}), party("responding", failed={MUST: 1}), party("sending")),
-            "2 of 3 parties break MUSTs, most of all clients of queue:orders",
+            "2 of 3 parties break MUSTs; worst: clients of queue:orders",
         ),
         (
             members(party(failed={MUST: 1}), party("responding", failed={MUST_NOT: 1}), party("sending")),
@@ -135,12 +135,12 @@ def beyond(parties: int, *, failed: int, isAll: bool = True) -> dict[str, Any]:
         ),
         (
             members(party(failed={MUST: 1}), party(failed={MUST_NOT: 9}, destination=None)) | beyond(300, failed=20),
-            "21 of 301 parties break MUSTs, most of all clients of queue:orders",
+            "21 of 301 parties break MUSTs; worst: clients of queue:orders",
         ),
         (
             members(party(failed={MUST: 1}), party(failed={MUST_NOT: 9}, destination=None))
             | beyond(300, failed=20, isAll=False),
-            "21 of more than 301 parties break MUSTs, most of all clients of queue:orders",
+            "21 of more than 301 parties break MUSTs; worst: clients of queue:orders",
         ),
         (
             members(party(), party(failed={MUST: 9}, destination=None)) | beyond(300, failed=1),

@@ -1,17 +1,19 @@
-"""Take the pictures of a report that the README and docs/report.md show: docs/images/*.png.
+"""Take the pictures of reports that the README and docs/report.md show: docs/images/*.png.
 
 python tools/docs/pictures.py [FOLDER]    # or: make pictures
 
-The report is that of a replay of tests/data/cxf-exchanges.jsonl, compared with one of its first half, opened in
-Chromium with UTC as the reader's time zone.
+Most are of the replay of tests/data/cxf-exchanges.jsonl, compared with one of its first half. Two more show how the
+reports begin of the demo, and of 100,000 generated messages compared with those of the week before. Chromium opens
+them with UTC as the reader's time zone.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -56,7 +58,7 @@ def _go_to(page: Page, heading: str) -> None:
     page.locator(heading).evaluate("(heading) => heading.scrollIntoView()")
 
 
-PICTURES: Final[dict[str, tuple[int, Callable[[Page], None]]]] = {
+OF_CAPTURE: Final[dict[str, tuple[int, Callable[[Page], None]]]] = {
     "report.png": (960, _top),
     "report-finding.png": (1000, _finding),
     "report-changes.png": (620, _changes),
@@ -65,14 +67,22 @@ PICTURES: Final[dict[str, tuple[int, Callable[[Page], None]]]] = {
 """The pictures: their height, and what is done before each is taken."""
 
 
-def take(report: Path, folder: Path) -> None:
-    """Write the pictures of a page, as Chromium shows it in the light setting."""
+GENERATED: Final = ("-n", "100000", "--queues", "2", "--pace", "2", "--broken", "0")
+WEEKS: Final = {
+    "last-week": ("--seed", "1", "--rate", "charset=0.01", "--rate", "no-request-uri-served=0.02"),
+    "this-week": ("--seed", "2", "--rate", "charset=0.01", "--rate", "binding-version=0.05"),
+}
+"""How the messages of two weeks are generated."""
+
+
+def take(report: Path, folder: Path, pictures: Mapping[str, tuple[int, Callable[[Page], None]]]) -> None:
+    """Write pictures of a page, as Chromium shows it in the light setting."""
     program = shutil.which(CHROMIUM)
     if program is None:
         sys.exit(f"there is no {CHROMIUM}: run scripts/need-browser.sh first")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, chromium_sandbox=os.getuid() != 0)
-        for name, (height, act) in PICTURES.items():
+        for name, (height, act) in pictures.items():
             size = {"width": WIDTH, "height": height}
             page = browser.new_page(viewport=size, color_scheme="light", timezone_id="UTC")  # type: ignore[arg-type]
             page.emulate_media(reduced_motion="reduce")
@@ -84,14 +94,26 @@ def take(report: Path, folder: Path) -> None:
         browser.close()
 
 
+def _run(*words: str) -> None:
+    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL, timeout=300)  # noqa: S603 - our own
+
+
 def main(folder: str = str(IMAGES)) -> None:
-    """Replay the capture, and take the pictures."""
+    """Replay the captures, and take the pictures."""
     with TemporaryDirectory() as scratch:
         half = Path(scratch, "half.jsonl")
         half.write_text("".join(CAPTURE.read_text("utf-8").splitlines(keepends=True)[:EARLIER_RECORDS]), "utf-8")
         replay(half, Path(scratch, "earlier"), engine="local")
         replay(CAPTURE, Path(scratch, "report"), engine="local", against=Path(scratch, "earlier"))
-        take(Path(scratch, "report/report.html"), Path(folder))
+        take(Path(scratch, "report/report.html"), Path(folder), OF_CAPTURE)
+        _run(str(ROOT / "examples/demo.py"), "--out", f"{scratch}/demo")
+        take(Path(scratch, "demo/replay/report.html"), Path(folder), {"report-of-the-demo.png": (960, _top)})
+        for week, options in WEEKS.items():
+            _run("-m", "soapjms", "generate", f"{scratch}/{week}", *GENERATED, *options)
+            against = Path(scratch, "last-week-report") if week == "this-week" else None
+            replay(f"{scratch}/{week}/logs", Path(scratch, f"{week}-report"), engine="local", against=against)
+        page = Path(scratch, "this-week-report/report.html")
+        take(page, Path(folder), {"report-of-100000-messages.png": (960, _top)})
 
 
 if __name__ == "__main__":

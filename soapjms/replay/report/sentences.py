@@ -239,7 +239,7 @@ def _wrong(summary: Members, total: int, wrong: int) -> str:
     if not more:
         return f"{who_breaks} {verb} one MUST: {title_of(rule, summary)}"
     is_one_worst = bool(named) and (len(named) == 1 or _extent(named[0]) != _extent(named[1]))
-    return f"{who_breaks} {verb} MUSTs{f', most of all {party_name(named[0])}' if is_one_worst else ''}"
+    return f"{who_breaks} {verb} MUSTs{f'; worst: {party_name(named[0])}' if is_one_worst else ''}"
 
 
 def _all_parties(total: int) -> str:
