@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from queue import Empty
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from brokers.adapter.wait import left
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_silent
@@ -22,6 +22,9 @@ SILENT_SECONDS: Final = 3.0
 
 ANSWER_SECONDS: Final = 1.5
 """Time that a peer has to answer the greetings of other protocols, in seconds."""
+
+ASK_PAUSE_SECONDS: Final = 60.0
+"""Seconds after which a peer that still says nothing is greeted in other protocols again."""
 
 FIRST_OCTETS_SECONDS: Final = 1.0
 """Time that a peer which does not speak TLS has to say what it speaks, in seconds."""
@@ -65,8 +68,26 @@ def wait_or_ask(wait: Callable[[float], T], url: PortUrl, until: float, is_silen
     return heard
 
 
+class Asked(NamedTuple):
+    """When a peer was greeted in other protocols, and the first octets of its answers."""
+
+    at: float
+    answers: list[bytes]
+
+
+_asked: dict[tuple[str, str, int], Asked] = {}
+
+
 def _ask(url: PortUrl, until: float) -> None:
-    for said in _answers((url.host, url.port), min(until, monotonic() + ANSWER_SECONDS)):
+    """Greet a peer in other protocols; for a while its answers are remembered, as it may be a broker in trouble."""
+    key, now = (url.scheme, url.host, url.port), monotonic()
+    for each, asked in list(_asked.items()):
+        if asked.at + ASK_PAUSE_SECONDS <= now:
+            _asked.pop(each, None)
+    known = _asked.get(key)
+    if known is None:
+        known = _asked[key] = Asked(now, list(_answers(key[1:], min(until, now + ANSWER_SECONDS))))
+    for said in known.answers:
         check_silent(url, said)
 
 

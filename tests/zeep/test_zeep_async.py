@@ -229,7 +229,7 @@ def test_an_attachment_that_cannot_be_read(connection: Connection, path: Path, t
         async with AsyncClient(path, connection=connection) as client:
             await client.service.frame("Dusk", _attachments=[soapjms.Attachment(tmp_path / "none.png")])
 
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(soapjms.UsageError, match=r"none[.]png cannot be read: No such file"):
         asyncio.run(call())
 
 
