@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from brokers import BrokerError, Completion, Connection, UnknownSchemeError, connect
+from brokers import BrokerError, Completion, Connection, UnknownSchemeError, UsageError, connect
 from brokers.adapter.failover import read_failover
 from brokers.url import are_local
 
@@ -123,8 +123,8 @@ def test_the_scheme_in_any_case() -> None:
 
 
 def test_unknown_option() -> None:
-    """An option that the adapter does not have is a TypeError, as with any call."""
-    with pytest.raises(TypeError, match="colour"):
+    """An option that the adapter does not have is named."""
+    with pytest.raises(UsageError, match="connections to embedded: have no option colour="):
         connect("embedded:options", colour="red")
 
 

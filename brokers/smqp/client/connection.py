@@ -229,6 +229,8 @@ class CommandLine:
         """Wait for the first octet, which stays unread."""
         self._socket.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
         self._heard = self._socket.recv(1, socket.MSG_PEEK)
+        if not self._heard:
+            raise ConnectionResetError("the server closed the connection")
 
     def _until(self, take: Callable[[], T | None]) -> T:
         try:
