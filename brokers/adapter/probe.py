@@ -68,14 +68,14 @@ def wait_or_ask(wait: Callable[[float], T], url: PortUrl, until: float, is_silen
     return heard
 
 
-class Asked(NamedTuple):
+class PeerAnswers(NamedTuple):
     """When a peer was greeted in other protocols, and the first octets of its answers."""
 
     at: float
     answers: list[bytes]
 
 
-_asked: dict[tuple[str, str, int], Asked] = {}
+_asked: dict[tuple[str, str, int], PeerAnswers] = {}
 
 
 def _ask(url: PortUrl, until: float) -> None:
@@ -86,7 +86,7 @@ def _ask(url: PortUrl, until: float) -> None:
             _asked.pop(each, None)
     known = _asked.get(key)
     if known is None:
-        known = _asked[key] = Asked(now, list(_answers(key[1:], min(until, now + ANSWER_SECONDS))))
+        known = _asked[key] = PeerAnswers(now, list(_answers(key[1:], min(until, now + ANSWER_SECONDS))))
     for said in known.answers:
         check_silent(url, said)
 
