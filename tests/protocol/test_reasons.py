@@ -12,7 +12,8 @@ import pytest
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import DeliveryMode, changed
-from soapjms.protocol.assertions import Setting, judge
+from soapjms.protocol.assertions import Outcome, Setting, Verdict, judge
+from soapjms.protocol.assertions.judge import mistake_of
 from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown
 
 NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<string>|\(char |<\w+\.|\d{9}")
@@ -123,3 +124,30 @@ def test_what_a_request_breaks(uri: str, headers: dict[str, Any], expected: list
     message = changed(exchange.request.message, **headers)
     found = judge(replace(exchange, request=replace(exchange.request, message=message)), Setting())
     assert {*expected} <= {each.reason for each in found}
+
+
+@pytest.mark.parametrize(
+    ("uri", "given", "mistakes"),
+    [
+        ("jms:queue:orders?targetService=s", {}, {"Protocol-2009", "Protocol-2024"}),
+        ("jms:queue:orders?targetService=s", {"targetService": "s"}, {"Protocol-2024"}),
+        ("jms:queue:orders?targetService=s", {"targetService": "s", "SOAPJMS_targetService": "s"}, {"Protocol-2024"}),
+        ("jms:queue:orders?targetService=s&replyToName=r", {}, {"Protocol-2009"}),
+        ("jms:queue:orders", {}, set()),
+    ],
+)
+def test_one_mistake_breaks_several_rules(uri: str, given: dict[str, str], mistakes: set[str]) -> None:
+    """They are those that are mended with targetService in the URI, and nothing else states what was wanted."""
+    sent = {"SOAPJMS_requestURI": uri, **{name: each for name, each in given.items() if name.startswith("SOAPJMS_")}}
+    case = {
+        "records": [{"base": "request", "properties": sent}],
+        "setting": {"properties": {"targetService": given["targetService"]}} if "targetService" in given else {},
+    }
+    setting, earlier, found = setting_of(case, "rec-2012"), dict[str, Verdict](), set()
+    for verdict in judge(exchange_of(case), setting):
+        if verdict.outcome is Outcome.FAILED:
+            if mistake_of(verdict, earlier, setting):
+                assert mistake_of(verdict, earlier, setting) == "Protocol-2021"
+                found.add(verdict.assertion)
+            earlier[verdict.rule] = verdict
+    assert found == mistakes
