@@ -152,6 +152,13 @@ def hold_up(broker: BrokenBroker, connection: brokers.Connection, size: int, cou
     return thread
 
 
+def is_unread(connection: Any) -> bool:
+    """Say whether so much waits for the broker to read that it gets no more credit."""
+    session = connection._current()
+    with session.held():
+        return bool(session.is_unread)
+
+
 SIZE, MANY = 100_000, 1500
 """A hundred and fifty mebibytes."""
 
@@ -180,16 +187,18 @@ def test_credit_for_a_broker_that_does_not_read(goes_on: bool) -> None:
         ((channel, handle),) = broker.links.values()
         thread = hold_up(broker, connection, SIZE, MANY)
         eventually("who sends waits", lambda: threads_in("send", "post", "wait") > 0)
+        eventually("so much waits that nothing is given back", lambda: is_unread(connection))
         broker.write(*(message(channel, handle, number) for number in range(5)))
         for _ in range(5):
             got.get(timeout=PATIENCE)
+        given = len(broker.got(FLOW))
         if goes_on:
             broker.write(message(channel, handle, 5))
             eventually("it is over", lambda: connection.state is not ConnectionState.CONNECTED)
             broker.hear()
         else:
             broker.hear()
-            broker.until(lambda: len(broker.got(FLOW)) > 1 and broker.got(FLOW)[-1][6] >= 4)
+            broker.until(lambda: len(broker.got(FLOW)) > given and broker.got(FLOW)[-1][6] == 5)
         thread.join(PATIENCE)
         assert not thread.is_alive()
 
