@@ -829,7 +829,7 @@ class ArrivalPlan:
                 self._steps.append((_HEADER, TIME_TO_LIVE, leaf.read))
                 continue
             fields, known = self._fields_of(leaf), FIELD_OF_LEAF.get((leaf.key, leaf.code))
-            if known is not None and fields == {known[0]}:
+            if known is not None and fields == {known[0]} and known[0] not in affected:
                 self._steps.append((_VALUES, FIELDS.index(known[0]) - 2, known[1]))
             else:
                 self._steps.append((_STATED, int(leaf.key), leaf.read))

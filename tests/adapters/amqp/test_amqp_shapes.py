@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import symbol, timestamp, ubyte, uint, ulong
 
-from brokers.amqp.dialect import PLAIN
+from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, PLAIN, AmqpDialect
 from brokers.amqp.message import ReceivedMessage, from_amqp_message
 from brokers.amqp.sections import AmqpSection, encode, encode_data
 from brokers.amqp.shapes import MAX_HEAD_OCTETS, MAX_PATTERNS, SectionShapes, leaves_of
@@ -164,6 +164,19 @@ def test_a_time_to_live_that_is_counted_down(end: timestamp | None) -> None:
     assert known is not None
     assert [leaf.section for leaf in known[0].differing] == [AmqpSection.HEADER]
     assert known[0].plan.works
+
+
+@pytest.mark.parametrize("dialect", [PLAIN, ACTIVEMQ_CLASSIC])
+def test_each_message_has_its_own_expiry_time(dialect: AmqpDialect) -> None:
+    """Beside a time to live, which is the same in all of them, as brokers write it that do both."""
+    shapes = SectionShapes()
+    for number in range(6):
+        end, received = RECEIVED + 10_000 + number, RECEIVED + number
+        stated = [f"ID:{number}", None, "queue://a", None, None, None, None, None, timestamp(end)]
+        octets = head([True, ubyte(4), uint(10_000)], None, stated, {"p": "1"}) + BODIES[0]
+        found = from_amqp_message(octets, dialect, SOURCE, shapes, received)
+        assert found.message.expiration == end
+    assert shapes.match(octets) is not None
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
