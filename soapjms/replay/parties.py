@@ -34,6 +34,11 @@ class PartyKey(NamedTuple):
     node: str
     stack: str
 
+    @classmethod
+    def of(cls, party: Mapping[str, Any]) -> PartyKey:
+        """Return the key of a party of summary.json."""
+        return cls(party["destination"] or "", party["node"], party["stack"] or "")
+
 
 class Ends(NamedTuple):
     """The first and the last time of something, in microseconds since 1970; None if there was none."""

@@ -42,7 +42,7 @@ from soapjms.protocol.errors import (
     UsageError,
 )
 from soapjms.protocol.responding import RequestAccepted
-from soapjms.protocol.text import named
+from soapjms.protocol.text import counted, named
 from soapjms.protocol.wsa import (
     WSA_2005,
     Addressing,
@@ -257,8 +257,8 @@ class Operations:
         self._loop_lock = Lock()
 
     def __repr__(self) -> str:
-        count, at = len(self.operations), "" if self.port is None else f" at the port {self.port.name}"
-        return f"<soapjms.Service{at} with {count} operation{'' if count == 1 else 's'}>"
+        at = "" if self.port is None else f" at the port {self.port.name}"
+        return f"<soapjms.Service{at} with {counted(len(self.operations), 'operation')}>"
 
     def _registering(self, route: Callable[[Callable[..., Any]], OperationRoute]) -> Callable[[F], F]:
         """Make the decorator."""

@@ -75,8 +75,7 @@ class Enclosures:
                 `include` afterwards.
 
         Raises:
-            UsageError: an attachment did not become the content of an element.
-            UsageError: the content of an attachment cannot be read.
+            UsageError: an attachment did not become the content of an element, or its content cannot be read.
 
         Spec: XOP 1.0 2, 5.
         """

@@ -39,18 +39,6 @@ HELLO = b"Hello World"
 
 
 @pytest.fixture
-def url() -> str:
-    """A broker in this process."""
-    return f"embedded:{fresh('broker')}"
-
-
-@pytest.fixture
-def connection(url: str) -> Iterator[Connection]:
-    with soapjms.connect(url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def served(connection: Connection) -> Iterator[soapjms.Dispatcher]:
     """A greeter at that broker, which can also frame a picture."""
     service = greeter()

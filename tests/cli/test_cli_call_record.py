@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling_kit import NS, Wrapped, answer_to, envelope, fresh, greeter, responder, take_one
+from calling_kit import NS, Wrapped, answer_to, envelope, greeter, responder, take_one
 from cli_kit import run, said
 from replay_logs import at
 
@@ -26,18 +26,6 @@ RIGHT = {
     "SOAPJMS_contentType": "text/xml; charset=utf-8",
 }
 GONE = Destination(DestinationKind.TEMPORARY_QUEUE, "ID:gone:1")
-
-
-@pytest.fixture
-def url() -> str:
-    """A broker in this process."""
-    return f"embedded:{fresh('broker')}"
-
-
-@pytest.fixture
-def connection(url: str) -> Iterator[Connection]:
-    with soapjms.connect(url) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -129,8 +129,7 @@ def times_of(line: CauseLine, summary: Summary) -> tuple[str, str]:
     lasts = [
         party["times"][line.rule]["last"]
         for party in summary.members["parties"]
-        if PartyKey(party["destination"] or "", party["node"], party["stack"] or "") in line.cause.where
-        and line.rule in party.get("times", {})
+        if PartyKey.of(party) in line.cause.where and line.rule in party.get("times", {})
     ]
     return first, max((each for each in lasts if each), default="")
 

@@ -162,7 +162,7 @@ def _is_on_answers(cause: Cause) -> bool:
 
 def _move(party: dict[str, Any], rule: str, answer: str, outcome: str, cause: Cause) -> None:
     """Count the findings of a party as broken answers."""
-    number = cause.where[PartyKey(party["destination"] or "", party["node"], party["stack"] or "")]
+    number = cause.where[PartyKey.of(party)]
     if number:
         party[outcome][answer] = party[outcome].get(answer, 0) + number
         party[outcome][rule] = party[outcome].get(rule, 0) - number

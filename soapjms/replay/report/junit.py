@@ -56,7 +56,7 @@ COUNTS: Final = {
 
 
 def _party_suite(suite: Element, party: Mapping[str, Any], listed: Iterable[Row], summary: Summary) -> None:
-    key = None if party["destination"] is None else PartyKey(party["destination"], party["node"], party["stack"] or "")
+    key = None if party["destination"] is None else PartyKey.of(party)
     known = {row.id: row for row in listed}
     for rule in sorted({rule for outcome in JUDGED for rule in party[outcome]}):
         row = row_of(rule, known, summary.members["profile"])

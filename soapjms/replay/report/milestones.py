@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.text import counted
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.sentences import WORDS, own_breaches, party_name
 
@@ -98,7 +99,7 @@ def _together(changes: Iterable[tuple[datetime, str]], run: Period) -> Iterator[
             groups.append((time, [rule]))
     for time, rules in groups:
         more = len(rules) - 1
-        yield time, rules[0] if not more else f"{rules[0]} and {more} more rule{'' if more == 1 else 's'}"
+        yield time, rules[0] if not more else f"{rules[0]} and {counted(more, 'more rule')}"
 
 
 def _begins_within(one: Period, other: Period, run: Period) -> bool:

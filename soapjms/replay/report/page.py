@@ -243,7 +243,6 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             late=summary.late,
             number_late=summary.members.get("late", 0),
             examples=examples(causes.shown, data),
-            stack_names=STACKS,
             names=NAMES,
             rest=tables.REST,
             nameless=tables.NAMELESS,
@@ -251,7 +250,7 @@ def html(summary: Summary, against: Summary | None = None) -> str:
             policy=POLICY.format(style=hash_of(style), script=hash_of(script)),
             style=Markup(style),  # noqa: S704  # our own, like the next two
             script=Markup(script),  # noqa: S704
-            data=Markup(_written({**data, "time": None if drawn is None else drawn.series})),  # noqa: S704
+            data=Markup(_written(data)),  # noqa: S704
         )
     )
 

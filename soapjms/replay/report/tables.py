@@ -180,9 +180,9 @@ class CauseLine(NamedTuple):
     folded: Mapping[str, int]
     """The rules that could not be judged as they rest on this one, or lack the same, with the number of messages."""
     others: AbstractSet[PartyKey] = frozenset()
+    """See `other_parties`."""
     same: Mapping[str, int] = MappingProxyType({})
     """The rules that messages broke by the same mistake, with the number of messages."""
-    """See `other_parties`."""
 
     @property
     def samples(self) -> list[Sample]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from soapjms.protocol import uri
+from soapjms.protocol.text import counted
 from soapjms.replay.flat_records import EPOCH
 
 MAX_TEXT_CHARACTERS: Final = 600
@@ -100,5 +101,5 @@ def length(span: timedelta) -> str:
     for name, unit in UNITS[1:]:
         count = round(span / unit)
         if span >= 2 * unit or (span >= unit and abs(span - count * unit) <= unit / 20):
-            return f"{number(count)} {name}{'' if count == 1 else 's'}"
+            return counted(count, name)
     return "less than 1 millisecond" if span < UNITS[-1][1] else "1 millisecond"
