@@ -120,6 +120,10 @@ class ColumnStore:
         """Read the result of a query at once; it may read temporary tables, and what was lent."""
         return self._connection.sql(query).fetchall()
 
+    def table(self, query: str, columns: pa.Schema) -> pa.Table:
+        """Read the result of a query at once, with the types of these columns."""
+        return self._connection.sql(query).to_arrow_table().cast(columns)
+
     def batches(self, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Read the result of a query as batches, page by page; tables must not be changed meanwhile.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
 from soapjms.replay.excerpts import service_place
+from soapjms.replay.flat_records import FlatRecord, Unpacker
 from soapjms.replay.parties import RESPONDING, Ends, Party, Place
 from soapjms.replay.summary import (
     BACKWARDS,
@@ -20,6 +22,8 @@ from soapjms.replay.summary import (
     RunTally,
     Timeline,
 )
+from soapjms.replay.terms import ReplayTerms
+from soapjms.replay.verdicts import judge_alone
 
 RECORDS: Final = ("records",)
 
@@ -53,6 +57,35 @@ class ShapeCounts:
         place.answered += self.at_place.answered * times
         for (node, stack), party in self.at_place.parties.items():
             place.party(node, stack).add_sound(party, times, answered if node == RESPONDING else asked)
+
+
+def packed_counts(keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms) -> Iterator[tuple[str, bytes]]:
+    """Judge one exchange of each shape; yield the keys of those that break nothing, with their `ShapeCounts`, pickled.
+
+    Args:
+        keyed: the records with their keys, as for `judge_all`.
+        terms: how to judge.
+    """
+    unpack = Unpacker()
+    for key, group in groupby(keyed, key=itemgetter(0)):
+        rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
+        if not rows:
+            yield key, pickle.dumps(ShapeCounts(found))
+
+
+def unpacked_counts(packed: Iterable[tuple[str, bytes]]) -> dict[str, ShapeCounts]:
+    """Return what each exchange adds to the counts, by the key of the example of its shape; equal ones are one object.
+
+    Args:
+        packed: what tasks yield from `packed_counts`.
+    """
+    found: dict[str, ShapeCounts] = {}
+    alike: dict[bytes, ShapeCounts] = {}
+    for example, octets in packed:
+        if octets not in alike:
+            alike[octets] = pickle.loads(octets)  # noqa: S301  # a task made it
+        found[example] = alike[octets]
+    return found
 
 
 def add_counted(

@@ -22,6 +22,10 @@ class NoInputError(UsageError):
     """None of the logs can be read; the text says why for each log."""
 
 
+class ProcessLostError(SoapJmsError):
+    """A process that reads or judges records ended in the middle of a run; nothing was written."""
+
+
 class SparkFailedError(SoapJmsError):
     """Spark failed in the middle of a run; nothing was written."""
 

@@ -98,7 +98,10 @@ def _with_short_body(record: Record, most: int) -> Record:
 
 
 def _line(record: Record) -> str:
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in to_json(record))
+    line = to_json(record)
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def _bounded(record: Record) -> Record:

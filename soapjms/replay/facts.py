@@ -32,9 +32,9 @@ from soapjms.replay.records import MAX_BATCH_OCTETS, column_reader, read_columns
 from soapjms.replay.shapes import READ_NAMES, short_digest, told_by
 from soapjms.replay.terms import ReplayTerms
 
-BATCH_ROWS: Final = 245_760
-"""Number of rows that are read at a time, if they are small: two cores work on half of them each."""
-BATCH_OCTETS: Final = 192 << 20
+BATCH_ROWS: Final = 122_880
+"""Number of rows that are read at a time, if they are small: as many as the engine of columns takes together."""
+BATCH_OCTETS: Final = 96 << 20
 MAX_USUAL_OCTETS: Final = 4 * MAX_BATCH_OCTETS
 """Size of a batch above which one of its rows must be very large."""
 MAX_WAITING: Final = 256
@@ -344,14 +344,14 @@ Document: TypeAlias = tuple[str | None, bool | None]
 
 
 class FactReader:
-    """Stores records with their facts. Not thread-safe.
+    """Reads the facts of records. Not thread-safe.
 
     Attributes:
         shown: how many records show each edition, if the profile is open.
 
     Args:
         terms: how to judge.
-        store: gets a table `facts`, and temporary ones.
+        store: for temporary tables.
     """
 
     def __init__(self, terms: ReplayTerms, store: ColumnStore) -> None:
@@ -362,10 +362,9 @@ class FactReader:
         self._documents: dict[tuple[Any, ...], Document] = {}
         self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
         self._unpack = Unpacker()
-        store.create("facts", FACTS)
 
-    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Iterator[int | RejectedRow]:
-        """Store the records of one part of a log; yield their number now and then, and what is no record.
+    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Table | RejectedRow]:
+        """Yield the facts of the records of one part of a log as tables of `FACTS`, and what is no record.
 
         Args:
             part: its number among all parts.
@@ -381,18 +380,18 @@ class FactReader:
                 continue
             usual, large = _by_size(batch)
             if large.num_rows:
-                yield from self._store_by_python(_numbered(large, part), name)
+                yield from self._read_by_python(_numbered(large, part), name)
             if usual.num_rows:
                 waiting.append(usual)
                 rows, octets = rows + usual.num_rows, octets + usual.nbytes
             if rows >= BATCH_ROWS or octets >= BATCH_OCTETS or len(waiting) >= MAX_WAITING:
-                yield from self._store_facts(_numbered(pa.Table.from_batches(waiting), part), name)
+                yield from self._read_facts(_numbered(pa.Table.from_batches(waiting), part), name)
                 waiting.clear()
                 rows, octets = 0, 0
         if waiting:
-            yield from self._store_facts(_numbered(pa.Table.from_batches(waiting), part), name)
+            yield from self._read_facts(_numbered(pa.Table.from_batches(waiting), part), name)
 
-    def _store_facts(self, given: pa.Table, name: str) -> Iterator[int | RejectedRow]:
+    def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
         store, terms = self._store, self._terms
         store.lend("given", given)
         self._store_kinds()
@@ -403,17 +402,16 @@ class FactReader:
         store.lend("documents", to_batch(documents, DOCUMENTS))
         in_parts = [(row, *self._in_parts(*each)) for row, *each in store.fetch(IN_PARTS)] if with_bodies else []
         store.lend("in_parts", to_batch(in_parts, DOCUMENTS))
-        store.insert_from("facts", found(with_shapes=terms.counts_shapes, by_destination=terms.knows_senders))
+        yield store.table(found(with_shapes=terms.counts_shapes, by_destination=terms.knows_senders), FACTS)
         if terms.is_open:
             for row in self._records(_taken(given, store.fetch(MAY_SHOW_FAULTS))):
                 self._see_edition(row.record)
         unplain = store.fetch(UNPLAIN)
         if unplain:
-            yield from self._store_by_python(_taken(given, unplain), name)
-        yield given.num_rows - len(unplain)
+            yield from self._read_by_python(_taken(given, unplain), name)
 
-    def _store_by_python(self, given: pa.Table, name: str) -> Iterator[int | RejectedRow]:
-        """Store rows one by one."""
+    def _read_by_python(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
+        """Read rows one by one."""
         rows: list[tuple[Any, ...]] = []
         numbers, lines = given.column("row").to_pylist(), given.column("line").to_pylist()
         for number, line, row in zip(numbers, lines, self._records(given), strict=True):
@@ -423,8 +421,7 @@ class FactReader:
             rows.append((number, *row.keys, False, row.record.time, *(None,) * (3 + len(OF_MESSAGE))))
             if self._terms.is_open:
                 self._see_edition(row.record)
-        self._store.insert_rows("facts", rows, FACTS)
-        yield len(rows)
+        yield pa.Table.from_batches([to_batch(rows, FACTS)])
 
     def _records(self, given: pa.Table) -> Iterator[Any]:
         for batch in given.select(COLUMNS.names).to_batches(MAX_PYTHON_ROWS):
@@ -521,4 +518,4 @@ def _numbered(rows: pa.RecordBatch | pa.Table, part: int) -> pa.Table:
 def _taken(given: pa.Table, numbers: list[tuple[int]]) -> pa.Table:
     """Return the rows of some numbers."""
     wanted = pa.array([number for (number,) in numbers], pa.int64())
-    return given.take(pc.index_in(wanted, given.column("row")))
+    return given.filter(pc.is_in(given.column("row"), wanted))  # `take` copies all chunks first

@@ -361,6 +361,19 @@ def _why_nothing(argument: str) -> str:
 
 # Splits
 
+SPLIT_OCTETS: Final = 32 << 20
+"""Maximum size of the part of a log that one task reads, if it can be read in parts."""
+MIN_SPLIT_OCTETS: Final = 4 << 20
+"""Minimum size of a part, for logs that are small for the number of cores."""
+TASKS_OF_CORE: Final = 8
+"""Minimum number of reading tasks per core, if there is enough work."""
+
+
+def split_size(logs: Iterable[LogFile], cores: int) -> int:
+    """Choose the size of the parts that logs are read in: several for each core, so that all end at about one time."""
+    octets = sum(whole(log).octets for log in logs)
+    return min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * cores)))
+
 
 def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
     """Split logs into parts of about `size` octets; a gzipped log is one part, and row groups of Parquet stay whole.

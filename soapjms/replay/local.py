@@ -1,42 +1,59 @@
-"""The engine without Spark: one process, columns in a temporary store on disk.
+"""The engine without Spark: this machine, with a process on each core if there is much to read.
 
-It runs the queries of `plan.py`, and judges what they leave to Python. No body is stored, but those of records that are
-judged by themselves: these are read again, and put into a file in between.
+The processes read parts of the logs, and judge. This one runs the queries of `plan.py` over the facts, which it keeps
+in a temporary store on disk. No body is stored, but those of records that are judged by themselves: these are read
+again, and put into files in between.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from heapq import nsmallest
-from itertools import groupby, tee
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
-from soapjms.replay.column_store import ColumnStore
-from soapjms.replay.counts import ShapeCounts, add_counted
-from soapjms.replay.facts import FactReader, line_of, part_of
-from soapjms.replay.flat_records import MICROSECOND, FlatRecord, Unpacker, flat_of, pack
-from soapjms.replay.inputs import RejectedRow, shown, whole
+from soapjms.replay.column_store import ColumnStore, cores
+from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
+from soapjms.replay.facts import FACTS, line_of, part_of
+from soapjms.replay.flat_records import MICROSECOND
+from soapjms.replay.inputs import RejectedRow, shown, split_size, splits, whole
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS
-from soapjms.replay.records import read_rows
+from soapjms.replay.processes import Processes
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally
-from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
-from soapjms.replay.verdicts import judge_all, judge_alone
-
-REPORT_RECORDS: Final = 2_000
-SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
-CHOSEN: Final = pa.schema(
-    [("place", pa.string()), ("time", pa.int64()), ("row", pa.int64()), ("start", pa.int64()), ("octets", pa.int64())]
+from soapjms.replay.tasks import (
+    FETCHED,
+    PartFound,
+    Stored,
+    Wanted,
+    fetch,
+    forget_reader,
+    judge,
+    judge_examples,
+    read_part,
+    records_file,
 )
+from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
+
+PROCESS_OCTETS: Final = 32 << 20
+"""Size of the logs, uncompressed, from which on processes are worth their start, which takes half a second."""
+STORED_ROWS: Final = 245_760
+"""Number of facts that are stored at a time: two cores work on half of them each. Fewer take three times as long."""
+TASKS_OF_PROCESS: Final = 4
+MIN_JUDGED, MAX_JUDGED = 500, 20_000
+"""Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
+SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
 
 
 @contextmanager
@@ -49,80 +66,179 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     Raises:
         UsageError: a log is on another machine.
         NoInputError: a log was changed meanwhile.
+        ProcessLostError: a process ended, as memory ran out.
     """
     if job.elsewhere:
         raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
-    tally = RunTally()
-    first: list[RejectedRow] = []
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
-    with closing(ColumnStore(result.parent)) as store:
-        with Rows(result / "rejected" / PART, REJECTED) as rows:
-            for found in _rejected(job, store, tally, progress):
-                rows.write(found)
-                tally.count("rejected")
-                first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
-        terms = _decided(job, store, tally, progress)
-        store.define("aliases", plan.ALIASES)
-        store.define("placed", plan.PLACED, "VIEW")
-        if terms.counts_shapes:
-            progress("counting")
-            _count(job, terms, store, tally)
-        query = plan.REST if terms.counts_shapes else plan.ALL
-        with Rows(result / "verdicts" / PART, VERDICTS) as rows:
-            for row in judge_all(_rest(job, query, store, progress), terms, tally):
-                rows.write(row)
+    number = cores() if sum(whole(log).octets for log in job.logs) >= PROCESS_OCTETS else 1
+    try:
+        with closing(ColumnStore(result.parent)) as store, Processes(number) as processes:
+            local = LocalRun(job, store, processes, result, progress)
+            tally, first = local.read()
+            local.judge(tally)
+    finally:
+        forget_reader()
     yield tally, first
 
 
-# Reading
+class LocalRun:
+    """One run.
+
+    Args:
+        job: the logs and the terms.
+        store: for the facts.
+        processes: do the tasks.
+        result: the folder for verdicts/ and rejected/; that around it is for files in between.
+        progress: called with each phase.
+    """
+
+    def __init__(self, job: Job, store: ColumnStore, processes: Processes, result: Path, progress: Progress) -> None:
+        self._job, self._terms = job, job.terms
+        self._store, self._processes = store, processes
+        self._result, self._folder, self._progress = result, result.parent, progress
+        self._parts = [each.without_groups for each in splits(job.logs, split_size(job.logs, processes.number))]
+
+    # Reading
+
+    def read(self) -> tuple[RunTally, list[RejectedRow]]:
+        """Store the facts of all records, and write rejected/; return the counts, and the first rejected records."""
+        tally = RunTally()
+        first: list[RejectedRow] = []
+        with Rows(self._result / "rejected" / PART, REJECTED) as rows:
+            for found in chain(self._job.rejected, self._read_parts(tally)):
+                rows.write(found)
+                tally.count("rejected")
+                first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
+        self._terms = self._job.terms.decided(tally.counts)
+        if self._terms.setting.profile != self._job.terms.setting.profile:  # not the one that was supposed
+            for _ in self._read_parts(RunTally()):
+                pass  # it was reported
+        return tally, first
+
+    def _read_parts(self, tally: RunTally) -> Iterator[RejectedRow]:
+        """Store the facts of all records; yield what is no record."""
+        self._store.create("facts", FACTS)
+        logs = self._job.logs
+        octets, total = 0, sum(part.octets for part in self._parts) if len(self._parts) > 1 else None
+        stored = lines = 0
+        task = partial(read_part, folder=self._folder, terms=self._terms)
+        self._progress(Phase(_reading(logs[0].name, 0, len(logs)), octets, total))
+        coming = list[PartFound]()
+        for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
+            coming.append(found)
+            if sum(each.records for each in coming) >= STORED_ROWS:
+                self._store_facts(coming)
+            lines = lines if split.start else 0
+            yield from self._refused(found, lines)
+            lines += found.lines
+            stored, octets = stored + found.records, octets + split.octets
+            for edition, records in found.shown.items():
+                tally.count(SHOWN, edition, by=records)
+            what = _reading(split.log.name, split.log.number, len(logs))
+            self._progress(Phase(f"{what}: {stored} records", octets, total))
+        self._store_facts(coming)
+
+    def _store_facts(self, coming: list[PartFound]) -> None:
+        with ExitStack() as stack:
+            files = [stack.enter_context(pa.memory_map(str(each.facts))) for each in coming]
+            tables = [pa.ipc.open_file(file).read_all() for file in files]
+            self._store.insert("facts", pa.concat_tables([FACTS.empty_table(), *tables]))
+        for each in coming:
+            each.facts.unlink()
+        coming.clear()
+
+    def _refused(self, found: PartFound, lines: int) -> Iterator[RejectedRow]:
+        """Yield what of a part is no record; `lines` come before it in its log."""
+        if found.refused:
+            with closing(parquet.ParquetFile(found.rejected)) as file:
+                for batch in file.iter_batches():
+                    for file_, line, *others in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                        yield RejectedRow(file_, None if line is None else line + lines, *others)
+        found.rejected.unlink()
+
+    # Judging
+
+    def judge(self, tally: RunTally) -> None:
+        """Pair and judge the records, write verdicts/, and count."""
+        self._store.define("aliases", plan.ALIASES)
+        self._store.define("placed", plan.PLACED, "VIEW")
+        if self._terms.counts_shapes:
+            self._progress("counting")
+            self._count(tally)
+        query = plan.REST if self._terms.counts_shapes else plan.ALL
+        self._progress("sorting")
+        with self._fetched(query) as (wanted, total), Rows(self._result / "verdicts" / PART, VERDICTS) as rows:
+            size = min(MAX_JUDGED, max(MIN_JUDGED, total // (TASKS_OF_PROCESS * self._processes.number)))
+            task = partial(judge, folder=self._folder, terms=self._terms)
+            judged = 0
+            self._progress(Phase(f"judging: {judged} of {total} records", judged, total))
+            for batches, records, counts in self._processes.map(task, _some(wanted, size)):
+                for batch in batches:
+                    rows.write_batch(batch)
+                tally.add(counts)
+                judged += records
+                self._progress(Phase(f"judging: {judged} of {total} records", judged, total))
+
+    def _count(self, tally: RunTally) -> None:
+        """Judge one exchange of each shape, and count those of the shapes that break nothing."""
+        define_entries(self._store, self._terms)
+        self._store.define("shapes", plan.SHAPES)
+        task = partial(judge_examples, folder=self._folder, terms=self._terms)
+        with self._fetched(plan.OF_SHAPES) as (wanted, _):
+            told = self._processes.map(task, _some(wanted, MIN_JUDGED))
+            sound = unpacked_counts(chain.from_iterable(told))
+        shapes = [row for row in self._store.rows("SELECT shape, example FROM shapes") if row[1] in sound]
+        count_sound(self._store, shapes, sound, tally)
+
+    @contextmanager
+    def _fetched(self, query: str) -> Iterator[tuple[Iterator[Stored], int]]:
+        """Read records again.
+
+        Args:
+            query: finds their places, times and numbers.
+
+        Yields:
+            where the records are, those of a place together, in order of time; and how many they are.
+        """
+        self._store.define("wanted", query)
+        self._store.create("fetched", FETCHED)
+        parts = list[int]()
+        for part, found in self._processes.map(partial(fetch, folder=self._folder), self._wanted()):
+            parts.append(part)
+            self._store.insert("fetched", found)
+        ((total,),) = self._store.rows(plan.number_of("FROM fetched"))
+        ordered = "SELECT place, row, start, octets FROM wanted JOIN fetched USING (row) ORDER BY place, time, row"
+        try:
+            yield (Stored(name, part_of(row), *at) for name, row, *at in self._store.rows(ordered)), total
+        finally:
+            for part in parts:
+                records_file(self._folder, part).unlink()
+
+    def _wanted(self) -> Iterator[Wanted]:
+        rows = self._store.rows("SELECT row FROM wanted ORDER BY row")
+        for part, group in groupby(rows, key=lambda row: part_of(row[0])):
+            yield Wanted(part, self._parts[part], array("q", (line_of(number) for (number,) in group)))
 
 
-def _rejected(job: Job, store: ColumnStore, tally: RunTally, progress: Progress) -> Iterator[RejectedRow]:
-    """Store the facts of all records, and yield what is no record."""
-    yield from job.rejected
-    reader = FactReader(job.terms, store)
-    octets, total = 0, sum(log.size for log in job.logs) if len(job.logs) > 1 else None
-    stored = 0
-    for part, log in enumerate(job.logs):
-        what = f"reading {log.name} ({part + 1} of {len(job.logs)})"
-        progress(Phase(what, octets, total))
-        for found in reader.read(part, whole(log)):
-            if isinstance(found, RejectedRow):
-                yield found
-                continue
-            stored += found
-            progress(Phase(f"{what}: {stored} records", octets, total))
-        octets += log.size
-    for edition, records in reader.shown.items():
-        tally.count(SHOWN, edition, by=records)
+def _reading(name: str, log: int, logs: int) -> str:
+    return f"reading {name} ({log + 1} of {logs})"
 
 
-def _decided(job: Job, store: ColumnStore, tally: RunTally, progress: Progress) -> ReplayTerms:
-    """Choose the profile by what the records show, if it is open; if it is not that which was supposed, read again."""
-    terms = job.terms.decided(tally.counts)
-    if terms.setting.profile != job.terms.setting.profile:
-        for _ in _rejected(replace(job, terms=terms), store, RunTally(), progress):
-            pass  # it was reported
-    return terms
+def _some(stored: Iterator[Stored], number: int) -> Iterator[list[Stored]]:
+    """Divide records into lists of about a number, those of a place in one."""
+    found: list[Stored] = []
+    for _, group in groupby(stored, key=itemgetter(0)):
+        found += group
+        if len(found) >= number:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
-# Judging
-
-
-def _count(job: Job, terms: ReplayTerms, store: ColumnStore, tally: RunTally) -> None:
-    """Judge one exchange of each shape, and count those of the shapes that break nothing."""
-    define_entries(store, terms)
-    store.define("shapes", plan.SHAPES)
-    sound: dict[str, ShapeCounts] = {}
-    unpack = Unpacker()
-    for name, group in groupby(_chosen(job, plan.OF_SHAPES, store), key=itemgetter(0)):
-        rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
-        if not rows:
-            sound[name] = ShapeCounts(found)
-    count_sound(
-        store, [row for row in store.rows("SELECT shape, example FROM shapes") if row[1] in sound], sound, tally
-    )
+# What the tasks of Spark do, too
 
 
 def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
@@ -146,48 +262,3 @@ def count_sound(
     store.insert_rows("sound", shapes, SOUND)
     store.define("counted", plan.COUNTED)
     add_counted(tally, sound, store.rows)
-
-
-def _rest(job: Job, query: str, store: ColumnStore, progress: Progress) -> Iterator[tuple[str, FlatRecord]]:
-    """Yield the records that were not counted with their keys: those of a key together, in order of time."""
-    ((total,),) = store.rows(plan.number_of(query))
-    progress("sorting")
-    for number, each in enumerate(_chosen(job, query, store)):
-        if number % REPORT_RECORDS == 0:
-            progress(Phase(f"judging: {number} of {total} records", number, total))
-        yield each
-
-
-def _chosen(job: Job, query: str, store: ColumnStore) -> Iterator[tuple[str, FlatRecord]]:
-    """Read records again: those of a place together, in order of time.
-
-    Args:
-        job: the logs.
-        query: finds their places, times and numbers.
-        store: the facts.
-    """
-    store.create("chosen", CHOSEN)
-    with store.file() as file:
-        store.insert_rows("chosen", _stored(job, store.rows(f"{query} ORDER BY row"), file), CHOSEN)
-        for name, start, octets in store.rows("SELECT place, start, octets FROM chosen ORDER BY place, time, row"):
-            file.seek(start)
-            yield name, flat_of(file.read(octets))
-
-
-def _stored(job: Job, rows: Iterator[tuple[str, int, int]], file: BinaryIO) -> Iterator[tuple[str, int, int, int, int]]:
-    """Read records again, and write them into a file; yield rows of `CHOSEN`.
-
-    Args:
-        job: the logs.
-        rows: their places, times and numbers, in order of the numbers.
-        file: the file.
-    """
-    start = 0
-    for part, group in groupby(rows, key=lambda row: part_of(row[2])):
-        wanted, again = tee(group)
-        found = read_rows(whole(job.logs[part]), (line_of(number) for _, _, number in wanted))
-        for (name, time, number), flat in zip(again, found, strict=True):
-            packed = pack(flat)
-            file.write(packed)
-            yield name, time, number, start, len(packed)
-            start += len(packed)

@@ -76,6 +76,10 @@ class Rows:
         else:
             self._part.unlink()
 
+    def write_batch(self, rows: pa.RecordBatch) -> None:
+        """Write rows; not to be mixed with `write`."""
+        self._writer.write_batch(rows)
+
     def write(self, row: tuple[Any, ...]) -> None:
         """Write one row, its values in the order of the columns."""
         self._waiting.append(row)

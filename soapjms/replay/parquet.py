@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any, Final
 
@@ -97,6 +97,24 @@ def to_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBat
     """Turn rows, with values in the order of the columns, into one batch."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return pa.record_batch([pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema)
+
+
+BATCH_ROWS: Final = 1000
+BATCH_OCTETS: Final = 16 << 20
+
+
+def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Collect rows into batches of bounded size."""
+    waiting: list[tuple[Any, ...]] = []
+    octets = 0
+    for row in rows:
+        waiting.append(row)
+        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
+        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
+            yield to_batch(waiting, schema)
+            waiting, octets = [], 0
+    if waiting:
+        yield to_batch(waiting, schema)
 
 
 def check_text(record: Record) -> None:

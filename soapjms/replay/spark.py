@@ -28,11 +28,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.protocol.text import counted
 from soapjms.replay import hadoop
 from soapjms.replay.errors import NoInputError, SparkFailedError
-from soapjms.replay.facts import FACTS, LINE_BITS, PACK, FactReader, line_of
+from soapjms.replay.facts import LINE_BITS, PACK, FactReader, line_of
 from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.flat_records import pack
-from soapjms.replay.inputs import LogFile, RejectedRow, Split, count_lines, splits, whole
-from soapjms.replay.parquet import REJECTED
+from soapjms.replay.inputs import SPLIT_OCTETS, LogFile, RejectedRow, Split, count_lines, split_size, splits, whole
+from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import read_rows
 from soapjms.replay.spark_plan import (
     PACKED,
@@ -43,7 +43,6 @@ from soapjms.replay.spark_plan import (
     kept,
     rows_of,
     task_store,
-    to_batches,
     write,
 )
 from soapjms.replay.spark_session import session, was_interrupted, watched
@@ -87,12 +86,6 @@ def first_rejected(refused: DataFrame) -> list[RejectedRow]:
     return [RejectedRow(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
 
 
-SPLIT_OCTETS: Final = 32 << 20
-"""Maximum size of the part of a log that one task reads, if it can be read in parts."""
-MIN_SPLIT_OCTETS: Final = 4 << 20
-"""Minimum size of a part, for logs that are small for the number of cores."""
-TASKS_OF_CORE: Final = 8
-"""Minimum number of reading tasks per core, if there is enough work."""
 SHUFFLED_OCTETS: Final = 64 << 20
 """Size of the logs for each task that finds what is within places, or judges."""
 MAX_TASKS: Final = 4000
@@ -296,12 +289,6 @@ def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
 # How many tasks
 
 
-def split_size(logs: Iterable[LogFile], cores: int) -> int:
-    """Choose the size of the parts that logs are read in: several for each core, so that all end at about one time."""
-    octets = sum(whole(log).octets for log in logs)
-    return min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * cores)))
-
-
 def reading_tasks(parts: Sequence[Split], cores: int) -> int:
     """Choose how many tasks read parts of logs."""
     octets = sum(part.octets for part in parts)
@@ -329,14 +316,13 @@ class TaskReader:
 
     def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Batches:
         """Read a part of a log; yield rows of `STAGED`."""
-        self._store.create("facts", FACTS)
         self._reader.shown.clear()
         for found in self._reader.read(part, split, stream):
             if isinstance(found, RejectedRow):
                 yield _told(part, found._asdict())
                 continue
+            self._store.lend("facts", found)
             yield from self._store.batches(PACK, STAGED)
-            self._store.create("facts", FACTS)
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
         if split.is_counted_anew:

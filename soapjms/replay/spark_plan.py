@@ -8,12 +8,9 @@ reach the driver.
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Final, TypeAlias
@@ -25,15 +22,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore
-from soapjms.replay.counts import ShapeCounts
+from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.facts import UNPACK
-from soapjms.replay.flat_records import FlatRecord, Unpacker, flat_of
+from soapjms.replay.flat_records import FlatRecord, flat_of
 from soapjms.replay.local import SOUND, count_sound, define_entries
-from soapjms.replay.parquet import VERDICTS, to_batch
+from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
-from soapjms.replay.verdicts import judge_all, judge_alone
+from soapjms.replay.verdicts import judge_all
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Records: TypeAlias = Iterator[tuple[str, FlatRecord]]
@@ -43,8 +40,6 @@ Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 MAX_JUDGING_TASKS: Final = 512
 """Maximum number of tasks that judge; each writes a file of verdicts."""
-BATCH_ROWS: Final = 1000
-BATCH_OCTETS: Final = 16 << 20
 
 MOVED: Final = pa.schema([*PACKED_FACTS, ("place", pa.string())])
 ENTRIES: Final = pa.schema(
@@ -134,7 +129,8 @@ def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: F
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
     frame(spark, shapes, SOUND).createOrReplaceTempView("shapes")
     examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
-    sound = _sound(examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN)))
+    known = examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN))
+    sound = unpacked_counts((example, bytes(packed)) for example, packed in known.toLocalIterator())
     shapes = [row for row in shapes if row[1] in sound]
     frame(spark, shapes, SOUND).createOrReplaceTempView("sound")
     told = spark.sparkContext.broadcast((shapes, sound))
@@ -143,18 +139,6 @@ def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: F
     )
     tally.add(_sum(counted))
     told.unpersist()
-
-
-def _sound(known: DataFrame) -> dict[str, ShapeCounts]:
-    """Return what each exchange adds to the counts, by the example of its shape; equal ones are one object."""
-    found: dict[str, ShapeCounts] = {}
-    alike: dict[bytes, ShapeCounts] = {}
-    for example, packed in known.toLocalIterator():
-        octets = bytes(packed)
-        if octets not in alike:
-            alike[octets] = pickle.loads(octets)  # noqa: S301  # a task made it
-        found[example] = alike[octets]
-    return found
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> DataFrame:
@@ -195,15 +179,7 @@ def task_store() -> ColumnStore:
 
 
 def _judge_examples(batches: Batches, terms: ReplayTerms) -> Batches:
-    return to_batches(_known(batches, terms), KNOWN)
-
-
-def _known(batches: Batches, terms: ReplayTerms) -> Iterator[tuple[str, bytes]]:
-    unpack = Unpacker()
-    for name, group in groupby(_records(batches), key=itemgetter(0)):
-        rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
-        if not rows:
-            yield name, pickle.dumps(ShapeCounts(found))
+    return to_batches(packed_counts(_records(batches), terms), KNOWN)
 
 
 # Judging
@@ -252,17 +228,3 @@ def rows_of(batches: Batches) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of batches as values."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
-    """Collect rows into batches of bounded size."""
-    waiting: list[tuple[Any, ...]] = []
-    octets = 0
-    for row in rows:
-        waiting.append(row)
-        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
-        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
-            yield to_batch(waiting, schema)
-            waiting, octets = [], 0
-    if waiting:
-        yield to_batch(waiting, schema)

@@ -28,9 +28,9 @@ from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, 
 from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import REJECTED, TIMESTAMP
+from soapjms.replay.parquet import REJECTED, TIMESTAMP, to_batches
 from soapjms.replay.spark import first_rejected
-from soapjms.replay.spark_plan import Batches, judge_packed, kept, to_batches, write
+from soapjms.replay.spark_plan import Batches, judge_packed, kept, write
 from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
