@@ -50,16 +50,16 @@ def sample(messages: int) -> Sample:
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder, "made"), messages)
         (Path(folder) / "store").mkdir()
+        records = octets = 0
         with closing(ColumnStore(Path(folder, "store"))) as store:
             reader = facts.FactReader(TERMS, store)
             logs = expand([Path(folder, "made", "logs")]).logs
-            records = sum(
-                each
-                for part, log in enumerate(logs)
-                for each in reader.read(part, whole(log))
-                if not isinstance(each, RejectedRow)
-            )
-            octets = sum(batch.nbytes for batch in store.batches(facts.PACK, facts.PACKED))
+            for part, log in enumerate(logs):
+                for found in reader.read(part, whole(log)):
+                    assert not isinstance(found, RejectedRow)
+                    records += found.num_rows
+                    store.lend("facts", found)
+                    octets += sum(batch.nbytes for batch in store.batches(facts.PACK, facts.PACKED))
         size = sum(log.size for log in logs)
         return Sample(records / messages, size / messages, octets / messages)
 

@@ -222,19 +222,22 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
         if not fits(value, kind):
             raise UsageError(f"property {name}: {value} does not fit JMS {kind}")
         return Property(name, kind, value)
-    expected: Mapping[PropertyType, tuple[type, ...]] = {
-        PropertyType.BOOLEAN: (bool,),
-        PropertyType.STRING: (str, type(None)),
-        PropertyType.BYTES: (str,),
-        PropertyType.FLOAT: (float, int),
-        PropertyType.DOUBLE: (float, int),
-    }
-    wanted = expected[kind]
+    wanted = VALUE_TYPES[kind]
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         raise UsageError(f"property {name}: {kind} cannot hold {value!r}")
     if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value is not None:
         return Property(name, kind, float(value))
     return Property(name, kind, value)
+
+
+VALUE_TYPES: Final[Mapping[PropertyType, tuple[type, ...]]] = {
+    PropertyType.BOOLEAN: (bool,),
+    PropertyType.STRING: (str, type(None)),
+    PropertyType.BYTES: (str,),
+    PropertyType.FLOAT: (float, int),
+    PropertyType.DOUBLE: (float, int),
+}
+"""The Python types of the values of a property, but for integers."""
 
 
 def properties(values: Mapping[str, PropertyValue] | Iterable[Property] = ()) -> Properties:

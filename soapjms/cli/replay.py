@@ -29,7 +29,7 @@ from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice, EngineName
-from soapjms.replay.errors import SparkFailedError, importing_spark
+from soapjms.replay.errors import ProcessLostError, SparkFailedError, importing_spark
 from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
 
@@ -287,7 +287,7 @@ def command(
         summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, engine, terms)
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
-    except (SparkFailedError, OSError) as error:
+    except (ProcessLostError, SparkFailedError, OSError) as error:
         click.echo(f"Error: {visible_lines(str(error))}\n{GONE_ON if follow else 'Nothing was written.'}", err=True)
         sys.exit(USAGE_STATUS)
     if as_json:

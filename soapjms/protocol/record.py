@@ -63,7 +63,8 @@ def read_json(text: str) -> Any:
     except ValueError as error:  # our own, or of a number
         why = "a number has more digits than are read" if "digits" in str(error) else error
         raise InvalidRecordError(f"not JSON: {why}") from None
-    check_depth(value)
+    if text.count("{") + text.count("[") > MAX_DEPTH:  # else it cannot be
+        check_depth(value)
     return value
 
 
@@ -131,9 +132,10 @@ class MemberKind(NamedTuple):
 
     def test(self, value: object) -> bool:
         """Say whether a value is of this kind."""
-        return type(value) is self.type and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
+        return type(value) is self.type and (type(value) is not int or -MAX_INTEGER <= value < MAX_INTEGER)
 
 
+MAX_INTEGER: Final = 1 << 63
 OBJECT: Final = MemberKind("an object", dict)
 LIST: Final = MemberKind("a list", list)
 TEXT: Final = MemberKind("a string", str)
@@ -156,7 +158,7 @@ def member(members: Mapping[str, Any], name: str, kind: MemberKind, default: Any
     value = members.get(name)
     if value is None:
         return default
-    if not kind.test(value):
+    if not (type(value) is kind.type and (type(value) is not int or -MAX_INTEGER <= value < MAX_INTEGER)):
         raise InvalidRecordError(f"member {place}{name} is {shown(value)}; {kind.wanted} is required")
     return value
 

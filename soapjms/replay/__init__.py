@@ -1,4 +1,4 @@
-"""Replay: judge every exchange in capture logs, in this process or on Spark.
+"""Replay: judge every exchange in capture logs, on this machine or on Spark.
 
 The names here are imported when they are first used: importing the package needs none of the extra `replay`.
 
@@ -11,7 +11,7 @@ from brokers.public_names import import_when_used
 
 if TYPE_CHECKING:
     from soapjms.replay.engines import ENGINES, EngineChoice
-    from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError
+    from soapjms.replay.errors import NoInputError, ProcessLostError, SparkFailedError, SparkMissingError
     from soapjms.replay.run import replay
     from soapjms.replay.summary import Summary
     from soapjms.replay.terms import Progress
@@ -20,7 +20,7 @@ else:
         __name__,
         {
             "soapjms.replay.engines": "ENGINES EngineChoice",
-            "soapjms.replay.errors": "NoInputError SparkFailedError SparkMissingError",
+            "soapjms.replay.errors": "NoInputError ProcessLostError SparkFailedError SparkMissingError",
             "soapjms.replay.run": "replay",
             "soapjms.replay.summary": "Summary",
             "soapjms.replay.terms": "Progress",
@@ -31,6 +31,7 @@ __all__ = [
     "ENGINES",
     "EngineChoice",
     "NoInputError",
+    "ProcessLostError",
     "Progress",
     "SparkFailedError",
     "SparkMissingError",

@@ -20,11 +20,12 @@ LOCAL: Final = "local"
 EXACT: Final = "exact"
 EngineName: TypeAlias = Literal["spark", "local", "exact"]
 ENGINES: Final[tuple[EngineName, ...]] = (SPARK, LOCAL, EXACT)
-"""What may run a replay, with equal results: Spark; this process, without Spark or Java; or this process, judging each
+"""What may run a replay, with equal results: Spark; this machine, without Spark or Java; or this machine, judging each
 exchange by itself instead of one for all that no rule tells apart."""
 
 MAX_LOCAL_OCTETS: Final = 32 << 30
-"""Size of logs, uncompressed, up to which one process replays them unless the user chooses: docs/replay.md says why."""
+"""Size of logs, uncompressed, up to which this machine replays them without Spark unless the user chooses:
+docs/replay.md says why."""
 
 PACKAGES: Final = ("pyarrow", "jinja2", "duckdb")
 """The packages that every engine needs."""
@@ -57,7 +58,7 @@ def choose_engine(octets: int, elsewhere: str | None, *, has_settings: bool) -> 
     """Choose the engine for a replay for which the user named none.
 
     Spark is chosen for what no other engine can do, or if the user set it up. Else the size decides: on one machine,
-    one process is faster.
+    Spark is slower.
 
     Args:
         octets: the size of the logs on this machine, uncompressed.
@@ -75,7 +76,7 @@ def choose_engine(octets: int, elsewhere: str | None, *, has_settings: bool) -> 
     problem = spark_problem()
     if problem is not None:
         return EngineChoice(LOCAL, f"{_size(octets)} to read; Spark is for more than {LIMIT}, but {problem}")
-    return EngineChoice(SPARK, f"{_size(octets)} to read; one process is for up to {LIMIT}")
+    return EngineChoice(SPARK, f"{_size(octets)} to read; more than {LIMIT} are for Spark")
 
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

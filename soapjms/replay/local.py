@@ -48,6 +48,8 @@ from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
 
 PROCESS_OCTETS: Final = 32 << 20
 """Size of the logs, uncompressed, from which on processes are worth their start, which takes half a second."""
+MAX_PROCESSES: Final = 8
+"""Maximum number of processes: more would wait for this one, which stores what they read."""
 STORED_ROWS: Final = 245_760
 """Number of facts that are stored at a time: two cores work on half of them each. Fewer take three times as long."""
 TASKS_OF_PROCESS: Final = 4
@@ -72,7 +74,7 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
-    number = cores() if sum(whole(log).octets for log in job.logs) >= PROCESS_OCTETS else 1
+    number = min(cores(), MAX_PROCESSES) if sum(whole(log).octets for log in job.logs) >= PROCESS_OCTETS else 1
     try:
         with closing(ColumnStore(result.parent)) as store, Processes(number) as processes:
             local = LocalRun(job, store, processes, result, progress)

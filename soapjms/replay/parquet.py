@@ -202,7 +202,10 @@ def body_octets(record: Record) -> bytes | None:
 
 def dumps(value: Any) -> str:
     """Write JSON as the columns hold it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return ENCODER.encode(value)
+
+
+ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def from_row(row: Mapping[str, Any]) -> Record:

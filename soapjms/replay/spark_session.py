@@ -29,6 +29,7 @@ from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.engines import SUBMITTED, java_problem
 from soapjms.replay.errors import WITHOUT_SPARK, SparkMissingError
+from soapjms.replay.processes import SETTINGS as PROCESS_SETTINGS
 from soapjms.replay.terms import Progress
 
 POLL_SECONDS: Final = 0.5
@@ -101,6 +102,7 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
 WORKER_ENVIRONMENT: Final[Mapping[str, str]] = {
     # Spark starts `python -m pyspark.daemon`, which would look for modules in the current folder before all others.
     "PYTHONSAFEPATH": "1",
+    **PROCESS_SETTINGS,
 }
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from replay_logs import (
     assert_same_reports,
     at,
     bad_logs,
+    child,
     request,
     response,
     rows,
@@ -158,21 +159,6 @@ def test_large_bodies_clocks_and_versions(tmp_path: Path) -> None:
 
 
 # A process of its own
-
-
-@contextmanager
-def child(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command in a session of its own; nothing of it is left after the block."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHONPATH"))}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=known | environment, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_spark_submit(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_small_logs_need_no_spark() -> None:
 
 @pytest.mark.usefixtures("java")
 def test_large_logs_run_on_spark() -> None:
-    """From a size that one process should not take."""
+    """From a size that nobody would begin again."""
     choice = choose_engine(LARGE, None, has_settings=False)
-    assert (choice, choice.engine) == ("engine spark: 32 GiB to read; one process is for up to 32 GiB", SPARK)
+    assert (choice, choice.engine) == ("engine spark: 32 GiB to read; more than 32 GiB are for Spark", SPARK)
 
 
 def test_large_logs_run_without_spark_where_it_lacks(

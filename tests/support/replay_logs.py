@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -219,3 +224,21 @@ def write_parquet(path: Path, records: list[Record], group: int = 1000) -> Path:
     """Write records as Parquet."""
     pq.write_table(pa.Table.from_pylist([to_row(each) for each in records], RECORDS), path, row_group_size=group)
     return path
+
+
+# A process of its own
+
+
+@contextmanager
+def child(*command: str, cwd: Path | None = None, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command in a session of its own; nothing of it is left after the block."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHONPATH"))}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=known | environment, cwd=cwd, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)

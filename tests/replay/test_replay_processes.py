@@ -1,0 +1,191 @@
+"""Without Spark, large logs are read and judged by several processes: the results are the same, and nothing is left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hostile_log import write_hostile_log
+from places import ROOT
+from replay_logs import CXF, assert_same_reports, bad_logs, child, rows, summary
+
+from soapjms.generate import generate
+from soapjms.protocol.record import from_json
+from soapjms.replay import ProcessLostError, inputs, local, replay
+from soapjms.replay.parquet import RECORDS, to_row
+from soapjms.replay.processes import Processes
+
+SMALL_PARTS = 20_000
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read even small logs in many parts."""
+    monkeypatch.setattr(inputs, "MIN_SPLIT_OCTETS", SMALL_PARTS)
+    monkeypatch.setattr(inputs, "TASKS_OF_CORE", 50)
+
+
+def replay_in_processes(logs: Path | list[Path], out: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay with three processes, whatever the size of the logs, and the number of cores."""
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "PROCESS_OCTETS", 0)
+        patch.setattr(local, "cores", lambda: 3)
+        patch.setattr(local, "MIN_JUDGED", 20)
+        replay(logs, out, engine=engine)  # type: ignore[arg-type]  # one of the engines
+
+
+def made_logs(folder: Path) -> list[Path]:
+    """Write logs in all forms: of generated and of hostile messages, with what is no record among them."""
+    generate(folder / "made", 600)
+    lines = [line for log in sorted((folder / "made/logs").iterdir()) for line in log.read_text("utf-8").splitlines()]
+    plain, zipped, columns = (folder / name for name in ("plain.jsonl", "zipped.jsonl.gz", "columns.parquet"))
+    third = len(lines) // 3
+    noisy = [each for number, line in enumerate(lines[:third]) for each in [line, *["no record"] * (number % 50 == 7)]]
+    plain.write_text("\n".join(noisy) + "\n", "utf-8")
+    zipped.write_bytes(gzip.compress("\n".join(lines[third : 2 * third]).encode()))
+    records = [to_row(from_json(line)) for line in lines[2 * third :]]
+    pq.write_table(pa.Table.from_pylist(records, RECORDS), columns, row_group_size=100)
+    write_hostile_log(folder / "hostile.jsonl", 3, 1500)
+    return [plain, zipped, columns, folder / "hostile.jsonl", *bad_logs(folder), CXF]
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("engine", ["local", "exact"])
+def test_the_same_results(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in one process: verdicts, rejected records with their lines, counts and report."""
+    logs = made_logs(tmp_path)
+    replay(logs, tmp_path / "one", engine=engine)  # type: ignore[arg-type]  # one of the engines
+    replay_in_processes(logs, tmp_path / "several", engine, monkeypatch)
+    assert_same_reports(tmp_path / "one", tmp_path / "several")
+    refused = [each for each in rows(tmp_path / "several", "rejected") if each["raw"] == "no record"]
+    written = (tmp_path / "plain.jsonl").read_text("utf-8").splitlines()
+    assert {each["line"] for each in refused} == {at for at, line in enumerate(written, 1) if line == "no record"}
+    assert len(refused) > 5
+    assert summary(tmp_path / "several")["messages"] > 1000
+
+
+# Processes
+
+
+def test_tasks_in_order() -> None:
+    """Results come in the order of the items; what a task prints is not taken for one."""
+    with Processes(3) as processes:
+        assert list(processes.map(str, range(100))) == [str(each) for each in range(100)]
+        assert list(processes.map(print, ["this is no result"])) == [None]
+        assert list(processes.map(len, [])) == []
+
+
+def test_what_a_task_raises() -> None:
+    """It is raised here, and says where it was raised."""
+    with Processes(2) as processes, pytest.raises(ValueError, match="no number") as raised:
+        list(processes.map(int, ["1", "no number"]))
+    assert any("Traceback" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("task", "item", "how"),
+    [(os._exit, 3, "with the code 3"), (signal.raise_signal, signal.SIGKILL, "by signal SIGKILL")],
+)
+def test_a_process_that_ends(task: object, item: object, how: str) -> None:
+    """The error says how it ended, and what may help; the others end, too."""
+    processes = Processes(2)
+    with processes, pytest.raises(ProcessLostError, match=f"ended {how}, as happens when memory runs out"):
+        list(processes.map(task, [item, item]))  # type: ignore[arg-type]  # any function
+    assert all(process.poll() is not None for process in processes._all)
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of an earlier run stay; no process, and no file, is left."""
+    out = tmp_path / "out"
+    replay(CXF, out, engine="local")
+    before = (out / "summary.json").read_bytes()
+    reading = Processes.map
+
+    def and_kill(self: Processes, *task: object) -> Iterator[object]:
+        for found in reading(self, *task):  # type: ignore[arg-type,var-annotated]  # as it was called
+            self._all[0].kill()
+            self._all[0].wait()
+            yield found
+
+    monkeypatch.setattr(Processes, "map", and_kill)
+    with pytest.raises(ProcessLostError):
+        replay_in_processes([CXF, *bad_logs(tmp_path)], out, "local", monkeypatch)
+    assert (out / "summary.json").read_bytes() == before
+    assert list(tmp_path.glob(".*")) == []
+    assert children_of(os.getpid()) == []
+
+
+def children_of(parent: int) -> list[str]:
+    """Return the commands of the processes that do tasks for a process."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                status, command = (each / "status").read_text(), (each / "cmdline").read_bytes().decode()
+            except OSError:  # it has ended
+                continue
+            if f"PPid:\t{parent}\n" in status and "soapjms.replay.processes" in command:
+                found.append(command)
+    return found
+
+
+PROGRAM = """
+import sys
+from soapjms.replay import local, replay
+local.PROCESS_OCTETS, local.cores = 0, lambda: 2
+def told(what):
+    print(what, flush=True)
+print(replay(sys.argv[1], "out", engine="local", progress=told).members["messages"])
+"""
+
+
+def test_a_script_and_a_hostile_folder(tmp_path: Path) -> None:
+    """A script needs no guard around its start; modules in the current folder are not taken for ours, or Python's."""
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "program.py").write_text(PROGRAM, "utf-8")
+    for name in ("soapjms", "pickle", "pyarrow"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the current folder')", "utf-8")
+    script = str(tmp_path / "script" / "program.py")
+    with child(sys.executable, script, str(CXF), cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.splitlines()[-1] == str(summary(tmp_path / "out")["messages"])
+    assert said.count("counting") == 1
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    """It ends all processes, without a word of theirs, and nothing was written."""
+    line = CXF.read_text("utf-8").splitlines()[0]
+    (tmp_path / "log.jsonl").write_text(f"{line}\n" * 60_000, "utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    with child(sys.executable, "program.py", "log.jsonl", cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("reading")
+        until = time.monotonic() + 30
+        while not (begun := children_of(process.pid)) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(begun) == 2
+        time.sleep(1.0)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert said.count("Traceback") == said.count("KeyboardInterrupt") == 1, said
+    assert not (tmp_path / "out").exists()
+    assert children_of(process.pid) == []
+
+
+def test_without_a_python_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen program is no Python: then this process does the tasks."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    replay_in_processes([CXF], tmp_path / "out", "local", monkeypatch)
+    assert json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["messages"] > 0
+    assert Processes(4).number == 1
