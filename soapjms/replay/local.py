@@ -34,9 +34,9 @@ from soapjms.replay.processes import Processes
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally
 from soapjms.replay.tasks import (
     FETCHED,
+    Location,
     PartFound,
-    Stored,
-    Wanted,
+    PartLines,
     fetch,
     forget_reader,
     judge,
@@ -195,7 +195,7 @@ class LocalRun:
         count_sound(self._store, shapes, sound, tally)
 
     @contextmanager
-    def _fetched(self, query: str) -> Iterator[tuple[Iterator[Stored], int]]:
+    def _fetched(self, query: str) -> Iterator[tuple[Iterator[Location], int]]:
         """Read records again.
 
         Args:
@@ -213,24 +213,24 @@ class LocalRun:
         ((total,),) = self._store.rows(plan.number_of("FROM fetched"))
         ordered = "SELECT place, row, start, octets FROM wanted JOIN fetched USING (row) ORDER BY place, time, row"
         try:
-            yield (Stored(name, part_of(row), *at) for name, row, *at in self._store.rows(ordered)), total
+            yield (Location(name, part_of(row), *at) for name, row, *at in self._store.rows(ordered)), total
         finally:
             for part in parts:
                 records_file(self._folder, part).unlink()
 
-    def _wanted(self) -> Iterator[Wanted]:
+    def _wanted(self) -> Iterator[PartLines]:
         rows = self._store.rows("SELECT row FROM wanted ORDER BY row")
         for part, group in groupby(rows, key=lambda row: part_of(row[0])):
-            yield Wanted(part, self._parts[part], array("q", (line_of(number) for (number,) in group)))
+            yield PartLines(part, self._parts[part], array("q", (line_of(number) for (number,) in group)))
 
 
 def _reading(name: str, log: int, logs: int) -> str:
     return f"reading {name} ({log + 1} of {logs})"
 
 
-def _some(stored: Iterator[Stored], number: int) -> Iterator[list[Stored]]:
+def _some(stored: Iterator[Location], number: int) -> Iterator[list[Location]]:
     """Divide records into lists of about a number, those of a place in one."""
-    found: list[Stored] = []
+    found: list[Location] = []
     for _, group in groupby(stored, key=itemgetter(0)):
         found += group
         if len(found) >= number:

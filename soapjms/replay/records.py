@@ -339,6 +339,12 @@ class WantedLines:
         self._lines = iter(lines)
         self.next = next(self._lines, None)
 
+    def before(self, end: int) -> Iterator[int]:
+        """Yield the lines up to one, as they are met."""
+        while self.next is not None and self.next < end:
+            yield self.next
+            self.next = next(self._lines, None)
+
     def meet(self, line: int) -> bool:
         """Say whether a line is the next."""
         if line != self.next:
@@ -510,8 +516,9 @@ def _rows_of_parquet(split: Split, stream: BinaryIO, wanted: WantedLines) -> Ite
     for batch in _batches(split, stream, wanted):
         if isinstance(batch, RejectedRow):
             return  # all wanted rows were before it
-        at = [index for index, line in enumerate(batch.column("line").to_pylist()) if wanted.meet(line)]
-        for row in column_reader().rows(batch.take(pa.array(at, pa.int64()))):
+        first = batch.column("line")[0].as_py() if batch.num_rows else 0
+        at = pa.array([line - first for line in wanted.before(first + batch.num_rows)], pa.int64())
+        for row in column_reader().rows(batch.take(at)) if len(at) else ():
             if not isinstance(row, FlatRow):
                 return
             yield row

@@ -82,8 +82,7 @@ def replay(
     Raises:
         UsageError: an argument is invalid, or the output folder holds other files; see `senders_of` too.
         NoInputError: none of the logs can be read.
-        ProcessLostError: a process of the engine without Spark ended, as memory ran out.
-        SparkMissingError, SparkFailedError: PySpark or Java is not installed; Spark did not start, or failed.
+        ProcessLostError, SparkFailedError, SparkMissingError: a process ended; Spark failed; Spark cannot run here.
     """
     terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
     earlier = earlier_results(against, terms)

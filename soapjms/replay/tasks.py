@@ -54,7 +54,7 @@ class PartFound(NamedTuple):
     lines: int
 
 
-class Stored(NamedTuple):
+class Location(NamedTuple):
     """A record that was read again: its key, and where it is: the part whose file, the start and the size in octets."""
 
     place: str
@@ -97,7 +97,7 @@ def records_file(folder: Path, part: int) -> Path:
     return folder / f"records-{part}"
 
 
-class Wanted(NamedTuple):
+class PartLines(NamedTuple):
     """Records of a part to be read again: the number of the part, the part, and the lines of the records, in order."""
 
     part: int
@@ -105,7 +105,7 @@ class Wanted(NamedTuple):
     lines: array[int]
 
 
-def fetch(wanted: Wanted, folder: Path) -> tuple[int, pa.RecordBatch]:
+def fetch(wanted: PartLines, folder: Path) -> tuple[int, pa.RecordBatch]:
     """Read records again, and write them into the file of their part.
 
     Returns:
@@ -133,7 +133,7 @@ class _Files:
         self._folder = folder
         self._open: dict[int, BinaryIO] = {}
 
-    def read(self, stored: Stored) -> FlatRecord:
+    def read(self, stored: Location) -> FlatRecord:
         if stored.part not in self._open:
             if len(self._open) >= MAX_OPEN_FILES:
                 self.close()
@@ -148,13 +148,13 @@ class _Files:
         self._open.clear()
 
 
-def judge_examples(stored: Iterable[Stored], folder: Path, terms: ReplayTerms) -> list[tuple[str, bytes]]:
+def judge_examples(stored: Iterable[Location], folder: Path, terms: ReplayTerms) -> list[tuple[str, bytes]]:
     """Judge exchanges, one of each shape; see `packed_counts`."""
     with closing(_Files(folder)) as files:
         return [*packed_counts(((each.place, files.read(each)) for each in stored), terms)]
 
 
-def judge(stored: list[Stored], folder: Path, terms: ReplayTerms) -> tuple[list[pa.RecordBatch], int, RunTally]:
+def judge(stored: list[Location], folder: Path, terms: ReplayTerms) -> tuple[list[pa.RecordBatch], int, RunTally]:
     """Judge exchanges; return the rows of verdicts/, the number of records, and the counts."""
     tally = RunTally()
     with closing(_Files(folder)) as files:

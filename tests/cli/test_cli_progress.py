@@ -73,5 +73,8 @@ def test_a_program_is_told(tmp_path: Path) -> None:
     told: list[str] = []
     replay(tmp_path / "logs" / "logs", tmp_path / "report", engine="local", progress=told.append)
     judging = [each for each in told if isinstance(each, Phase) and each.startswith("judging")]
-    assert [each.done for each in judging] == list(range(0, int(judging[0].total or 0), 2000))
+    done = [each.done for each in judging]
+    assert done == sorted(set(done))
+    assert (done[0], done[-1]) == (0, judging[0].total)
+    assert len(done) > 2
     assert told[-1] == "writing the report"

@@ -917,6 +917,15 @@ _TYPES: Final = (
     'multipart/related; type="text/xml"',
     "multipart/related; boundary=b;",
     "multipart/related; boundary=b; =",
+    'MULTIPART/Related ;Boundary=b ; type="text/xml"',
+    'multipart/related; type="text/xml; boundary=b; x"',
+    'multipart/related; type="text/xml\\"; boundary=b',
+    'multipart/related; x="\\"; boundary=b; y="; type="text/xml"',
+    'multipart/related; xboundary=b; type="text/xml"',
+    'multipart/related; boundary="b"c; type="text/xml"',
+    'multipart/related; boundary=b=c; type="text/xml"',
+    'multipart/mixed; boundary=b; type="text/xml"',
+    "text/xml; boundary=b",
 )
 
 

@@ -269,6 +269,8 @@ def test_what_was_never_written_is_stolen_uncounted(listener: Listener) -> None:
         for body in ("seen", "kept back"):
             connection.send(text(topic("t"), body)).result(10)
         first.until(TRANSFER)
+        first.write(frame(FLOW, uint(1), uint(0), uint(0), uint(100), uint(0), uint(1), uint(9), uint(0), False, True))
+        first.until(FLOW)  # it has noted what it wrote before
         eventually(lambda: held(listener) == 2, "the broker has handed over both")
         second.consume(topic("t"), arrived, durable_name="mine")
         found = {each.message.body: each.delivery_count for each in (arrived.next(), arrived.next())}
