@@ -39,6 +39,7 @@ the next one, as to get it from the system again takes a tenth of the time; and 
 GARBAGE_OBJECTS: Final = 50_000
 """Number of new objects after which a process looks for garbage: as a task makes many that are none, Python's 700 would
 take a twelfth of the time."""
+END_SECONDS: Final = 5.0
 WAITING_TASKS: Final = 2
 """Number of tasks for each process that are under way, or wait for their turn or for somebody to take the result."""
 
@@ -112,7 +113,7 @@ class Processes:
             process.stdin.flush()
             is_done, found = pickle.load(process.stdout)  # noqa: S301  # our own process made it
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise ProcessLostError(_ended(process.wait())) from None
+            raise ProcessLostError(_ended(_code_of(process))) from None
         finally:
             self._free.put(process)
         if not is_done:
@@ -121,8 +122,17 @@ class Processes:
         return result
 
 
+def _code_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the code that a process ends with, which closed its end of a pipe; kill it if it goes on."""
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
 def _ended(code: int) -> str:
-    how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with the code {code}"
+    how = f"by a signal, {signal.strsignal(-code)}" if code < 0 else f"with the code {code}"
     return (
         f"a process that read or judged records ended {how}, as happens when memory runs out: give it more memory, or "
         "run on fewer cores, as each has a process"
@@ -149,5 +159,10 @@ def _outcome(task: Callable[[Any], Any], item: Any) -> tuple[bool, Any]:
     try:
         return True, task(item)
     except Exception as error:
-        error.add_note(traceback.format_exc())
+        told = traceback.format_exc()
+        try:
+            error.add_note(told)
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+        except Exception:  # of any kind: one whose arguments do not make it again, for example
+            return False, RuntimeError(told)
         return False, error

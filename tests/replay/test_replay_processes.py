@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hostile_log import write_hostile_log
+from lxml import etree
 from places import ROOT
 from replay_logs import CXF, assert_same_reports, bad_logs, child, rows, summary
 
@@ -91,9 +92,15 @@ def test_what_a_task_raises() -> None:
     assert any("Traceback" in note for note in raised.value.__notes__)
 
 
+def test_an_error_that_cannot_be_made_again() -> None:
+    """What it said is told all the same."""
+    with Processes(2) as processes, pytest.raises(RuntimeError, match=r"(?s)Traceback.*XMLSyntaxError"):
+        list(processes.map(etree.fromstring, [b"<"]))
+
+
 @pytest.mark.parametrize(
     ("task", "item", "how"),
-    [(os._exit, 3, "with the code 3"), (signal.raise_signal, signal.SIGKILL, "by signal SIGKILL")],
+    [(os._exit, 3, "with the code 3"), (signal.raise_signal, signal.SIGKILL, "by a signal, Killed")],
 )
 def test_a_process_that_ends(task: object, item: object, how: str) -> None:
     """The error says how it ended, and what may help; the others end, too."""
