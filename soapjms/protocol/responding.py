@@ -239,7 +239,10 @@ class RespondingNode:
         ).frozen()
 
     def respond_again(self, response: Message) -> Message:
-        """Address a response that was made for an earlier delivery of the same request, without other changes.
+        """Address a response that was made for an earlier delivery of the same request, or for an earlier try.
+
+        It has the priority, delivery mode and expiration of this one, as a response that was made now: that of a try
+        whose caller stopped waiting would have expired. The rest is unchanged.
 
         Raises:
             LocalProtocolError: there is no request to respond to, or it was one-way.
@@ -250,7 +253,14 @@ class RespondingNode:
         self.machine.step(Input.RESPONSE_READY)
         again = Reading(response, setting.profile, setting.limits, direction=Direction.RESPONSE)
         self.is_fault = again.fault is not None
-        return changed(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
+        return changed(
+            response,
+            destination=request.reply_to,
+            correlation_id=self._correlation_id(request),
+            delivery_mode=request.delivery_mode,
+            priority=request.priority,
+            expiration=request.expiration or None,
+        )
 
     def _unanswered(self) -> Reading:
         if self._reading is None or not self.machine.allows(Input.RESPONSE_READY):

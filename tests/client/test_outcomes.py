@@ -83,10 +83,14 @@ class Ledger:
 
     Attributes:
         runs: how often each text was worked on.
+        seconds: how long that takes.
+        done: how often it was done.
     """
 
     def __init__(self) -> None:
         self.runs: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.done = 0
         self.service = Service()
         for name in ("greetMe", "pingMe"):
             self.service.operation(f"{{{NS}}}{name}")(self._run)
@@ -94,6 +98,8 @@ class Ledger:
     def _run(self, request: Request) -> etree._Element | None:
         text = "".join(request.element.itertext())
         self.runs[text] += 1
+        sleep(self.seconds)
+        self.done += 1
         if request.one_way:
             return None
         if not len(request.element):
@@ -251,6 +257,19 @@ def test_lost_before_it_was_served(scene: Scene) -> None:
     future = client.submit(envelope("Ann"), retry_of=error)
     scene.serve()
     assert text_of(future.result(PATIENCE)) == "Hello Ann"
+    assert scene.ledger.runs == {"Ann": 1}
+
+
+def test_finished_after_the_first_caller_had_gone(scene: Scene) -> None:
+    """The answer to the first try has expired by then; the retry gets one that has not, and the function runs once."""
+    scene.ledger.seconds = 1.0
+    scene.serve()
+    client = scene.client()
+    error = failure_of(lambda: client.call(envelope("Ann"), timeout=0.5))
+    assert isinstance(error, CallTimeoutError)
+    eventually(lambda: scene.ledger.done == 1, "the function has ended")
+    sleep(0.1)  # until its answer is stored
+    assert text_of(client.call(envelope("Ann"), retry_of=error)) == "Hello Ann"
     assert scene.ledger.runs == {"Ann": 1}
 
 

@@ -462,6 +462,19 @@ def test_the_same_response_again(profile: Profile) -> None:
         again.respond_again(first)
 
 
+def test_the_same_response_for_a_later_try() -> None:
+    """It expires with that try, not with the first one, and has its priority and delivery mode. Spec: 2.6.2.3."""
+    request = started()[1]
+    node, _ = accepted(replace(request, expiration=1000, priority=1, delivery_mode=1))
+    first = node.respond(envelope())
+    assert (first.expiration, first.priority, first.delivery_mode) == (1000, 1, 1)
+    for expiration in (70_000, 0):
+        later, _ = accepted(replace(request, expiration=expiration, priority=7, delivery_mode=2))
+        second = later.respond_again(first)
+        assert (second.expiration, second.priority, second.delivery_mode) == (expiration or None, 7, 2)
+        assert second.body == first.body
+
+
 def test_a_response_that_cannot_be_sent() -> None:
     """A failure to send ends the exchange in Fail, transmissionFailure."""
     node, _ = accepted(started()[1])
