@@ -132,10 +132,9 @@ class MemberKind(NamedTuple):
 
     def test(self, value: object) -> bool:
         """Say whether a value is of this kind."""
-        return type(value) is self.type and (type(value) is not int or -MAX_INTEGER <= value < MAX_INTEGER)
+        return type(value) is self.type and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
 
 
-MAX_INTEGER: Final = 1 << 63
 OBJECT: Final = MemberKind("an object", dict)
 LIST: Final = MemberKind("a list", list)
 TEXT: Final = MemberKind("a string", str)
@@ -158,7 +157,7 @@ def member(members: Mapping[str, Any], name: str, kind: MemberKind, default: Any
     value = members.get(name)
     if value is None:
         return default
-    if not (type(value) is kind.type and (type(value) is not int or -MAX_INTEGER <= value < MAX_INTEGER)):
+    if not kind.test(value):
         raise InvalidRecordError(f"member {place}{name} is {shown(value)}; {kind.wanted} is required")
     return value
 

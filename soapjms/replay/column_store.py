@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final
 from uuid import uuid4
 
 import duckdb
@@ -92,10 +91,6 @@ class ColumnStore:
     def insert_from(self, name: str, query: str) -> None:
         """Insert the result of a query, which has the columns of the table in their order."""
         self._connection.execute(f"INSERT INTO {name} {query}")
-
-    def file(self) -> BinaryIO:
-        """Open a file beside the tables, which is deleted when it is closed."""
-        return cast(BinaryIO, TemporaryFile(dir=self._folder))
 
     def create(self, name: str, columns: pa.Schema) -> None:
         """Make an empty table, in place of one that may exist."""

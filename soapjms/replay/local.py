@@ -34,6 +34,7 @@ from soapjms.replay.processes import Processes
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally
 from soapjms.replay.tasks import (
     FETCHED,
+    MAX_OPEN_FILES,
     Location,
     PartFound,
     PartLines,
@@ -52,6 +53,7 @@ MAX_PROCESSES: Final = 8
 """Maximum number of processes: more would wait for this one, which stores what they read."""
 STORED_ROWS: Final = 245_760
 """Number of facts that are stored at a time: two cores work on half of them each. Fewer take three times as long."""
+REFUSED_ROWS: Final = 100
 TASKS_OF_PROCESS: Final = 4
 MIN_JUDGED, MAX_JUDGED = 500, 20_000
 """Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
@@ -125,15 +127,20 @@ class LocalRun:
         logs = self._job.logs
         octets, total = 0, sum(part.octets for part in self._parts) if len(self._parts) > 1 else None
         stored = lines = 0
+        lost = set[str]()
         task = partial(read_part, folder=self._folder, terms=self._terms)
         self._progress(Phase(_reading(logs[0].name, 0, len(logs)), octets, total))
         coming = list[PartFound]()
         for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
             coming.append(found)
-            if sum(each.records for each in coming) >= STORED_ROWS:
+            if sum(each.records for each in coming) >= STORED_ROWS or len(coming) >= MAX_OPEN_FILES:
                 self._store_facts(coming)
-            lines = lines if split.start else 0
-            yield from self._refused(found, lines)
+            lines, lost = (lines, lost) if split.start else (0, set[str]())
+            for refused in self._refused(found, lines):
+                if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
+                    yield refused
+                if refused.line is None:
+                    lost.add(refused.reason)
             lines += found.lines
             stored, octets = stored + found.records, octets + split.octets
             for edition, records in found.shown.items():
@@ -155,7 +162,7 @@ class LocalRun:
         """Yield what of a part is no record; `lines` come before it in its log."""
         if found.refused:
             with closing(parquet.ParquetFile(found.rejected)) as file:
-                for batch in file.iter_batches():
+                for batch in file.iter_batches(REFUSED_ROWS):  # few, as each may be large
                     for file_, line, *others in zip(*(each.to_pylist() for each in batch.columns), strict=True):
                         yield RejectedRow(file_, None if line is None else line + lines, *others)
         found.rejected.unlink()

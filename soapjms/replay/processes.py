@@ -7,30 +7,37 @@ would import the caller's program again, which may be a script that starts a rep
 from __future__ import annotations
 
 import gc
-import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Self, TypeVar
+from threading import Thread
+from typing import IO, Any, Final, NamedTuple, Self, TypeVar
 
 from soapjms.replay.errors import ProcessLostError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import work; work()"
-"""The program of a process. It finds modules where its parent does, and not in the current folder besides (-P)."""
+START: Final = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from {module} import work
+work({pipe}, {parent})
+"""
+"""The program of a process. It finds modules where its parent does, and nowhere else (-I)."""
 SETTINGS: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "OPENBLAS_NUM_THREADS": "1",
 }
@@ -40,8 +47,20 @@ GARBAGE_OBJECTS: Final = 50_000
 """Number of new objects after which a process looks for garbage: as a task makes many that are none, Python's 700 would
 take a twelfth of the time."""
 END_SECONDS: Final = 5.0
+PARENT_SECONDS: Final = 1.0
+"""Interval, in seconds, at which a process looks whether its parent is still there."""
 WAITING_TASKS: Final = 2
 """Number of tasks for each process that are under way, or wait for their turn or for somebody to take the result."""
+INTERPRETERS: Final = ("python", "pypy")
+"""How the names of programs begin that can be such a process."""
+
+
+class _Worker(NamedTuple):
+    """A process, and the pipes to it and from it."""
+
+    process: subprocess.Popen[bytes]
+    tasks: IO[bytes]
+    results: IO[bytes]
 
 
 class Processes:
@@ -52,34 +71,58 @@ class Processes:
     """
 
     def __init__(self, number: int) -> None:
-        self.number = number if number > 1 and sys.executable and not getattr(sys, "frozen", False) else 1
-        self._all = list[subprocess.Popen[bytes]]()
-        self._free = SimpleQueue[subprocess.Popen[bytes]]()
+        is_python = Path(sys.executable or "").name.lower().startswith(INTERPRETERS) and not hasattr(sys, "frozen")
+        self.number = number if number > 1 and is_python and sys.platform != "win32" else 1
+        self._all = list[_Worker]()
+        self._free = SimpleQueue[_Worker]()
 
     def __enter__(self) -> Self:
-        if self.number > 1:
-            program = START.format(module=__name__)
-            command = [sys.executable, "-P", "-c", program, json.dumps(sys.path)]
-            for _ in range(self.number):
-                process = subprocess.Popen(  # noqa: S603  # this Python, with a program of ours
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=SETTINGS | os.environ
-                )
-                self._all.append(process)
-                self._free.put(process)
+        try:
+            for _ in range(self.number if self.number > 1 else 0):
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
+    def _start(self) -> None:
+        """Start a process, in a group of its own: Ctrl-C goes to that of this one."""
+        results, pipe = os.pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603  # this Python, with a program of ours
+                [sys.executable, "-I", "-c", START.format(module=__name__, pipe=pipe, parent=os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,  # what a task prints is no result
+                stderr=subprocess.DEVNULL if sys.stderr is None else None,
+                env=SETTINGS | os.environ,
+                pass_fds=[pipe],
+                process_group=0,
+            )
+        except BaseException:
+            os.close(results)
+            raise
+        finally:
+            os.close(pipe)
+        assert process.stdin is not None
+        worker = _Worker(process, process.stdin, os.fdopen(results, "rb"))
+        self._all.append(worker)
+        self._free.put(worker)
+        _send(worker, [each for each in sys.path if isinstance(each, str)])
+
     def __exit__(self, *_: object) -> None:
-        for process in self._all:
-            process.kill()
-        for process in self._all:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with suppress(BrokenPipeError):  # half of a task is left in it
-                    pipe.close()
+        self._kill()
+        for worker in self._all:
+            worker.process.wait()
+            with suppress(BrokenPipeError):  # half of a task is left in it
+                worker.tasks.close()
+            worker.results.close()
+
+    def _kill(self) -> None:
+        for worker in self._all:
+            worker.process.kill()
 
     def map(self, task: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Do a task for each item, and yield the results in the order of the items.
+        """Do a task for each item, and yield the results in the order of the items. After an error there are no more.
 
         Raises:
             ProcessLostError: a process ended.
@@ -98,28 +141,29 @@ class Processes:
             while waiting:
                 yield waiting.popleft().result()
         except BaseException:
-            for process in self._all:  # a thread that waits for a result goes on then
-                process.kill()
+            self._kill()  # a thread that waits for a result goes on then
             raise
         finally:
             threads.shutdown(cancel_futures=True)
 
     def _do(self, task: Callable[[Item], Result], item: Item) -> Result:
-        process = self._free.get()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        worker = self._free.get()
         try:
-            pickle.dump((task, item), process.stdin, pickle.HIGHEST_PROTOCOL)
-            process.stdin.flush()
-            is_done, found = pickle.load(process.stdout)  # noqa: S301  # our own process made it
+            _send(worker, (task, item))
+            is_done, found = pickle.load(worker.results)  # noqa: S301  # our own process made it
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise ProcessLostError(_ended(_code_of(process))) from None
+            raise ProcessLostError(_ended(_code_of(worker.process))) from None
         finally:
-            self._free.put(process)
+            self._free.put(worker)
         if not is_done:
             raise found
         result: Result = found
         return result
+
+
+def _send(worker: _Worker, what: object) -> None:
+    pickle.dump(what, worker.tasks, pickle.HIGHEST_PROTOCOL)
+    worker.tasks.flush()
 
 
 def _code_of(process: subprocess.Popen[bytes]) -> int:
@@ -132,27 +176,37 @@ def _code_of(process: subprocess.Popen[bytes]) -> int:
 
 
 def _ended(code: int) -> str:
-    how = f"by a signal, {signal.strsignal(-code)}" if code < 0 else f"with the code {code}"
+    if code >= 0:
+        return f"a process that read or judged records ended with the code {code}; its error, if it wrote one, is above"
     return (
-        f"a process that read or judged records ended {how}, as happens when memory runs out: give it more memory, or "
-        "run on fewer cores, as each has a process"
+        f"a process that read or judged records was ended by a signal, {signal.strsignal(-code)}, as happens when "
+        "memory runs out: give it more memory, or run on fewer cores, as each has a process"
     )
 
 
-def work() -> None:
-    """Be one of the processes: do tasks until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the first one ends the others
+# Inside of the processes
+
+
+def work(pipe: int, parent: int) -> None:
+    """Be one of the processes: do tasks until there are no more.
+
+    Args:
+        pipe: the file descriptor for results.
+        parent: the number of the process that they go to; this one ends when it has ended.
+    """
     gc.set_threshold(GARBAGE_OBJECTS)
-    coming = sys.stdin.buffer
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as going:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a task prints is no result
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError), os.fdopen(pipe, "wb") as results:
         while True:
-            try:
-                task, item = pickle.load(coming)  # noqa: S301  # our parent made it
-            except EOFError:
-                return
-            pickle.dump(_outcome(task, item), going, pickle.HIGHEST_PROTOCOL)
-            going.flush()
+            task, item = pickle.load(sys.stdin.buffer)  # noqa: S301  # our parent made it
+            pickle.dump(_outcome(task, item), results, pickle.HIGHEST_PROTOCOL)
+            results.flush()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os._exit(1)
 
 
 def _outcome(task: Callable[[Any], Any], item: Any) -> tuple[bool, Any]:

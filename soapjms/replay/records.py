@@ -319,13 +319,16 @@ def read_rows(split: Split, lines: Iterable[int], stream: BinaryIO | None = None
     Raises:
         NoInputError: the log was changed, and one of them is no record now.
     """
-    wanted = WantedLines(lines)
+    wanted, number = WantedLines(lines), 0
     read = _rows_of_parquet if split.log.form is LogForm.PARQUET else _rows_of_lines
     for found in _opened(split, partial(read, wanted=wanted), stream):
         if not isinstance(found, RejectedRow):
+            number += 1
             yield found.record
-    if wanted.next is not None:
-        raise NoInputError(f"{split.log.name}: line {wanted.next} is no record now: the log was changed meanwhile")
+    if wanted.next is not None or number < wanted.met:
+        line = wanted.last if wanted.next is None else wanted.next
+        where = f" (counted from octet {split.start} on)" if split.is_counted_anew and split.start else ""
+        raise NoInputError(f"{split.log.name}: line {line}{where} is no record now: the log was changed meanwhile")
 
 
 class WantedLines:
@@ -333,23 +336,27 @@ class WantedLines:
 
     Attributes:
         next: the next of them; None if there are no more.
+        met: how many were met.
+        last: the last of those; 0 if there is none.
     """
 
     def __init__(self, lines: Iterable[int]) -> None:
         self._lines = iter(lines)
+        self.met = self.last = 0
         self.next = next(self._lines, None)
 
     def before(self, end: int) -> Iterator[int]:
-        """Yield the lines up to one, as they are met."""
-        while self.next is not None and self.next < end:
-            yield self.next
-            self.next = next(self._lines, None)
+        """Meet all of them that come before a line, and yield them."""
+        while (line := self.next) is not None and line < end:
+            self.meet(line)
+            yield line
 
     def meet(self, line: int) -> bool:
         """Say whether a line is the next."""
         if line != self.next:
             return False
-        self.next = next(self._lines, None)
+        self.last, self.next = line, next(self._lines, None)
+        self.met += 1
         return True
 
 
@@ -379,7 +386,7 @@ def _read_plain(
     split: Split, stream: BinaryIO, wanted: WantedLines | None = None
 ) -> Iterator[CapturedRecord | RejectedRow]:
     """Read lines: all, or some."""
-    number, spare = _go_to_first_line(split, stream), _spare(split.log)
+    number, spare = _go_to_first_line(split, stream), _spare(split)
     position = stream.tell()
     while (split.end is None or position < split.end) and not (wanted is not None and wanted.next is None):
         line = _next_line(stream)
@@ -389,7 +396,7 @@ def _read_plain(
             found = _parsed(split.log, number, line, at_start=position == 0)
             spare -= not isinstance(found, CapturedRecord)
             if spare < 0:
-                yield _no_log(split.log, number)
+                yield _no_log(split, number)
                 return
             if found is not None:
                 yield found
@@ -397,13 +404,16 @@ def _read_plain(
         number += 1
 
 
-def _spare(log: LogFile) -> int:
-    return SPARE_LINES + log.size // OCTETS_OF_LINE
+def _spare(split: Split) -> int:
+    end = split.log.size if split.end is None else split.end
+    return SPARE_LINES + (end - split.start) // OCTETS_OF_LINE
 
 
-def _no_log(log: LogFile, number: int) -> RejectedRow:
+def _no_log(split: Split, number: int) -> RejectedRow:
     return RejectedRow(
-        log.name, number, f"more than {_spare(log)} lines are blank or no records; those from here on are not read"
+        split.log.name,
+        number,
+        f"more than {_spare(split)} lines are blank or no records; those from here on are not read",
     )
 
 
@@ -466,7 +476,7 @@ def _read_gzipped(
     """Read the lines of a gzip file, all or some; where a torn member breaks off, reject the line, and go on with the
     next member."""
     stream.seek(split.start)
-    log, inflated, spare = split.log, GzipStream(stream, split.end), _spare(split.log)
+    log, inflated, spare = split.log, GzipStream(stream, split.end), _spare(split)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK_OCTETS))
     for number in count(split.first_line):
         if wanted is not None and wanted.next is None:
@@ -483,7 +493,7 @@ def _read_gzipped(
         found = _parsed(log, number, line, at_start=number == 1)
         spare -= not isinstance(found, CapturedRecord)
         if spare < 0:
-            yield _no_log(log, number)
+            yield _no_log(split, number)
             return
         if found is not None:
             yield found
@@ -515,8 +525,10 @@ def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[CapturedRecord | R
 def _rows_of_parquet(split: Split, stream: BinaryIO, wanted: WantedLines) -> Iterator[FlatRow]:
     for batch in _batches(split, stream, wanted):
         if isinstance(batch, RejectedRow):
-            return  # all wanted rows were before it
+            continue
         first = batch.column("line")[0].as_py() if batch.num_rows else 0
+        if wanted.next is not None and wanted.next < first:
+            return  # it is in a row group that cannot be read now
         at = pa.array([line - first for line in wanted.before(first + batch.num_rows)], pa.int64())
         for row in column_reader().rows(batch.take(at)) if len(at) else ():
             if not isinstance(row, FlatRow):
@@ -565,17 +577,20 @@ def _batches(
     try:
         found = parquet.ParquetFile(stream)
         groups = range(split.start, found.metadata.num_row_groups if split.end is None else split.end)
-        for group in groups:  # one by one, as damage in one of several would lose them all
-            about = found.metadata.row_group(group)
-            size = about.num_rows
-            if wanted is not None and (wanted.next is None or wanted.next >= line + size):
-                line += size
-                continue
-            for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
-                yield columns_of_rows(as_records(batch), line)
-                line += batch.num_rows
     except (pa.ArrowException, InvalidRecordError) as error:
         yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
+        return
+    for group in groups:  # one by one, as damage in one of several would lose them all
+        about = found.metadata.row_group(group)
+        size, end = about.num_rows, line + about.num_rows
+        if wanted is None or (wanted.next is not None and wanted.next < end):
+            try:
+                for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
+                    yield columns_of_rows(as_records(batch), line)
+                    line += batch.num_rows
+            except (pa.ArrowException, InvalidRecordError, OSError) as error:
+                yield RejectedRow(log.name, line, f"rows {line} to {end - 1} cannot be read: {error}")
+        line = end
 
 
 LINE_READERS: Final[Mapping[LogForm, Callable[..., Iterator[CapturedRecord | RejectedRow]]]] = {

@@ -31,7 +31,7 @@ from soapjms.replay.terms import ReplayTerms
 from soapjms.replay.verdicts import judge_all
 
 MAX_OPEN_FILES: Final = 64
-"""Number of files that a task that judges has open."""
+"""Number of files of parts that are open at a time."""
 
 
 class PartFound(NamedTuple):
@@ -43,7 +43,7 @@ class PartFound(NamedTuple):
         rejected: the file of what is no record, as rejected/ has it, with lines counted from the start of the part.
         refused: their number.
         shown: how many records show each edition.
-        lines: its number of lines, if they are counted anew.
+        lines: its number of lines if they are counted anew, else 0.
     """
 
     facts: Path
@@ -55,7 +55,13 @@ class PartFound(NamedTuple):
 
 
 class Location(NamedTuple):
-    """A record that was read again: its key, and where it is: the part whose file, the start and the size in octets."""
+    """Where a record is that was read again.
+
+    Attributes:
+        place: its key.
+        part: the number of the part in whose file it is.
+        start, octets: where it begins in that, and its size.
+    """
 
     place: str
     part: int
@@ -97,8 +103,17 @@ def records_file(folder: Path, part: int) -> Path:
     return folder / f"records-{part}"
 
 
+FETCHED: Final = pa.schema([("row", pa.int64()), ("start", pa.int64()), ("octets", pa.int64())])
+
+
 class PartLines(NamedTuple):
-    """Records of a part to be read again: the number of the part, the part, and the lines of the records, in order."""
+    """Records of a part that are to be read again.
+
+    Attributes:
+        part: the number of the part.
+        split: the part.
+        lines: the lines of the records, in order.
+    """
 
     part: int
     split: Split
@@ -111,6 +126,7 @@ def fetch(wanted: PartLines, folder: Path) -> tuple[int, pa.RecordBatch]:
     Returns:
         the number of the part, and where they are, as rows of `FETCHED`.
     """
+    forget_reader()  # whose memory is not needed any more
     sizes = array("q")
     with records_file(folder, wanted.part).open("wb") as file:
         for flat in read_rows(wanted.split, wanted.lines):
@@ -118,9 +134,6 @@ def fetch(wanted: PartLines, folder: Path) -> tuple[int, pa.RecordBatch]:
     octets = pa.array(sizes, pa.int64())
     rows = pc.add(pa.array(wanted.lines, pa.int64()), wanted.part << LINE_BITS)
     return wanted.part, pa.record_batch([rows, pc.subtract(pc.cumulative_sum(octets), octets), octets], FETCHED)
-
-
-FETCHED: Final = pa.schema([("row", pa.int64()), ("start", pa.int64()), ("octets", pa.int64())])
 
 
 # Judging

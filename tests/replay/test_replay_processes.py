@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
+import shlex
 import signal
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from calling_kit import eventually
 from hostile_log import write_hostile_log
 from lxml import etree
 from places import ROOT
@@ -74,6 +77,43 @@ def test_the_same_results(tmp_path: Path, engine: str, monkeypatch: pytest.Monke
     assert summary(tmp_path / "several")["messages"] > 1000
 
 
+@pytest.mark.usefixtures("small_parts")
+def test_a_damaged_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are rejected, and no others, in however many parts the log is read."""
+    generate(tmp_path / "made", 600, form="parquet")
+    (made,) = (tmp_path / "made/logs").iterdir()
+    log = tmp_path / "log.parquet"
+    pq.write_table(pq.read_table(made), log, row_group_size=100, compression="none")
+    about = pq.read_metadata(log)
+    octets = bytearray(log.read_bytes())
+    start = about.row_group(3).column(0).data_page_offset
+    octets[start : start + 20] = b"\xff" * 20
+    log.write_bytes(octets)
+    replay_in_processes(log, tmp_path / "several", "local", monkeypatch)
+    monkeypatch.setattr(inputs, "MIN_SPLIT_OCTETS", 1 << 30)
+    replay(log, tmp_path / "one", engine="local")
+    assert_same_reports(tmp_path / "one", tmp_path / "several")
+    (refused,) = rows(tmp_path / "one", "rejected")
+    assert refused["reason"].startswith("rows 301 to 400 cannot be read: ")
+    assert summary(tmp_path / "one")["records"] == about.num_rows - 100
+
+
+def test_more_logs_than_files_may_be_open(tmp_path: Path) -> None:
+    """Only a few files are open at a time, however many logs there are."""
+    line = CXF.read_text("utf-8").splitlines()[0]
+    (tmp_path / "logs").mkdir()
+    for number in range(300):
+        (tmp_path / "logs" / f"{number}.jsonl").write_text(f"{line}\n", "utf-8")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 150, limit[1]))
+    try:
+        replay(tmp_path / "logs", tmp_path / "out", engine="local")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert summary(tmp_path / "out")["records"] == 300
+
+
 # Processes
 
 
@@ -100,14 +140,17 @@ def test_an_error_that_cannot_be_made_again() -> None:
 
 @pytest.mark.parametrize(
     ("task", "item", "how"),
-    [(os._exit, 3, "with the code 3"), (signal.raise_signal, signal.SIGKILL, "by a signal, Killed")],
+    [
+        (os._exit, 3, "ended with the code 3; its error"),
+        (signal.raise_signal, signal.SIGKILL, "was ended by a signal, Killed, as happens when memory runs out"),
+    ],
 )
 def test_a_process_that_ends(task: object, item: object, how: str) -> None:
     """The error says how it ended, and what may help; the others end, too."""
     processes = Processes(2)
-    with processes, pytest.raises(ProcessLostError, match=f"ended {how}, as happens when memory runs out"):
+    with processes, pytest.raises(ProcessLostError, match=how):
         list(processes.map(task, [item, item]))  # type: ignore[arg-type]  # any function
-    assert all(process.poll() is not None for process in processes._all)
+    assert all(worker.process.poll() is not None for worker in processes._all)
 
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +162,8 @@ def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, monkeypatch: py
 
     def and_kill(self: Processes, *task: object) -> Iterator[object]:
         for found in reading(self, *task):  # type: ignore[arg-type,var-annotated]  # as it was called
-            self._all[0].kill()
-            self._all[0].wait()
+            self._all[0].process.kill()
+            self._all[0].process.wait()
             yield found
 
     monkeypatch.setattr(Processes, "map", and_kill)
@@ -131,8 +174,8 @@ def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert children_of(os.getpid()) == []
 
 
-def children_of(parent: int) -> list[str]:
-    """Return the commands of the processes that do tasks for a process."""
+def children_of(parent: int) -> list[tuple[int, str]]:
+    """Return the numbers and commands of the processes that do tasks for a process."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
@@ -141,7 +184,7 @@ def children_of(parent: int) -> list[str]:
             except OSError:  # it has ended
                 continue
             if f"PPid:\t{parent}\n" in status and "soapjms.replay.processes" in command:
-                found.append(command)
+                found.append((int(each.name), command))
     return found
 
 
@@ -169,6 +212,44 @@ def test_a_script_and_a_hostile_folder(tmp_path: Path) -> None:
     assert said.count("counting") == 1
 
 
+def test_modules_of_the_environment(tmp_path: Path) -> None:
+    """Only what its parent looks in is looked in by a process, and what is no folder is passed over."""
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in ("json", "sitecustomize", "pyarrow"):
+        (hostile / f"{name}.py").write_text("print('a module of the environment')", "utf-8")
+    (tmp_path / "program.py").write_text(f"import sys; sys.path += [{str(ROOT)!r}, None]\n{PROGRAM}", "utf-8")
+    script, log = str(tmp_path / "program.py"), str(CXF)
+    with child(sys.executable, "-I", script, log, cwd=hostile, PYTHONPATH=str(hostile)) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "environment" not in said
+
+
+def test_without_an_output_for_errors(tmp_path: Path) -> None:
+    """A daemon may have closed it."""
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    command = f"exec {shlex.join([sys.executable, 'program.py', str(CXF)])} 2>&-"
+    with child("sh", "-c", command, cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert (tmp_path / "out").exists()
+
+
+def test_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """The processes end, too, even in the middle of a task."""
+    line = CXF.read_text("utf-8").splitlines()[0]
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(f"{line}\n".encode() * 200_000, 1))
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    with child(sys.executable, "program.py", "log.jsonl.gz", cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
+        eventually(lambda: len(children_of(process.pid)) == 2, "the processes have started")
+        begun = [pid for pid, _ in children_of(process.pid)]
+        time.sleep(1.0)
+        process.kill()
+        process.wait()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), "they have ended")
+
+
 def test_ctrl_c(tmp_path: Path) -> None:
     """It ends all processes, without a word of theirs, and nothing was written."""
     line = CXF.read_text("utf-8").splitlines()[0]
@@ -177,11 +258,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
     with child(sys.executable, "program.py", "log.jsonl", cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("reading")
-        until = time.monotonic() + 30
-        while not (begun := children_of(process.pid)) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert len(begun) == 2
-        time.sleep(1.0)
+        eventually(lambda: len(children_of(process.pid)) == 2, "the processes have started")
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode != 0
