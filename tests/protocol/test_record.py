@@ -37,6 +37,7 @@ from soapjms.protocol.record import (
     capture,
     from_json,
     parse_time,
+    read_json,
     to_json,
     to_members,
 )
@@ -563,3 +564,9 @@ def test_text_of_a_kind_of_its_own() -> None:
 
     record = from_json(line(body="plain"))
     assert to_json(replace(record, message=replace(record.message, body=Text("plain")))) == to_json(record)
+
+
+@pytest.mark.parametrize("text", ['"' + "[{" * 100 + '"', json.dumps(["{" * 100, "[" * 100])])
+def test_brackets_in_strings_are_not_nested(text: str) -> None:
+    """However many there are: only objects and lists within each other count."""
+    assert read_json(text) == json.loads(text)
