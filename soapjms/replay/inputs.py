@@ -371,8 +371,7 @@ TASKS_OF_CORE: Final = 8
 
 def split_size(logs: Iterable[LogFile], cores: int) -> int:
     """Choose the size of the parts that logs are read in: several for each core, so that all end at about one time."""
-    octets = sum(whole(log).octets for log in logs)
-    return min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets // (TASKS_OF_CORE * cores)))
+    return min(SPLIT_OCTETS, max(MIN_SPLIT_OCTETS, octets_of(logs) // (TASKS_OF_CORE * cores)))
 
 
 def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
@@ -397,6 +396,11 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
 def whole(log: LogFile) -> Split:
     """Return a whole log as one part."""
     return Split(log, 0, None, octets=_octets(log))
+
+
+def octets_of(logs: Iterable[LogFile]) -> int:
+    """Return the approximate size of the uncompressed content of logs."""
+    return sum(map(_octets, logs))
 
 
 def _octets(log: LogFile) -> int:

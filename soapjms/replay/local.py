@@ -27,7 +27,7 @@ from soapjms.replay.column_store import ColumnStore, cores
 from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.flat_records import MICROSECOND
-from soapjms.replay.inputs import RejectedRow, shown, split_size, splits, whole
+from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS
 from soapjms.replay.processes import Processes
@@ -76,7 +76,7 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
-    number = min(cores(), MAX_PROCESSES) if sum(whole(log).octets for log in job.logs) >= PROCESS_OCTETS else 1
+    number = min(cores(), MAX_PROCESSES) if octets_of(job.logs) >= PROCESS_OCTETS else 1
     try:
         with closing(ColumnStore(result.parent)) as store, Processes(number) as processes:
             local = LocalRun(job, store, processes, result, progress)
@@ -182,13 +182,13 @@ class LocalRun:
             size = min(MAX_JUDGED, max(MIN_JUDGED, total // (TASKS_OF_PROCESS * self._processes.number)))
             task = partial(judge, folder=self._folder, terms=self._terms)
             judged = 0
-            self._progress(Phase(f"judging: {judged} of {total} records", judged, total))
+            self._progress(_judging(judged, total))
             for batches, records, counts in self._processes.map(task, _some(wanted, size)):
                 for batch in batches:
                     rows.write_batch(batch)
                 tally.add(counts)
                 judged += records
-                self._progress(Phase(f"judging: {judged} of {total} records", judged, total))
+                self._progress(_judging(judged, total))
 
     def _count(self, tally: RunTally) -> None:
         """Judge one exchange of each shape, and count those of the shapes that break nothing."""
@@ -233,6 +233,10 @@ class LocalRun:
 
 def _reading(name: str, log: int, logs: int) -> str:
     return f"reading {name} ({log + 1} of {logs})"
+
+
+def _judging(judged: int, total: int) -> Phase:
+    return Phase(f"judging: {judged} of {total} records", judged, total)
 
 
 def _some(stored: Iterator[Location], number: int) -> Iterator[list[Location]]:

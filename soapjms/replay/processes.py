@@ -66,6 +66,9 @@ class _Worker(NamedTuple):
 class Processes:
     """Does tasks in processes. To be used in a `with` statement, at whose end they end.
 
+    Attributes:
+        number: how many tasks are done at a time.
+
     Args:
         number: how many processes; fewer than two are none, and then tasks are done here.
     """

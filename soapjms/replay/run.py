@@ -36,7 +36,7 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, EngineName, choose_engine, is_elsewhere
 from soapjms.replay.errors import importing_spark
-from soapjms.replay.inputs import RejectedRow, expand, shown, whole
+from soapjms.replay.inputs import RejectedRow, expand, octets_of, shown
 from soapjms.replay.output import staging
 from soapjms.replay.summary import MARKED, RunTally, Summary, note_others, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
@@ -203,7 +203,7 @@ def _profile(
 def _chosen(job: Job, out: str, has_settings: bool, progress: Progress) -> str:
     """Choose the engine for a job, and tell which it is; return its name."""
     elsewhere = next(iter(job.elsewhere), out if is_elsewhere(out) else None)
-    octets = sum(whole(log).octets for log in job.logs)
+    octets = octets_of(job.logs)
     choice = choose_engine(octets, None if elsewhere is None else shown(elsewhere), has_settings=has_settings)
     progress(choice)
     return choice.engine

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from itertools import groupby
 from operator import itemgetter
@@ -31,7 +31,7 @@ from soapjms.replay.errors import NoInputError, SparkFailedError
 from soapjms.replay.facts import LINE_BITS, PACK, FactReader, line_of
 from soapjms.replay.facts import PACKED as PACKED_FACTS
 from soapjms.replay.flat_records import pack
-from soapjms.replay.inputs import SPLIT_OCTETS, LogFile, RejectedRow, Split, count_lines, split_size, splits, whole
+from soapjms.replay.inputs import SPLIT_OCTETS, LogFile, RejectedRow, Split, count_lines, octets_of, split_size, splits
 from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import read_rows
 from soapjms.replay.spark_plan import (
@@ -297,7 +297,7 @@ def reading_tasks(parts: Sequence[Split], cores: int) -> int:
 
 def shuffle_tasks(logs: Iterable[LogFile]) -> int:
     """Choose how many tasks find what is within places."""
-    return min(MAX_TASKS, max(1, sum(whole(log).octets for log in logs) // SHUFFLED_OCTETS))
+    return min(MAX_TASKS, max(1, octets_of(logs) // SHUFFLED_OCTETS))
 
 
 # Inside the tasks
@@ -333,21 +333,15 @@ def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"part": part, "told": members}], STAGED)
 
 
-_READERS: Final[dict[bytes, TaskReader]] = {}
-
-
-def _reader(terms: ReplayTerms) -> TaskReader:
+@lru_cache(maxsize=1)
+def _reader(terms: bytes) -> TaskReader:
     """Return the reader of this worker, so that no part of a log begins with empty caches."""
-    key = pickle.dumps(terms)
-    if key not in _READERS:
-        _READERS.clear()  # those of an earlier run
-        _READERS[key] = TaskReader(terms)
-    return _READERS[key]
+    return TaskReader(pickle.loads(terms))  # noqa: S301  # we made it
 
 
 def _read(batches: Batches, terms: ReplayTerms) -> Batches:
     for part, split in rows_of(batches):
-        yield from _reader(terms).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
+        yield from _reader(pickle.dumps(terms)).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
 
 
 def _read_far(batches: Batches, logs: Mapping[str, tuple[int, LogFile]], terms: ReplayTerms) -> Batches:
@@ -357,7 +351,7 @@ def _read_far(batches: Batches, logs: Mapping[str, tuple[int, LogFile]], terms: 
         if isinstance(split, RejectedRow):
             yield _told(part, split._asdict())
         else:
-            yield from _reader(terms).read(part, split, BytesIO(octets))
+            yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
 
 
 def _fetch_contents(batches: Batches, logs: Mapping[str, tuple[int, LogFile]]) -> Batches:
