@@ -45,7 +45,6 @@ AMQP: Final[Mapping[str, tuple[str, int]]] = {"stomp": ("amqp", 5672), "stomp+ss
 ONLY_STOMP: Final = frozenset({"clientId", "dialect", "deadLetters", "heartbeat"})
 """Parameters of a STOMP URL that have no meaning over AMQP."""
 
-KNOCK_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 3.0
 
 
@@ -136,7 +135,7 @@ def _enter(stomp: Connection, url: str, source: Destination) -> Connection | str
     """Connect to a URL, or say why that failed."""
     from brokers.amqp.dial import speaks_amqp  # needs the extra `amqp`
 
-    if not speaks_amqp(url, KNOCK_SECONDS):
+    if not speaks_amqp(url, PROBE_SECONDS):
         return "nothing there asks for an AMQP 1.0 login"
     opened = connect(url)
     try:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,7 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, properties, queue
-from soapjms.protocol.exchange import Exchange, Keys, Pattern, exchanges_of, keys, merge, pair, pairs, record_hash
+from soapjms.protocol.exchange import (
+    Exchange,
+    Keys,
+    Pattern,
+    exchanges_of,
+    keys,
+    merge,
+    pair,
+    pairs,
+    record_hash,
+    stream,
+)
 from soapjms.protocol.record import Direction, Node, Record, body_digest, from_json, to_json
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -341,8 +353,8 @@ def test_a_late_redelivery_that_is_answered_late() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest ids and the latest unanswered requests are remembered; a copy of an older one is a new message."""
-    monkeypatch.setattr(pairs, "MAX_KNOWN_MESSAGES", 2)
-    monkeypatch.setattr(pairs, "MAX_KEPT_REQUESTS", 2)
+    monkeypatch.setattr(stream, "MAX_KNOWN_MESSAGES", 2)
+    monkeypatch.setattr(stream, "MAX_KEPT_REQUESTS", 2)
     for log, expected in (
         ([each for at in (0, 1000, 2000) for each in busy(at)], [("x0", 1), ("x1000", 1), ("x2000", 1), ("x0", 1)]),
         (
@@ -746,6 +758,88 @@ def test_the_definition_for_messages_seen_once(log: list[Record]) -> None:
     assert as_defined(pair(in_time(named), WINDOW)) == defined(in_time(named))
 
 
+def slid(log: list[Record], messages: int) -> list[tuple[Any, ...]]:
+    """Pair the records of a stretch that yields what is settled whenever it has some messages."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream, "MIN_SLIDE_MESSAGES", messages)
+        return as_defined(pair(log, WINDOW))
+
+
+def crowded(random: Random) -> list[Record]:
+    """Make a stretch of ten windows, dense or sparse: copies that know more or less, messages of unknown direction."""
+    log = []
+    places = random.choice([[None], [REPLIES, NAMELESS], [None, REPLIES, queue("in"), queue("out")]])
+    directions = random.choice([["request", "response"], [None, "request", "response", "one-way"]])
+    for number in range(random.choice([20, 60, 120])):
+        at = random.choice([random.uniform(0, 100), random.randrange(100)])
+        each = record(
+            at,
+            direction=random.choice(directions),
+            message_id=random.choice([f"m{number}", f"m{number}", None]),
+            correlation_id=random.choice(["c1", "c1", "c1", f"m{random.randrange(number + 1)}", None]),
+            reply_to=random.choice(places),
+            destination=random.choice(places),
+        )
+        shared, own = b"%d" % -(number % 3), b"%d" % number
+        sent = replace(each.message, body=random.choice([own, shared]) if each.message.message_id is None else own)
+        seen = replace(sent, **random.choice([{}, {}, {"message_id": None}]))
+        if sent.message_id and random.random() < 0.3:
+            sent = replace(sent, **random.choice([{"reply_to": None}, {"destination": None}, {"correlation_id": None}]))
+        log.append(replace(each, message=sent))
+        if random.random() < 0.3:
+            log.append(replace(each, time=each.time + timedelta(seconds=random.uniform(0, 9)), message=seen))
+    filling = [record(at, message_id=f"x{at}", direction="one-way") for at in range(0, 110, 9)]
+    return sorted([*log, *filling], key=lambda each: each.time)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_a_stretch_that_never_ends_is_settled_from_its_beginning(seed: int) -> None:
+    """What is yielded before the end of a stretch is what its whole gives, if no copy comes later than the window."""
+    random = Random(seed)
+    log = crowded(random)
+    few = slid(log, random.choice([1, 4, 20]))
+    assert Counter(map(repr, few)) == Counter(map(repr, as_defined(pair(log, WINDOW))))
+
+
+def test_a_copy_may_show_that_a_message_is_a_request() -> None:
+    """An answer is held as long as a message that may turn out to be its request."""
+    log = [
+        response(0),
+        record(8, message_id="m1", correlation_id="c1"),
+        *busy(4, 12, 13, 14, 15, 16, 17),
+        request(17.5),
+    ]
+    found = slid(sorted(log, key=lambda each: each.time), 1)
+    assert max(len(messages) for messages, *_ in found) == 2
+
+
+def test_a_stretch_that_never_ends_is_held_for_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls whose correlation id never changes come out while they go on, whole, those without an answer too."""
+    monkeypatch.setattr(stream, "MIN_SLIDE_MESSAGES", 40)
+    read = 0
+
+    def log() -> Iterator[Record]:
+        nonlocal read
+        for read in range(2000):
+            yield request(read, message_id=f"m{read}", body=b"%d" % read)
+            if read % 10:
+                yield response(read + 0.4, message_id=f"a{read}", body=b"%d" % read)
+
+    behind = {each.id: (read - int(each.id[1:]), each.unpaired) for each in pair(log(), WINDOW)}
+    assert set(behind) == {f"m{number}" for number in range(2000)}
+    assert sum(unpaired for _, unpaired in behind.values()) == 200
+    assert max(seconds for seconds, unpaired in behind.values() if not unpaired) < 60
+    assert max(seconds for seconds, _ in behind.values()) <= 10 * stream.MAX_KEPT_REQUESTS + 60  # for their redelivery
+
+
+def test_what_depends_on_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it takes long to find out what is settled, all is held, and looked at again when there is twice as much."""
+    log = [each for at in range(0, 200, 2) for each in (request(at, message_id=f"m{at}", body=b"%d" % at),)]
+    whole = as_defined(pair(log, WINDOW))
+    monkeypatch.setattr(pairs, "MAX_SWEEPS", 0)
+    assert sorted(map(repr, slid(log, 4))) == sorted(map(repr, whole))
+
+
 @given(st.lists(messages().map(lambda each: replace(each, time=START)), max_size=6), st.randoms(use_true_random=False))
 def test_order_within_a_moment_does_not_matter(log: list[Record], random: Any) -> None:
     """Records of the same time that all know their message id give the same exchanges in every order."""
@@ -797,5 +891,5 @@ def test_two_records_alone_are_paired_as_among_others(
 def slowly(records: list[Record]) -> list[Exchange]:
     """Pair records as those of a key of which many are under way."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pairs, "is_plain_call", lambda *_: False)
+        patched.setattr(stream, "is_plain_call", lambda *_: False)
         return list(pair(records, LONG_WINDOW))

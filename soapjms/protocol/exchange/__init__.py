@@ -6,14 +6,14 @@ does all of this in memory. Nothing here depends on a profile: the assertions ju
 right id.
 
 `model.py` has the keys for grouping and the resulting exchanges, `copies.py` finds and merges copies of one message,
-`pairs.py` finds the nearest pairs in a stream.
+`pairs.py` finds the nearest pairs, `stream.py` does both with the records of a key as they come.
 
 Spec: capture record, "Copies and pairing".
 """
 
 from soapjms.protocol.exchange.copies import merge
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Keys, Pattern, keys, keys_of, record_hash
-from soapjms.protocol.exchange.pairs import exchanges_of, keyed, pair
+from soapjms.protocol.exchange.stream import exchanges_of, keyed, pair
 
 __all__ = [
     "DEFAULT_WINDOW",
