@@ -28,9 +28,9 @@ from pyspark import cloudpickle  # noqa: E402
 from soapjms.generate import generate  # noqa: E402
 from soapjms.protocol.assertions import Setting  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
-from soapjms.replay import facts, plan, spark, spark_plan  # noqa: E402
+from soapjms.replay import facts, plan, spark_logs, spark_plan  # noqa: E402
 from soapjms.replay.column_store import ColumnStore  # noqa: E402
-from soapjms.replay.inputs import LogFile, LogForm, RejectedRow, expand, splits, whole  # noqa: E402
+from soapjms.replay.inputs import LogFile, LogForm, RejectedRow, expand, split_size, splits, whole  # noqa: E402
 from soapjms.replay.terms import ReplayTerms  # noqa: E402
 
 MIB = 1 << 20
@@ -70,11 +70,11 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     count = max(1, round(messages * each.octets / size))
     paths = (f"/data/captures/2026-11/node-{number % 40:02}/capture-{number:06}.jsonl" for number in range(count))
     logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
-    parts = splits(logs, spark.split_size(logs, options.cores))
-    reading, shuffling = spark.reading_tasks(parts, options.cores), spark.shuffle_tasks(logs)
+    parts = splits(logs, split_size(logs, options.cores))
+    reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs)
     judging = min(spark_plan.MAX_JUDGING_TASKS, shuffling)
-    closure = len(cloudpickle.dumps(partial(spark._read, terms=TERMS)))
-    told = sum(len(octets) for _, octets in spark.rows_of_parts(parts))
+    closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=TERMS)))
+    told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
     return [
         f"{messages:,}",
         f"{count:,}",

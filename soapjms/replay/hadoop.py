@@ -1,8 +1,8 @@
 """Logs and results that are not on this machine, on any file system that Hadoop supports, such as hdfs:// and s3a://.
 
 Spark lists the files and fetches their octets; they are read like any other log. A task holds one whole file, so the
-size of a file is limited: recorders begin another one every 64 MiB. Results are built in a hidden folder beside the one
-that is named, and then renamed.
+size of a file is limited: recorders begin another one every 64 MiB. Larger ones of JSON Lines are cut into blocks, each
+of which one task holds. Results are built in a hidden folder beside the one that is named, and then renamed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.inputs import (
+    HEAD_OCTETS,
     SUFFIXES,
     ExpandedInputs,
     LogFile,
+    LogForm,
     RejectedRow,
     Split,
     form_of,
@@ -32,9 +35,16 @@ from soapjms.replay.inputs import (
     whole,
 )
 from soapjms.replay.output import check_names
+from soapjms.replay.records import MAX_LINE_OCTETS
 
 MAX_FILE_OCTETS: Final = 512 << 20
-"""Maximum size of a file, in octets."""
+"""Maximum size of a file that is fetched as a whole, in octets."""
+MAX_LINES_OCTETS: Final = 128 << 20
+"""Size of a file of JSON Lines, in octets, above which it is read in blocks."""
+BLOCK_OCTETS: Final = 32 << 20
+"""Size of a block, in octets; a line belongs to the block that it begins in."""
+LINE_OF_PARTITION: Final = (1 << 33) - 1
+"""The bits of `monotonically_increasing_id` that count the rows of a partition."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -60,17 +70,50 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
         if not files:
             rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
-            if size > MAX_FILE_OCTETS:
+            name = without_user_info(path)
+            log = LogFile(number + len(found), name, path, size, _form_of(spark, path, size))
+            if size > MAX_FILE_OCTETS and not has_blocks(log):
                 reason = (
-                    f"a file of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
+                    f"{log.form}, of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
                     "cut it into several"
                 )
-                rejected.append(RejectedRow(without_user_info(path), None, reason))
+                rejected.append(RejectedRow(name, None, reason))
             elif path not in found:
-                name = without_user_info(path)
-                found[path] = LogFile(number + len(found), name, path, size, form_of(b"", path))
+                found[path] = log
     foreign = [name for path, name in others.items() if path not in found and not (output and path.startswith(output))]
     return ExpandedInputs(list(found.values()), rejected, foreign)
+
+
+def _form_of(spark: SparkSession, path: str, size: int) -> LogForm:
+    """Return the form of a file; the octets of a small one are seen once it is fetched."""
+    form = form_of(b"", path)
+    if form is not LogForm.LINES or size <= MAX_LINES_OCTETS:
+        return form
+    system, place = place_of(spark, path)
+    stream = system.open(place)
+    try:
+        return form_of(bytes(stream.readNBytes(HEAD_OCTETS)), path)
+    finally:
+        stream.close()
+
+
+def has_blocks(log: LogFile) -> bool:
+    """Say whether a file on another machine is read in blocks."""
+    return log.form is LogForm.LINES and log.size > MAX_LINES_OCTETS
+
+
+def number_of_blocks(log: LogFile) -> int:
+    """Return how many blocks a file has."""
+    return -(-log.size // BLOCK_OCTETS)
+
+
+def size_of(spark: SparkSession, path: str) -> int | None:
+    """Return the size of a file in octets; None if there is none now."""
+    system, place = place_of(spark, path)
+    try:
+        return int(system.getFileStatus(place).getLen())
+    except Py4JJavaError:
+        return None
 
 
 def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
@@ -185,8 +228,34 @@ def _why(error: Py4JJavaError) -> str:
 
 def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     """Return the path and the octets of each file."""
-    names = [GLOB.sub(r"\\\1", path) for path in paths]
-    return spark.read.format("binaryFile").load(names).select("path", "content")
+    return spark.read.format("binaryFile").load([*map(_escaped, paths)]).select("path", "content")
+
+
+def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
+    """Return the lines of files: the path as a URI, the numbers of the block in the file and of the line in the block.
+
+    Longer lines than `MAX_LINE_OCTETS` are passed over. A block is a partition, whatever the settings of Spark are.
+    """
+    for name in ("maxPartitionBytes", "openCostInBytes"):
+        spark.conf.set(f"spark.sql.files.{name}", str(BLOCK_OCTETS))
+    # Hadoop's reader leaves a line out from this length on, its end included
+    options = {"lineSep": "\n", "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_OCTETS + 2)}
+    return (
+        spark.read.format("text")
+        .options(**options)
+        .load([*map(_escaped, paths)])
+        .select(
+            F.col("_metadata.file_path").alias("path"),
+            F.expr(f"_metadata.file_block_start DIV {BLOCK_OCTETS}").alias("block"),
+            (F.monotonically_increasing_id().bitwiseAND(LINE_OF_PARTITION) + 1).alias("line"),
+            F.col("value").cast("binary").alias("octets"),
+        )
+    )
+
+
+def _escaped(path: str) -> str:
+    """Return a path that Hadoop does not take for a glob."""
+    return GLOB.sub(r"\\\1", path)
 
 
 def split_of(log: LogFile, octets: bytes) -> Split | RejectedRow:

@@ -6,48 +6,35 @@ so a log may be larger than any machine. Bodies stay in the logs: the few record
 
 from __future__ import annotations
 
-import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import lru_cache, partial
-from io import BytesIO
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.text import counted
 from soapjms.replay import hadoop
 from soapjms.replay.errors import NoInputError, SparkFailedError
-from soapjms.replay.facts import LINE_BITS, PACK, FactReader, line_of
 from soapjms.replay.facts import PACKED as PACKED_FACTS
-from soapjms.replay.flat_records import pack
-from soapjms.replay.inputs import SPLIT_OCTETS, LogFile, RejectedRow, Split, count_lines, octets_of, split_size, splits
-from soapjms.replay.parquet import REJECTED, to_batches
-from soapjms.replay.records import read_rows
+from soapjms.replay.inputs import RejectedRow
+from soapjms.replay.parquet import REJECTED
+from soapjms.replay.spark_logs import Logs, shuffle_tasks
 from soapjms.replay.spark_plan import (
-    PACKED,
     SHUFFLE,
-    Batches,
     frame,
     judge,
     kept,
-    rows_of,
-    task_store,
     write,
 )
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
-from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, nothing_to_read
+from soapjms.replay.terms import SHOWN, Job, Progress, nothing_to_read
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
@@ -84,22 +71,6 @@ def first_rejected(refused: DataFrame) -> list[RejectedRow]:
     """Return the first of the rows of rejected/."""
     ordered = refused.orderBy("file", F.col("line").asc_nulls_first(), "reason")
     return [RejectedRow(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
-
-
-SHUFFLED_OCTETS: Final = 64 << 20
-"""Size of the logs for each task that finds what is within places, or judges."""
-MAX_TASKS: Final = 4000
-"""Maximum number of tasks that read, and of tasks that find what is within places: each of the former leaves a block
-for each of the latter."""
-MAX_SENT: Final = 500_000
-"""Number of records to be read again up to which their numbers are sent to every task that reads other machines' files,
-and the files are not moved."""
-
-TOLD: Final = pa.schema([*REJECTED, ("lines", pa.int64()), ("edition", pa.string()), ("records", pa.int64())])
-STAGED: Final = pa.schema([*PACKED_FACTS, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
-"""The rows that reading makes: facts of records; and what is told of a part: a rejected text, with its line counted
-from the beginning of the part; its number of lines; how many records show an edition."""
-SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
 
 
 @contextmanager
@@ -156,7 +127,8 @@ def _run(
     progress(f"reading {counted(logs.number, 'file')}")
     with ExitStack() as stack:
         found = stack.enter_context(kept(logs.facts(job.terms)))
-        tally, lines = _census(found)
+        tally, lines, octets = _census(found)
+        job = replace(job, rejected=(*job.rejected, *logs.passed_over(octets)))
         refused = frame(spark, job.rejected, REJECTED)
         if tally.counts["rejected",]:
             refused = refused.union(_rejected(found, logs.first_lines(lines)))
@@ -168,14 +140,17 @@ def _run(
             found = stack.enter_context(kept(logs.facts(terms)))
         facts = found.where("told IS NULL").select(PACKED_FACTS.names)
         tally.add(judge(spark, facts, terms, logs.fetch, folder, progress))
+        logs.require_unchanged()
         return tally, first
 
 
-def _census(found: DataFrame) -> tuple[RunTally, dict[int, int]]:
-    """Count rejected rows and shown editions; also return the numbers of lines of parts, as far as counted."""
+def _census(found: DataFrame) -> tuple[RunTally, dict[int, int], dict[int, int]]:
+    """Count rejected rows and shown editions; also return the lines of parts and their octets, as far as counted."""
     tally = RunTally()
     lines: dict[int, int] = {}
-    counts = F.count("reason").alias("rejected"), F.max("lines").alias("lines"), F.sum("records").alias("records")
+    octets: dict[int, int] = {}
+    counts = [F.count("reason").alias("rejected"), F.sum("records").alias("records")]
+    counts += [F.max(each).alias(each) for each in ("lines", "octets")]
     for row in (
         found.where("told IS NOT NULL")
         .select("part", "told.*")
@@ -189,7 +164,9 @@ def _census(found: DataFrame) -> tuple[RunTally, dict[int, int]]:
             tally.count(SHOWN, row.edition, by=row.records)
         if row.lines is not None:
             lines[row.part] = row.lines
-    return tally, lines
+        if row.octets is not None:
+            octets[row.part] = row.octets
+    return tally, lines, octets
 
 
 def _rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
@@ -197,188 +174,3 @@ def _rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
     refused = found.where("told.reason IS NOT NULL").select("part", "told.*").join(F.broadcast(lines), "part", "left")
     line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
     return refused.select("file", line, "reason", "raw")
-
-
-class Logs:
-    """The logs of a run.
-
-    Attributes:
-        number: how many there are.
-
-    Args:
-        spark: the session.
-        logs: those on this machine, which all machines of a cluster see.
-        far: those on other machines.
-    """
-
-    def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: list[LogFile]) -> None:
-        near = list(logs)
-        self.number = len(near) + len(far)
-        self._spark = spark
-        cores = spark.sparkContext.defaultParallelism
-        self._parts = splits(near, split_size(near, cores))
-        self._tasks = reading_tasks(self._parts, cores)
-        self._far = {log.path: (len(self._parts) + number, log) for number, log in enumerate(far)}
-
-    def facts(self, terms: ReplayTerms) -> DataFrame:
-        """Read all: facts of records, and what could not be read, with the reason."""
-        numbers = self._spark.range(0, len(self._parts), 1, self._tasks).withColumnRenamed("id", "part")
-        staged = numbers.join(F.broadcast(self._splits()), "part").select(SPLITS.names)
-        found = staged.mapInArrow(partial(_read, terms=terms), from_arrow_schema(STAGED))
-        if not self._far:
-            return found
-        task = partial(_read_far, logs=self._far, terms=terms)
-        far = hadoop.contents(self._spark, self._far).mapInArrow(task, from_arrow_schema(STAGED))
-        return found.union(far) if self._parts else far
-
-    def fetch(self, wanted: DataFrame) -> DataFrame:
-        """Read records again; see `Fetch`."""
-        rows = wanted.withColumn("part", F.shiftright("row", LINE_BITS))
-        if not self._far:
-            return self._fetch_near(rows)
-        is_near = F.col("part") < len(self._parts)
-        return self._fetch_near(rows.where(is_near)).union(self._fetch_far(rows.where(~is_near)))
-
-    def _fetch_near(self, rows: DataFrame) -> DataFrame:
-        """Bring the records of a part behind the part itself."""
-        nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("place", "string"), ("time", "long"))]
-        parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
-        both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
-        ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
-        return ordered.mapInArrow(_fetch, from_arrow_schema(PACKED))
-
-    def _fetch_far(self, rows: DataFrame) -> DataFrame:
-        """Give each file, which is one part, the numbers of its wanted records."""
-        paths = self._spark.createDataFrame(
-            [(part, path) for path, (part, _) in self._far.items()], "part long, path string"
-        )
-        wanted = F.sort_array(F.collect_list(F.struct("row", "place", "time"))).alias("wanted")
-        of_file = rows.join(paths, "part").groupBy("path").agg(wanted)
-        if rows.count() <= MAX_SENT:
-            of_file = F.broadcast(of_file)
-        return (
-            hadoop.contents(self._spark, self._far)
-            .join(of_file, "path")
-            .mapInArrow(partial(_fetch_contents, logs=self._far), from_arrow_schema(PACKED))
-        )
-
-    def first_lines(self, lines: Mapping[int, int]) -> DataFrame:
-        """Return the number of lines before each part.
-
-        Args:
-            lines: the number of lines of each part that is counted anew.
-        """
-        before: list[tuple[int, int]] = []
-        log, total = -1, 0
-        for number, part in enumerate(self._parts):
-            if part.log.number != log:
-                log, total = part.log.number, 0
-            before.append((number, total))
-            total += lines.get(number, 0)
-        return self._spark.createDataFrame(before, "part long, before long")
-
-    def _splits(self) -> DataFrame:
-        return frame(self._spark, rows_of_parts(self._parts), SPLITS)
-
-
-def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
-    """Return the rows of `SPLITS`."""
-    return [(number, pickle.dumps(part.without_groups)) for number, part in enumerate(parts)]
-
-
-# How many tasks
-
-
-def reading_tasks(parts: Sequence[Split], cores: int) -> int:
-    """Choose how many tasks read parts of logs."""
-    octets = sum(part.octets for part in parts)
-    return max(1, min(len(parts), max(4 * cores, octets // SPLIT_OCTETS), MAX_TASKS))
-
-
-def shuffle_tasks(logs: Iterable[LogFile]) -> int:
-    """Choose how many tasks find what is within places."""
-    return min(MAX_TASKS, max(1, octets_of(logs) // SHUFFLED_OCTETS))
-
-
-# Inside the tasks
-
-
-class TaskReader:
-    """Reads facts in a task.
-
-    Args:
-        terms: how to judge.
-    """
-
-    def __init__(self, terms: ReplayTerms) -> None:
-        self._store = task_store()
-        self._reader = FactReader(terms, self._store)
-
-    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Batches:
-        """Read a part of a log; yield rows of `STAGED`."""
-        self._reader.shown.clear()
-        for found in self._reader.read(part, split, stream):
-            if isinstance(found, RejectedRow):
-                yield _told(part, found._asdict())
-                continue
-            self._store.lend("facts", found)
-            yield from self._store.batches(PACK, STAGED)
-        for edition, records in self._reader.shown.items():
-            yield _told(part, {"edition": edition, "records": records})
-        if split.is_counted_anew:
-            yield _told(part, {"lines": count_lines(split)})
-
-
-def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"part": part, "told": members}], STAGED)
-
-
-@lru_cache(maxsize=1)
-def _reader(terms: bytes) -> TaskReader:
-    """Return the reader of this worker, so that no part of a log begins with empty caches."""
-    return TaskReader(pickle.loads(terms))  # noqa: S301  # we made it
-
-
-def _read(batches: Batches, terms: ReplayTerms) -> Batches:
-    for part, split in rows_of(batches):
-        yield from _reader(pickle.dumps(terms)).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
-
-
-def _read_far(batches: Batches, logs: Mapping[str, tuple[int, LogFile]], terms: ReplayTerms) -> Batches:
-    for path, octets in rows_of(batches):
-        part, log = logs[path]
-        split = hadoop.split_of(log, octets)
-        if isinstance(split, RejectedRow):
-            yield _told(part, split._asdict())
-        else:
-            yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
-
-
-def _fetch_contents(batches: Batches, logs: Mapping[str, tuple[int, LogFile]]) -> Batches:
-    return to_batches(_fetched_contents(batches, logs), PACKED)
-
-
-def _fetched_contents(batches: Batches, logs: Mapping[str, tuple[int, LogFile]]) -> Iterator[tuple[Any, ...]]:
-    for path, octets, wanted in rows_of(batches):
-        split = hadoop.split_of(logs[path][1], octets)
-        assert isinstance(split, Split)
-        rows = [(each["place"], each["time"], each["row"]) for each in wanted]
-        yield from _packed(split, rows, BytesIO(octets))
-
-
-def _fetch(batches: Batches) -> Batches:
-    return to_batches(_fetched(batches), PACKED)
-
-
-def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    for _, group in groupby(rows_of(batches), key=itemgetter(3)):
-        first, *rows = group
-        split = pickle.loads(first[-1])  # noqa: S301  # see above
-        yield from _packed(split, [row[:3] for row in rows])
-
-
-def _packed(split: Split, wanted: list[tuple[Any, ...]], stream: BinaryIO | None = None) -> Iterator[tuple[Any, ...]]:
-    """Read records again; yield rows of `PACKED`, in the order of the wanted ones."""
-    found = read_rows(split, (line_of(number) for _, _, number in wanted), stream)
-    for row, flat in zip(wanted, found, strict=True):
-        yield *row, pack(flat)

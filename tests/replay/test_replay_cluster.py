@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import signal
@@ -31,9 +32,10 @@ from replay_logs import (
     write_parquet,
 )
 
+from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
-from soapjms.replay import NoInputError, hadoop, replay
+from soapjms.replay import NoInputError, hadoop, replay, spark_logs
 from soapjms.replay.output import staging
 from soapjms.replay.spark_session import session
 
@@ -80,6 +82,81 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     assert found_in_folder == summary(tmp_path / "spark")
     assert found_in_folder["notes"].pop("otherFile")["text"].endswith("notes.txt")
     assert found_in_folder == in_globs
+
+
+def long_logs(folder: Path) -> None:
+    """Write logs of many blocks: with lines of all kinds, whole and torn, beside some that are read as a whole."""
+    generate(folder / "made", 300, seed=3)
+    made = b"".join(each.read_bytes() for each in sorted((folder / "made" / "logs").glob("*.jsonl")))
+    shutil.rmtree(folder / "made")
+    lines = made.splitlines(keepends=True)
+    bad_logs(folder)
+    bad = (folder / "bad.jsonl").read_bytes()
+    half = len(lines) // 2
+    first = [*lines[:50], b"\r\n", bad, *lines[50:half]]
+    (folder / "[1] a log.jsonl").write_bytes(b"\xef\xbb\xbf" + b"".join(first) + b'{"v":1,"torn')
+    (folder / "2%20.jsonl").write_bytes(b"".join(each.replace(b"\n", b"\r\n") for each in lines[half:]) + bad)
+    shutil.copy(CXF, folder)
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    ("profile", "sent", "tasks"), [("auto", spark_logs.MAX_SENT, spark_logs.MAX_TASKS), ("rec-2012", 0, 3)]
+)
+def test_large_logs_of_a_uri_are_read_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, sent: int, tasks: int
+) -> None:
+    """Many tasks read one file: results, and what could not be read, are those of the same files here."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    long_logs(logs)
+    replay(logs, tmp_path / "here", engine="local", profile=profile)
+    monkeypatch.setattr(spark_logs, "MAX_SENT", sent)
+    monkeypatch.setattr(spark_logs, "MAX_TASKS", tasks)
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 100_000)
+    monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
+    assert sum(each.stat().st_size > 100_000 for each in logs.iterdir()) == 2
+    replay(f"file://{logs}", tmp_path / "there", profile=profile)
+    assert rows(tmp_path / "there", "verdicts") == rows(tmp_path / "here", "verdicts")
+    refused = [
+        [(Path(each.pop("file")).name, *each.values()) for each in rows(tmp_path / name, "rejected")]
+        for name in ("here", "there")
+    ]
+    assert sorted(refused[0], key=repr) == sorted(refused[1], key=repr)
+    in_here = summary(tmp_path / "here")
+    in_here["notes"].pop("byteOrderMark")  # of files on other machines only tasks see the beginning
+    assert summary(tmp_path / "there") == in_here
+
+
+@pytest.mark.usefixtures("running")
+def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line beyond the limit is said, wherever it is; a file of another form is not cut; a change ends the run."""
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 10_000)
+    monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 20_000)
+    monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
+    for module in (hadoop, spark_logs):
+        monkeypatch.setattr(module, "MAX_LINE_OCTETS", 30_000)
+    whole = CXF.read_bytes()
+    log = tmp_path / "long.jsonl"
+    log.write_bytes(whole + b"x" * 90_000 + b"\n" + whole.replace(b'"message_id":"', b'"message_id":"other-'))
+    (tmp_path / "packed.jsonl").write_bytes(gzip.compress(os.urandom(30_000)))
+    found = replay(f"file://{tmp_path}", tmp_path / "out")
+    refused = sorted((Path(each["file"]).name, each["reason"]) for each in rows(tmp_path / "out", "rejected"))
+    packed = (tmp_path / "packed.jsonl").stat().st_size
+    assert refused[0] == ("long.jsonl", "59998 octets are in lines of more than 30000; they are not read")
+    assert "not JSON" in refused[1][1]  # what is left of the line
+    assert refused[2:] == [
+        (
+            "packed.jsonl",
+            f"JSON Lines, compressed, of {packed} octets; at most 20000 are read from another machine: "
+            "cut it into several",
+        )
+    ]
+    assert found.members["records"] == 2 * len(whole.splitlines())
+    sizes = iter([log.stat().st_size + 5])
+    monkeypatch.setattr(hadoop, "size_of", lambda *_: next(sizes))
+    with pytest.raises(NoInputError, match="the log was changed meanwhile"):
+        replay(f"file://{log}", tmp_path / "again")
 
 
 @pytest.mark.usefixtures("running")

@@ -31,8 +31,8 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
-from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark
-from soapjms.replay.inputs import LogFile, LogForm, splits
+from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark_logs
+from soapjms.replay.inputs import LogFile, LogForm, split_size, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
 from soapjms.replay.spark_session import session
 from soapjms.wsdl import read_wsdl
@@ -157,7 +157,7 @@ def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch
     lines[1:1] = [b"first\n", b"\n"]
     lines[70:70] = [b"seventieth\n"]
     log.write_bytes(b"".join(lines))
-    monkeypatch.setattr(spark, "SPLIT_OCTETS", 5000)
+    monkeypatch.setattr(spark_logs, "split_size", lambda *_: 5000)
     both(log, tmp_path)
     assert [row["line"] for row in rows(tmp_path / "spark", "rejected")] == [2, 71]
     assert summary(tmp_path / "spark")["exchanges"] == 40
@@ -213,10 +213,10 @@ def test_what_a_task_is_told_of_large_logs(groups: tuple[tuple[int, int], ...]) 
     logs = [
         LogFile(n, f"logs/{n}", f"/logs/{n}", 64 << 20, form, groups=groups) for n in range(1 if groups else 30_000)
     ]
-    parts = splits(logs, spark.split_size(logs, 64))
+    parts = splits(logs, split_size(logs, 64))
     assert len(parts) >= 30_000
-    assert max(len(octets) for _, octets in spark.rows_of_parts(parts)) < 400
-    assert spark.reading_tasks(parts, 64) == spark.shuffle_tasks(logs) == spark.MAX_TASKS
+    assert max(len(octets) for _, octets in spark_logs.rows_of_parts(parts)) < 400
+    assert spark_logs.reading_tasks(parts, 64) == spark_logs.shuffle_tasks(logs) == spark_logs.MAX_TASKS
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,413 @@
+"""The logs of a run on Spark: tasks read their facts, and later some of their records again.
+
+There are three kinds. Those on this machine, which all machines of a cluster see, are read in parts by the tasks
+themselves. Those on other machines are read by Spark, through Hadoop: each as a whole, or large ones of JSON Lines in
+blocks. Each part, file or block has a number; the number of a record is made of it and the line.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial, reduce
+from io import BytesIO
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from soapjms.replay import hadoop
+from soapjms.replay.errors import NoInputError
+from soapjms.replay.facts import LINE_BITS, PACK, FactReader, line_of, part_of
+from soapjms.replay.facts import PACKED as PACKED_FACTS
+from soapjms.replay.flat_records import pack
+from soapjms.replay.inputs import (
+    SPLIT_OCTETS,
+    LogFile,
+    RejectedRow,
+    Split,
+    count_lines,
+    octets_of,
+    split_size,
+    splits,
+    whole,
+)
+from soapjms.replay.parquet import REJECTED, to_batches
+from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
+from soapjms.replay.spark_plan import PACKED, Batches, frame, rows_of, task_store
+from soapjms.replay.terms import ReplayTerms
+
+SHUFFLED_OCTETS: Final = 64 << 20
+"""Size of the logs for each task that finds what is within places, or judges."""
+MAX_TASKS: Final = 4000
+"""Maximum number of tasks that read, and of tasks that find what is within places: each of the former leaves a block
+for each of the latter."""
+MAX_SENT: Final = 500_000
+"""Number of records to be read again up to which their numbers are sent to every task that reads other machines' files,
+and the files are not moved."""
+
+TOLD: Final = pa.schema(
+    [*REJECTED, ("lines", pa.int64()), ("octets", pa.int64()), ("edition", pa.string()), ("records", pa.int64())]
+)
+STAGED: Final = pa.schema([*PACKED_FACTS, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
+"""The rows that reading makes: facts of records; and what is told of a part: a rejected text, with its line counted
+from the beginning of the part; its number of lines, and of their octets for a block; how many records show an edition.
+"""
+SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
+
+
+class Source(Protocol):
+    """The logs of one kind.
+
+    Attributes:
+        logs: the number of the log of each part.
+    """
+
+    logs: list[int]
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: rows of `STAGED`."""
+
+    def fetch(self, rows: DataFrame) -> DataFrame:
+        """Read records again; see `Fetch`.
+
+        Args:
+            rows: rows of `WANTED`, and `part` in addition.
+        """
+
+
+class Logs:
+    """The logs of a run.
+
+    Attributes:
+        number: how many there are.
+
+    Args:
+        spark: the session.
+        logs: those on this machine, which all machines of a cluster see.
+        far: those on other machines.
+    """
+
+    def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: Iterable[LogFile]) -> None:
+        self._spark = spark
+        near, elsewhere = list(logs), list(far)
+        self.number = len(near) + len(elsewhere)
+        self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
+        whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
+        self._sources: list[tuple[int, Source]] = []
+        first = 0
+        for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
+            if some:
+                source: Source = kind(spark, some, first)
+                self._sources.append((first, source))
+                first += len(source.logs)
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: facts of records, and what could not be read, with the reason."""
+        return reduce(DataFrame.union, [source.facts(terms) for _, source in self._sources])
+
+    def fetch(self, wanted: DataFrame) -> DataFrame:
+        """Read records again; see `Fetch`."""
+        rows, part = wanted.withColumn("part", F.shiftright("row", LINE_BITS)), F.col("part")
+        if len(self._sources) == 1:
+            return self._sources[0][1].fetch(rows)
+        found = [
+            source.fetch(rows.where((part >= first) & (part < first + len(source.logs))))
+            for first, source in self._sources
+        ]
+        return reduce(DataFrame.union, found)
+
+    def first_lines(self, lines: Mapping[int, int]) -> DataFrame:
+        """Return the number of lines before each part.
+
+        Args:
+            lines: the number of lines of each part that is counted anew.
+        """
+        before: list[tuple[int, int]] = []
+        log, total = -1, 0
+        for part, number in enumerate(chain.from_iterable(source.logs for _, source in self._sources)):
+            if number != log:
+                log, total = number, 0
+            before.append((part, total))
+            total += lines.get(part, 0)
+        return self._spark.createDataFrame(before, "part long, before long")
+
+    def passed_over(self, octets: Mapping[int, int]) -> list[RejectedRow]:
+        """Return what Spark passes over in blocks: lines that are too long.
+
+        Args:
+            octets: how many octets the lines of each block have.
+        """
+        read = Counter[int]()
+        for first, source in self._sources:
+            for part, number in enumerate(source.logs, first):
+                read[number] += octets.get(part, 0)
+        missing = ((log, log.size - read[log.number]) for log in self._long)
+        return [
+            RejectedRow(log.name, None, f"{left} octets are in lines of more than {MAX_LINE_OCTETS}; they are not read")
+            for log, left in missing
+            if left >= MAX_LINE_OCTETS
+        ]
+
+    def require_unchanged(self) -> None:
+        """Require that files that were read twice in blocks are what they were.
+
+        Raises:
+            NoInputError: one is not.
+        """
+        for log in self._long:
+            size = hadoop.size_of(self._spark, log.path)
+            if size != log.size:
+                raise NoInputError(
+                    f"{log.name}: it had {log.size} octets, and now {size}: the log was changed meanwhile"
+                )
+
+
+# How many tasks
+
+
+def reading_tasks(parts: Sequence[Split], cores: int) -> int:
+    """Choose how many tasks read parts of logs."""
+    octets = sum(part.octets for part in parts)
+    return max(1, min(len(parts), max(4 * cores, octets // SPLIT_OCTETS), MAX_TASKS))
+
+
+def shuffle_tasks(logs: Iterable[LogFile]) -> int:
+    """Choose how many tasks find what is within places."""
+    return min(MAX_TASKS, max(1, octets_of(logs) // SHUFFLED_OCTETS))
+
+
+# Logs that tasks read by themselves
+
+
+class LocalParts:
+    """Logs on this machine, in parts; see `Source`.
+
+    Args:
+        spark: the session.
+        logs: the logs.
+        first: the number of the first part, which is 0: its tasks are given numbers only.
+    """
+
+    def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
+        assert first == 0
+        self._spark = spark
+        cores = spark.sparkContext.defaultParallelism
+        self._parts = splits(logs, split_size(logs, cores))
+        self._tasks = reading_tasks(self._parts, cores)
+        self.logs = [part.log.number for part in self._parts]
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: rows of `STAGED`."""
+        numbers = self._spark.range(0, len(self._parts), 1, self._tasks).withColumnRenamed("id", "part")
+        staged = numbers.join(F.broadcast(self._splits()), "part").select(SPLITS.names)
+        return staged.mapInArrow(partial(_read, terms=terms), from_arrow_schema(STAGED))
+
+    def fetch(self, rows: DataFrame) -> DataFrame:
+        """Bring the records of a part behind the part itself."""
+        nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("place", "string"), ("time", "long"))]
+        parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
+        both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
+        ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
+        return ordered.mapInArrow(_fetch, from_arrow_schema(PACKED))
+
+    def _splits(self) -> DataFrame:
+        return frame(self._spark, rows_of_parts(self._parts), SPLITS)
+
+
+def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
+    """Return the rows of `SPLITS`."""
+    return [(number, pickle.dumps(part.without_groups)) for number, part in enumerate(parts)]
+
+
+def _read(batches: Batches, terms: ReplayTerms) -> Batches:
+    for part, split in rows_of(batches):
+        yield from _reader(pickle.dumps(terms)).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
+
+
+def _fetch(batches: Batches) -> Batches:
+    return to_batches(_fetched(batches), PACKED)
+
+
+def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for _, group in groupby(rows_of(batches), key=itemgetter(3)):
+        first, *rows = group
+        split = pickle.loads(first[-1])  # noqa: S301  # see above
+        yield from _packed(split, [row[:3] for row in rows])
+
+
+# Logs that Spark fetches as a whole
+
+
+class WholeFiles:
+    """Logs on other machines, each of which is one part; see `Source`.
+
+    Args:
+        spark: the session.
+        logs: the logs.
+        first: the number of the first part.
+    """
+
+    def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
+        self._spark = spark
+        self._paths = [log.path for log in logs]
+        self._rows = [(log.path, part, pickle.dumps(log)) for part, log in enumerate(logs, first)]
+        self.logs = [log.number for log in logs]
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: rows of `STAGED`."""
+        return self._contents().mapInArrow(partial(_read_whole, terms=terms), from_arrow_schema(STAGED))
+
+    def fetch(self, rows: DataFrame) -> DataFrame:
+        """Give each file the numbers of its wanted records."""
+        wanted = F.sort_array(F.collect_list(F.struct("row", "place", "time"))).alias("wanted")
+        of_part = sent(rows, rows.groupBy("part").agg(wanted))
+        found = self._contents().join(of_part, "part").select("content", "log", "wanted")
+        return found.mapInArrow(_fetch_whole, from_arrow_schema(PACKED))
+
+    def _contents(self) -> DataFrame:
+        parts = frame(self._spark, self._rows, FILES)
+        found = hadoop.contents(self._spark, self._paths).coalesce(MAX_TASKS)
+        return found.join(F.broadcast(parts), "path").select("part", "log", "content")
+
+
+FILES: Final = pa.schema([("path", pa.string()), ("part", pa.int64()), ("log", pa.binary())])
+
+
+def sent(rows: DataFrame, made: DataFrame) -> DataFrame:
+    """Have what is made of the rows of records sent to all tasks if there are few of these."""
+    return F.broadcast(made) if rows.count() <= MAX_SENT else made
+
+
+def _read_whole(batches: Batches, terms: ReplayTerms) -> Batches:
+    for part, log, octets in rows_of(batches):
+        split = hadoop.split_of(pickle.loads(log), octets)  # noqa: S301  # see above
+        if isinstance(split, RejectedRow):
+            yield _told(part, split._asdict())
+        else:
+            yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
+
+
+def _fetch_whole(batches: Batches) -> Batches:
+    return to_batches(_fetched_whole(batches), PACKED)
+
+
+def _fetched_whole(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for octets, log, wanted in rows_of(batches):
+        split = hadoop.split_of(pickle.loads(log), octets)  # noqa: S301  # see above
+        assert isinstance(split, Split)
+        rows = [(each["place"], each["time"], each["row"]) for each in wanted]
+        yield from _packed(split, rows, BytesIO(octets))
+
+
+# Logs that Spark reads in blocks
+
+
+class Blocks:
+    """Large logs of JSON Lines on other machines; see `Source`.
+
+    Args:
+        spark: the session.
+        logs: the logs.
+        first: the number of the first part.
+    """
+
+    def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
+        self._spark = spark
+        self._paths = [log.path for log in logs]
+        self.logs: list[int] = []
+        self._rows = []
+        for log in logs:
+            uri = hadoop.place_of(spark, log.path)[1].toUri().toString()
+            self._rows.append((uri, first + len(self.logs), pickle.dumps(log)))
+            self.logs.extend([log.number] * hadoop.number_of_blocks(log))
+
+    def facts(self, terms: ReplayTerms) -> DataFrame:
+        """Read all: rows of `STAGED`."""
+        lines = self._lines().select("row", "octets", "log")
+        return lines.mapInArrow(partial(_read_blocks, terms=terms), from_arrow_schema(STAGED))
+
+    def fetch(self, rows: DataFrame) -> DataFrame:
+        """Let Spark find the lines of the wanted records."""
+        wanted = sent(rows, rows.select("place", "time", "row"))
+        found = self._lines().join(wanted, "row").select("place", "time", "row", "octets", "log")
+        return found.mapInArrow(_fetch_lines, from_arrow_schema(PACKED))
+
+    def _lines(self) -> DataFrame:
+        """Return the lines with the numbers of their records."""
+        parts = frame(self._spark, self._rows, FILES)
+        found = hadoop.lines(self._spark, self._paths).coalesce(MAX_TASKS).join(F.broadcast(parts), "path")
+        part = F.col("part") + F.col("block")
+        return found.select((F.shiftleft(part, LINE_BITS) + F.col("line")).alias("row"), "octets", "log")
+
+
+def _read_blocks(batches: Batches, terms: ReplayTerms) -> Batches:
+    for part, group in groupby(rows_of(batches), key=lambda each: part_of(each[0])):
+        lines = [*group]
+        octets = b"".join(octets + b"\n" for _, octets, _ in lines)
+        log = pickle.loads(lines[0][2])._replace(size=len(octets))  # noqa: S301  # see above
+        if [line_of(number) for number, *_ in (lines[0], lines[-1])] != [1, len(lines)]:
+            raise RuntimeError(f"{log.name}: a task has not read one block after another")
+        yield from _reader(pickle.dumps(terms)).read(part, whole(log), BytesIO(octets))
+        yield _told(part, {"lines": len(lines), "octets": len(octets)})
+
+
+def _fetch_lines(batches: Batches) -> Batches:
+    return to_batches(_fetched_lines(batches), PACKED)
+
+
+def _fetched_lines(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for place, time, row, octets, log in rows_of(batches):
+        split = whole(pickle.loads(log))._replace(first_line=line_of(row))  # noqa: S301  # see above
+        yield from _packed(split, [(place, time, row)], BytesIO(octets))
+
+
+# Inside the tasks
+
+
+class TaskReader:
+    """Reads facts in a task.
+
+    Args:
+        terms: how to judge.
+    """
+
+    def __init__(self, terms: ReplayTerms) -> None:
+        self._store = task_store()
+        self._reader = FactReader(terms, self._store)
+
+    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Batches:
+        """Read a part of a log; yield rows of `STAGED`."""
+        self._reader.shown.clear()
+        for found in self._reader.read(part, split, stream):
+            if isinstance(found, RejectedRow):
+                yield _told(part, found._asdict())
+                continue
+            self._store.lend("facts", found)
+            yield from self._store.batches(PACK, STAGED)
+        for edition, records in self._reader.shown.items():
+            yield _told(part, {"edition": edition, "records": records})
+        if split.is_counted_anew:
+            yield _told(part, {"lines": count_lines(split)})
+
+
+def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"part": part, "told": members}], STAGED)
+
+
+@lru_cache(maxsize=1)
+def _reader(terms: bytes) -> TaskReader:
+    """Return the reader of this worker, so that no part of a log begins with empty caches."""
+    return TaskReader(pickle.loads(terms))  # noqa: S301  # we made it
+
+
+def _packed(split: Split, wanted: list[tuple[Any, ...]], stream: BinaryIO | None = None) -> Iterator[tuple[Any, ...]]:
+    """Read records again; yield rows of `PACKED`, in the order of the wanted ones."""
+    found = read_rows(split, (line_of(number) for _, _, number in wanted), stream)
+    for row, flat in zip(wanted, found, strict=True):
+        yield *row, pack(flat)
