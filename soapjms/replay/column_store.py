@@ -25,9 +25,18 @@ INSERTED_ROWS: Final = 20_000
 MEMORY_LIMIT: Final = "1GB"
 
 
+CORES_OF_CONTAINER: Final = Path("/sys/fs/cgroup/cpu.max")
+"""Where a container sees its limit of processor time: microseconds, or "max", in a period of microseconds."""
+
+
 def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """Return how many cores this process may use, by its own limit and by that of its container."""
+    found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    try:
+        limit, period = map(int, CORES_OF_CONTAINER.read_text("ascii").split())
+        return max(1, min(found, -(-limit // period)))
+    except (OSError, ValueError, ZeroDivisionError):  # there is no limit
+        return found
 
 
 def settings(threads: int) -> dict[str, str | bool | int | float | list[str]]:

@@ -24,7 +24,7 @@ from replay_logs import CXF, assert_same_reports, bad_logs, child, rows, summary
 
 from soapjms.generate import generate
 from soapjms.protocol.record import from_json
-from soapjms.replay import ProcessLostError, inputs, local, replay
+from soapjms.replay import ProcessLostError, column_store, inputs, local, replay
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.processes import Processes
 
@@ -273,3 +273,28 @@ def test_without_a_python_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     replay_in_processes([CXF], tmp_path / "out", "local", monkeypatch)
     assert json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["messages"] > 0
     assert Processes(4).number == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("max 100000", 4),
+        ("150000 100000", 2),
+        ("50000 100000", 1),
+        ("900000 100000", 4),
+        ("0 100000", 1),
+        ("1 0", 4),
+        ("nonsense", 4),
+        (None, 4),
+    ],
+)
+def test_the_limit_of_a_container_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: int
+) -> None:
+    """It has no more processes than its share of processor time can keep busy, rounded up."""
+    file = tmp_path / "cpu.max"
+    if limit is not None:
+        file.write_text(f"{limit}\n")
+    monkeypatch.setattr(column_store, "CORES_OF_CONTAINER", file)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
+    assert column_store.cores() == expected
