@@ -66,6 +66,7 @@ def captured(folder: Path, form: str, messages: int) -> list[tuple[str, bytes]]:
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
 @pytest.mark.parametrize("form", ["jsonl", "gzip"])
+@pytest.mark.timeout(600)
 def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str) -> None:
     """Cut anywhere, by runs that end and go on: the results of each are those of a replay of what is there."""
     logs, out = tmp_path / "logs", tmp_path / "out"

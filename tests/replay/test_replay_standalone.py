@@ -79,6 +79,7 @@ def command(current: Path, out: Path, *words: str) -> None:
     assert done.returncode == 1, done.stderr  # something in the logs failed
 
 
+@pytest.mark.timeout(600)
 def test_two_workers(tmp_path: Path, cluster: SparkCluster, strange: Path, logs: list[Path], expected: Path) -> None:
     """Each has an executor, and the results are those of one process, whatever the current folders have."""
     settings = [f"--conf={name}={value}" for name, value in CONF.items()]

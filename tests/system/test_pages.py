@@ -220,6 +220,7 @@ def test_alone(
 
 @pytest.mark.browser
 @pytest.mark.peer
+@pytest.mark.timeout(600)
 def test_the_pictures(tmp_path: Path) -> None:
     """The command that the docs name takes the pictures; those in the repository have their sizes, and are small."""
     words = [sys.executable, str(ROOT / "tools/docs/pictures.py"), str(tmp_path)]
