@@ -3,8 +3,8 @@
 python benchmarks/pairing.py [--calls 10000 20000 40000]
 
 Prints seconds of processor time and the peak of memory (that of the records included), and how many times as much each
-is as with the calls of the line before. Wanted: at most 2.5 times for twice the calls. "Without an end" has eight calls
-second for as long as it takes, so its memory stays the same once that is some windows.
+is as with the calls of the line before. Wanted: at most 2.5 times for twice the calls. "Without an end" has a call a
+second for as long as it takes, so its memory stays the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def in_turn(calls: int, step: timedelta | None = None) -> Iterator[Record]:
 
 def endless(calls: int) -> Iterator[Record]:
     """Ask and answer for hours without a pause."""
-    return in_turn(calls, timedelta(seconds=0.125))
+    return in_turn(calls, timedelta(seconds=1))
 
 
 def unplaced(calls: int) -> Iterator[Record]:

@@ -832,6 +832,69 @@ def test_a_stretch_that_never_ends_is_held_for_a_window(monkeypatch: pytest.Monk
     assert max(seconds for seconds, _ in behind.values()) <= 10 * stream.MAX_KEPT_REQUESTS + 60  # for their redelivery
 
 
+@pytest.mark.parametrize(("seconds", "answered"), [(1.0, 1.0), (0.1, 0.98), (1.0, 0.98), (0.001, 0.9)])
+def test_a_stretch_with_coarse_times_is_held_for_a_window(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, answered: float
+) -> None:
+    """Also if many messages have the same time, memory holds those of some windows."""
+    monkeypatch.setattr(stream, "MIN_SLIDE_MESSAGES", 500)
+    monkeypatch.setattr(stream, "MAX_KEPT_REQUESTS", 0)
+    random, read, held = Random(1), 0, 0
+
+    def log() -> Iterator[Record]:
+        nonlocal read
+        waiting = sorted(
+            (at - at % seconds, number, is_answer)
+            for number in range(4000)
+            for is_answer in (False, True)[: 1 + (random.random() < answered)]
+            for at in [number / 20 + is_answer * random.uniform(0, 0.4)]
+        )
+        for at, number, is_answer in waiting:
+            read += 1
+            kind = {"direction": "response", "message_id": f"a{number}"} if is_answer else {"message_id": f"m{number}"}
+            yield (response if is_answer else request)(at, body=b"%d" % number, **kind)
+
+    yielded = 0
+    for each in pair(log(), WINDOW):
+        yielded += each.records
+        held = max(held, read - yielded if read < 7800 else 0)
+    assert yielded == read
+    assert held <= 40 * 10 * 3  # messages of three windows
+
+
+def test_a_stretch_at_the_end_of_time() -> None:
+    """Times that leave no room for a window beyond them are as any."""
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    log = [
+        replace(each, time=end - timedelta(seconds=50 - number))
+        for number in range(50)
+        for each in (request(message_id=f"m{number}", body=b"%d" % number),)
+    ]
+    assert len(slid(log, 4)) == 50
+
+
+@pytest.mark.parametrize("phase", range(40))
+def test_a_response_that_turns_out_to_be_one(phase: int) -> None:
+    """A request waits for its response even if none came that could be it, so far."""
+    times = range(-25 - phase, 40)
+    filling = [record(at, message_id=f"x{at}", correlation_id="c", direction="one-way") for at in times]
+    asked = record(0, "request", message_id="X", correlation_id="c", body=b"<ask/>")
+    answered, copied = (
+        record(at, "response", message_id="c", correlation_id=known, body=b"<answer/>")
+        for at, known in ((5, None), (14.5, "X"))
+    )
+    log = sorted([asked, answered, copied, *filling], key=lambda each: each.time)
+    assert max(records for _, records, _ in slid(log, 1)) == 3
+
+
+def test_a_misdirected_request_that_comes_again() -> None:
+    """It stays misdirected, though its response was given out before."""
+    elsewhere = Destination(DestinationKind.TEMPORARY_QUEUE, "elsewhere")
+    log = [request(0), response(1, destination=elsewhere), *busy(*range(2, 100, 4)), request(60, redelivered=True)]
+    found = slid(sorted(log, key=lambda each: each.time), 1)
+    assert [strayed for _, records, strayed in found if records == 2] == [True]
+
+
 def test_what_depends_on_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long to find out what is settled, all is held, and looked at again when there is twice as much."""
     log = [each for at in range(0, 200, 2) for each in (request(at, message_id=f"m{at}", body=b"%d" % at),)]

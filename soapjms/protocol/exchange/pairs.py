@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import count, pairwise
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from brokers.message import Destination
 from soapjms.protocol.exchange.copies import Sighting
@@ -31,14 +31,14 @@ from soapjms.protocol.record import Direction
 
 Lane: TypeAlias = tuple[list[Sighting], list[Sighting]]
 """Requests and responses."""
-Nearness: TypeAlias = tuple[timedelta, datetime, datetime]
-"""Of a request and a response: the distance in time, and both times. The least comes first."""
+Order: TypeAlias = tuple[timedelta, datetime, datetime, tuple[str, int], tuple[str, int]]
+"""Of a request and a response: the distance in time, their times, and their ranks. The least is paired first."""
 
 
 def nearest_pairs(
     messages: Iterable[Sighting], window: timedelta, *, any_place: bool = False
-) -> Iterator[tuple[Sighting, Sighting, Nearness]]:
-    """Yield requests with their responses, and how near they are; of several equally near pairs the earliest first.
+) -> Iterator[tuple[Sighting, Sighting, Order]]:
+    """Yield requests with their responses, and their order: the nearest first, of equally near ones the earliest.
 
     Args:
         messages: the messages to pair. One without direction may be either, if its headers allow it.
@@ -131,10 +131,6 @@ class _Spot:
         self.closed = False
 
 
-Order: TypeAlias = tuple[Nearness, tuple[str, int], tuple[str, int]]
-"""How near a request and a response are, and their ranks."""
-
-
 class _Matching:
     """Pairs the messages of any number of lanes. A message that is paired in one lane is removed from all."""
 
@@ -163,13 +159,13 @@ class _Matching:
         for left, right in pairwise(ordered):
             self._join(left, right)
 
-    def pairs(self) -> Iterator[tuple[Sighting, Sighting, Nearness]]:
+    def pairs(self) -> Iterator[tuple[Sighting, Sighting, Order]]:
         """Yield the pairs, the nearest first."""
         while self._heap:
-            (nearness, *_), _, wants, request, has, answer = heappop(self._heap)
+            order, _, wants, request, has, answer = heappop(self._heap)
             if request not in self._taken and answer not in self._taken:
                 self._taken.update((request, answer))
-                yield request, answer, nearness
+                yield request, answer, order
             self._push(wants, has)
             for spot in (wants, has):
                 if not spot.closed and self._is_empty(spot):
@@ -180,7 +176,7 @@ class _Matching:
         request, answer = self._best(wants.requests), self._best(has.answers)
         apart = abs(has.time - wants.time)
         if request is not None and answer is not None and apart <= self._window:
-            order = (apart, wants.time, has.time), request.rank, answer.rank
+            order = apart, wants.time, has.time, request.rank, answer.rank
             heappush(self._heap, (order, next(self._entries), wants, request, has, answer))
 
     def _best(self, side: list[Sighting]) -> Sighting | None:
@@ -217,14 +213,13 @@ class _Matching:
 
 # What is settled
 
-LAST: Final = datetime.max.replace(tzinfo=UTC)
 MAX_SWEEPS: Final = 10
 """Number of times that all messages are looked at for those that depend on others."""
 
 
 def unsettled(
     messages: Iterable[Sighting],
-    reach: Mapping[Sighting, Nearness],
+    reach: Mapping[Sighting, Order],
     window: timedelta,
     since: datetime,
     *,
@@ -235,41 +230,46 @@ def unsettled(
 
     Args:
         messages, window, any_place: as for `nearest_pairs`.
-        reach: the nearness of the partners that it found.
+        reach: the messages that have a partner, with the order that the pair was found in.
         since: messages of this time or later may still change, and others may come.
-        known: messages of which it is known.
+        known: messages that are known to be unsettled.
     """
     free = list(messages)
     lanes = [*_lanes(free, any_place)]
-    farthest = window, LAST, LAST
-    reach = {each: reach.get(each, farthest) for lane in lanes for side in lane for each in side}
-    alone = timedelta(0), LAST, LAST
-    found = {*known, *(each for each in free if each.times[-1] + reach.get(each, alone)[0] >= since)}
+    farthest = (window + timedelta.resolution,)  # after all pairs within the window
+    within: dict[Sighting, tuple[Any, ...]] = {each: reach.get(each, farthest) for each in free}
+    found = {*known, *(each for each in free if since - each.times[-1] <= within[each][0])}
     for _ in range(MAX_SWEEPS):
         before = len(found)
         for requests, answers in lanes:
-            if times := _times(requests, found):
-                found.update(each for each in answers if _nearest(times, each.times) <= reach[each])
-            if times := _times(answers, found):
-                found.update(each for each in requests if _nearest(each.times, times) <= reach[each])
+            ranks = _ranks(requests, found)
+            times = sorted(ranks)
+            for each in answers if times else ():
+                near = ((abs(time - at), at, time, ranks[at]) for time in each.times for at in _beside(time, times))
+                if each not in found and any((*order, each.rank) <= within[each] for order in near):
+                    found.add(each)
+            ranks = _ranks(answers, found)
+            times = sorted(ranks)
+            for each in requests if times else ():
+                near = ((abs(time - at), time, at, ranks[at]) for time in each.times for at in _beside(time, times))
+                if each not in found and any((*order[:3], each.rank, order[3]) <= within[each] for order in near):
+                    found.add(each)
         if len(found) == before:
             return found
     return {*free, *found}
 
 
-def _times(side: Iterable[Sighting], among: set[Sighting]) -> list[datetime]:
-    return sorted(time for each in side if each in among for time in each.times)
-
-
-def _nearest(asked: Sequence[datetime], answered: Sequence[datetime]) -> Nearness:
-    """Return the nearness of the nearest two times, one of each of two ordered sequences."""
-    is_asked = len(asked) < len(answered)
-    few, many = (asked, answered) if is_asked else (answered, asked)
-    near = ((time, other) for time in few for other in _beside(time, many))
-    return min((abs(one - other), *((one, other) if is_asked else (other, one))) for one, other in near)
+def _ranks(side: Iterable[Sighting], among: set[Sighting]) -> dict[datetime, tuple[str, int]]:
+    """Return the times of some messages of a side, each with the least rank of those that have it."""
+    found: dict[datetime, tuple[str, int]] = {}
+    for each in side:
+        if each in among:
+            rank = each.rank
+            found.update((time, min(rank, found.get(time, rank))) for time in each.times)
+    return found
 
 
 def _beside(time: datetime, times: Sequence[datetime]) -> Sequence[datetime]:
-    """Return the last of ordered times before one, and the first after it, as far as there are any."""
+    """Return the last of ordered times before one, and the first that is not, as far as there are any."""
     at = bisect_left(times, time)
     return times[max(0, at - 1) : at + 1]

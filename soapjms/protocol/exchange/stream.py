@@ -25,7 +25,7 @@ from soapjms.protocol.exchange.model import (
     keys,
     pattern_alone,
 )
-from soapjms.protocol.exchange.pairs import Nearness, nearest_pairs, unsettled
+from soapjms.protocol.exchange.pairs import Order, nearest_pairs, unsettled
 from soapjms.protocol.record import Direction, Record
 
 MAX_KNOWN_MESSAGES: Final = 100_000
@@ -69,7 +69,7 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
             yielded. In a stretch of many messages, those of which no later one can change anything are yielded too. So
             a key that recurs for weeks needs the memory of a window only. The ids of yielded messages are remembered,
             and a few requests without response are kept back, so that a message that is captured again does not count
-            as a new one.
+            as a new one, unless `MAX_KNOWN_MESSAGES` were yielded since.
         window: the longest time between a request and its response, and between copies of which one lacks the message
             id.
 
@@ -172,12 +172,14 @@ class _Group:
         return messages
 
     def _is_long(self) -> bool:
+        """Say whether the stretch may have settled messages: one without a partner waits two windows."""
         return self._newest is not None and self._newest - self._stretch.messages[0].times[0] > 2 * self._window
 
     def _slide(self) -> list[Sighting]:
         """Pair the messages of the stretch, return those that no later message can change, and keep the others."""
         assert self._newest is not None
         messages, self._stretch = self._stretch.messages, Sightings(self._window)
+        strayed = {each for each in messages if each.misdirected}  # before they were kept back for redelivery
         reach, reach_of_strays = _find_partners(messages, self._window)
         since = self._newest - self._window  # a message of this time may still have copies of which one lacks the id
         kept = unsettled(messages, reach, self._window, since)
@@ -185,7 +187,7 @@ class _Group:
         kept = unsettled(strays, reach_of_strays, self._window, since, known=kept, any_place=True)
         for each in messages:
             if each in kept:
-                each.partner, each.is_answer, each.misdirected, each.kin = None, False, False, None
+                each.partner, each.is_answer, each.misdirected, each.kin = None, False, each in strayed, None
                 self._stretch.begin(each)
         self._enough = max(MIN_SLIDE_MESSAGES, 2 * len(self._stretch.messages))
         return [each for each in messages if each not in kept]
@@ -204,21 +206,19 @@ class _Group:
 HALVES: Final = frozenset({Pattern.REQUEST_RESPONSE, Pattern.RESPONSE_ONLY})
 
 
-def _find_partners(
-    messages: list[Sighting], window: timedelta
-) -> tuple[dict[Sighting, Nearness], dict[Sighting, Nearness]]:
+def _find_partners(messages: list[Sighting], window: timedelta) -> tuple[dict[Sighting, Order], dict[Sighting, Order]]:
     """Set the partners of messages, and mark those without one that have one but for its destination.
 
-    Return how near the former are, and the latter.
+    Return the order of the former pairs by message, and that of the latter.
     """
-    reach, reach_of_strays = dict[Sighting, Nearness](), dict[Sighting, Nearness]()
-    for request, answer, nearness in nearest_pairs(messages, window):
+    reach, reach_of_strays = dict[Sighting, Order](), dict[Sighting, Order]()
+    for request, answer, order in nearest_pairs(messages, window):
         request.partner, answer.partner, answer.is_answer = answer, request, True
-        reach[request] = reach[answer] = nearness
+        reach[request] = reach[answer] = order
     alone = [*filter(_is_alone, messages)]
-    for request, answer, nearness in nearest_pairs(alone, window, any_place=True) if len(alone) > 1 else ():
+    for request, answer, order in nearest_pairs(alone, window, any_place=True) if len(alone) > 1 else ():
         request.misdirected = answer.misdirected = True
-        reach_of_strays[request] = reach_of_strays[answer] = nearness
+        reach_of_strays[request] = reach_of_strays[answer] = order
     return reach, reach_of_strays
 
 
