@@ -42,9 +42,10 @@ MAX_FILE_OCTETS: Final = 512 << 20
 MAX_LINES_OCTETS: Final = 128 << 20
 """Size of a file of JSON Lines, in octets, above which it is read in blocks."""
 BLOCK_OCTETS: Final = 32 << 20
-"""Size of a block, in octets; a line belongs to the block that it begins in."""
+"""Size of a block, in octets; a line belongs to the block that it begins in, or at whose end it begins."""
 LINE_OF_PARTITION: Final = (1 << 33) - 1
 """The bits of `monotonically_increasing_id` that count the rows of a partition."""
+PLAIN: Final = ".jsonl"
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -71,7 +72,11 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
             rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
             name = without_user_info(path)
-            log = LogFile(number + len(found), name, path, size, _form_of(spark, path, size))
+            try:
+                log = LogFile(number + len(found), name, path, size, _form_of(spark, path, size))
+            except Py4JJavaError as error:
+                rejected.append(RejectedRow(name, None, f"cannot be opened: {_why(error)}"))
+                continue
             if size > MAX_FILE_OCTETS and not has_blocks(log):
                 reason = (
                     f"{log.form}, of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
@@ -85,9 +90,9 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
 
 
 def _form_of(spark: SparkSession, path: str, size: int) -> LogForm:
-    """Return the form of a file; the octets of a small one are seen once it is fetched."""
+    """Return the form of a file; the octets of others than large ones of lines are seen once it is fetched."""
     form = form_of(b"", path)
-    if form is not LogForm.LINES or size <= MAX_LINES_OCTETS:
+    if not has_blocks(LogFile(0, "", path, size, form)):
         return form
     system, place = place_of(spark, path)
     stream = system.open(place)
@@ -98,8 +103,8 @@ def _form_of(spark: SparkSession, path: str, size: int) -> LogForm:
 
 
 def has_blocks(log: LogFile) -> bool:
-    """Say whether a file on another machine is read in blocks."""
-    return log.form is LogForm.LINES and log.size > MAX_LINES_OCTETS
+    """Say whether a file on another machine is read in blocks: Hadoop decompresses files with some other names."""
+    return log.form is LogForm.LINES and log.path.endswith(PLAIN) and log.size > MAX_LINES_OCTETS
 
 
 def number_of_blocks(log: LogFile) -> int:
@@ -107,13 +112,20 @@ def number_of_blocks(log: LogFile) -> int:
     return -(-log.size // BLOCK_OCTETS)
 
 
-def size_of(spark: SparkSession, path: str) -> int | None:
-    """Return the size of a file in octets; None if there is none now."""
+def state_of(spark: SparkSession, path: str) -> tuple[int, int] | None:
+    """Return the size of a file in octets, and when it was changed, in milliseconds; None if there is none now."""
     system, place = place_of(spark, path)
     try:
-        return int(system.getFileStatus(place).getLen())
+        status = system.getFileStatus(place)
     except Py4JJavaError:
         return None
+    return status.getLen(), status.getModificationTime()
+
+
+def uri_of(spark: SparkSession, path: str) -> str:
+    """Return the path of a file as Spark writes it in metadata."""
+    uri: str = place_of(spark, path)[1].toUri().toString()
+    return uri
 
 
 def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
@@ -232,12 +244,13 @@ def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
 
 
 def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
-    """Return the lines of files: the path as a URI, the numbers of the block in the file and of the line in the block.
+    """Return the lines of files, with the URI of the file, and the numbers of the block there and of the line in it.
 
-    Longer lines than `MAX_LINE_OCTETS` are passed over. A block is a partition, whatever the settings of Spark are.
+    Longer lines than `MAX_LINE_OCTETS` are passed over. A block is a partition, and its lines are in order.
     """
     for name in ("maxPartitionBytes", "openCostInBytes"):
         spark.conf.set(f"spark.sql.files.{name}", str(BLOCK_OCTETS))
+    spark.conf.unset("spark.sql.files.maxPartitionNum")  # which puts several blocks into a partition
     # Hadoop's reader leaves a line out from this length on, its end included
     options = {"lineSep": "\n", "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_OCTETS + 2)}
     return (
@@ -245,7 +258,7 @@ def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
         .options(**options)
         .load([*map(_escaped, paths)])
         .select(
-            F.col("_metadata.file_path").alias("path"),
+            F.col("_metadata.file_path").alias("uri"),
             F.expr(f"_metadata.file_block_start DIV {BLOCK_OCTETS}").alias("block"),
             (F.monotonically_increasing_id().bitwiseAND(LINE_OF_PARTITION) + 1).alias("line"),
             F.col("value").cast("binary").alias("octets"),

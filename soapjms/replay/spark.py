@@ -139,6 +139,7 @@ def _run(
         if terms.setting.profile != job.terms.setting.profile:
             found = stack.enter_context(kept(logs.facts(terms)))
         facts = found.where("told IS NULL").select(PACKED_FACTS.names)
+        logs.require_unchanged()
         tally.add(judge(spark, facts, terms, logs.fetch, folder, progress))
         logs.require_unchanged()
         return tally, first

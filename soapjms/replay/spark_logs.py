@@ -14,9 +14,10 @@ from functools import lru_cache, partial, reduce
 from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 import pyarrow as pa
+from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -98,6 +99,7 @@ class Logs:
         near, elsewhere = list(logs), list(far)
         self.number = len(near) + len(elsewhere)
         self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
+        self._states = [hadoop.state_of(spark, log.path) for log in self._long]
         whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
         self._sources: list[tuple[int, Source]] = []
         first = 0
@@ -149,23 +151,24 @@ class Logs:
                 read[number] += octets.get(part, 0)
         missing = ((log, log.size - read[log.number]) for log in self._long)
         return [
-            RejectedRow(log.name, None, f"{left} octets are in lines of more than {MAX_LINE_OCTETS}; they are not read")
+            RejectedRow(
+                log.name,
+                None,
+                f"{left} octets are in lines of more than {MAX_LINE_OCTETS}; they are not read, nor counted as lines",
+            )
             for log, left in missing
             if left >= MAX_LINE_OCTETS
         ]
 
     def require_unchanged(self) -> None:
-        """Require that files that were read twice in blocks are what they were.
+        """Require that files that are read in blocks are what they were at first, as they are read several times.
 
         Raises:
             NoInputError: one is not.
         """
-        for log in self._long:
-            size = hadoop.size_of(self._spark, log.path)
-            if size != log.size:
-                raise NoInputError(
-                    f"{log.name}: it had {log.size} octets, and now {size}: the log was changed meanwhile"
-                )
+        for log, before in zip(self._long, self._states, strict=True):
+            if hadoop.state_of(self._spark, log.path) != before:
+                raise NoInputError(f"{log.name}: its size or time is another now: the log was changed meanwhile")
 
 
 # How many tasks
@@ -191,11 +194,11 @@ class LocalParts:
     Args:
         spark: the session.
         logs: the logs.
-        first: the number of the first part, which is 0: its tasks are given numbers only.
+        first: the number of the first part, which is 0.
     """
 
     def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
-        assert first == 0
+        assert first == 0  # as these logs come first
         self._spark = spark
         cores = spark.sparkContext.defaultParallelism
         self._parts = splits(logs, split_size(logs, cores))
@@ -322,48 +325,59 @@ class Blocks:
         self._paths = [log.path for log in logs]
         self.logs: list[int] = []
         self._rows = []
+        logs_of_parts: dict[int, LogFile] = {}
         for log in logs:
-            uri = hadoop.place_of(spark, log.path)[1].toUri().toString()
-            self._rows.append((uri, first + len(self.logs), pickle.dumps(log)))
-            self.logs.extend([log.number] * hadoop.number_of_blocks(log))
+            self._rows.append((hadoop.uri_of(spark, log.path), first + len(self.logs)))
+            for _ in range(hadoop.number_of_blocks(log)):
+                logs_of_parts[first + len(self.logs)] = log
+                self.logs.append(log.number)
+        self._told = spark.sparkContext.broadcast(logs_of_parts)
 
     def facts(self, terms: ReplayTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
-        lines = self._lines().select("row", "octets", "log")
-        return lines.mapInArrow(partial(_read_blocks, terms=terms), from_arrow_schema(STAGED))
+        task = partial(_read_blocks, logs=self._told, terms=terms)
+        return self._lines().mapInArrow(task, from_arrow_schema(STAGED))
 
     def fetch(self, rows: DataFrame) -> DataFrame:
         """Let Spark find the lines of the wanted records."""
         wanted = sent(rows, rows.select("place", "time", "row"))
-        found = self._lines().join(wanted, "row").select("place", "time", "row", "octets", "log")
-        return found.mapInArrow(_fetch_lines, from_arrow_schema(PACKED))
+        found = self._lines().join(wanted, "row").select("place", "time", "row", "octets")
+        return found.mapInArrow(partial(_fetch_lines, logs=self._told), from_arrow_schema(PACKED))
 
     def _lines(self) -> DataFrame:
         """Return the lines with the numbers of their records."""
-        parts = frame(self._spark, self._rows, FILES)
-        found = hadoop.lines(self._spark, self._paths).coalesce(MAX_TASKS).join(F.broadcast(parts), "path")
+        first_parts = frame(self._spark, self._rows, FIRST_PARTS)
+        found = hadoop.lines(self._spark, self._paths).coalesce(MAX_TASKS).join(F.broadcast(first_parts), "uri")
         part = F.col("part") + F.col("block")
-        return found.select((F.shiftleft(part, LINE_BITS) + F.col("line")).alias("row"), "octets", "log")
+        return found.select((F.shiftleft(part, LINE_BITS) + F.col("line")).alias("row"), "octets")
 
 
-def _read_blocks(batches: Batches, terms: ReplayTerms) -> Batches:
-    for part, group in groupby(rows_of(batches), key=lambda each: part_of(each[0])):
-        lines = [*group]
-        octets = b"".join(octets + b"\n" for _, octets, _ in lines)
-        log = pickle.loads(lines[0][2])._replace(size=len(octets))  # noqa: S301  # see above
-        if [line_of(number) for number, *_ in (lines[0], lines[-1])] != [1, len(lines)]:
-            raise RuntimeError(f"{log.name}: a task has not read one block after another")
-        yield from _reader(pickle.dumps(terms)).read(part, whole(log), BytesIO(octets))
-        yield _told(part, {"lines": len(lines), "octets": len(octets)})
+FIRST_PARTS: Final = pa.schema([("uri", pa.string()), ("part", pa.int64())])
+LogsOfParts: TypeAlias = Broadcast[dict[int, LogFile]]
 
 
-def _fetch_lines(batches: Batches) -> Batches:
-    return to_batches(_fetched_lines(batches), PACKED)
+def _read_blocks(batches: Batches, logs: LogsOfParts, terms: ReplayTerms) -> Batches:
+    for part, lines in groupby(rows_of(batches), key=lambda each: part_of(each[0])):
+        name = logs.value[part].name
+        # The block begins with a line of its own, as only the beginning of a log may have a byte order mark.
+        octets, number = bytearray(b"\n"), 0
+        for number, (row, line) in enumerate(lines, 1):
+            if line_of(row) != number:
+                raise RuntimeError(f"{name}: a task has not read one block after another")
+            octets += line
+            octets += b"\n"
+        split = whole(logs.value[part]._replace(size=len(octets)))._replace(first_line=0)
+        yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
+        yield _told(part, {"lines": number, "octets": len(octets) - 1})
 
 
-def _fetched_lines(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    for place, time, row, octets, log in rows_of(batches):
-        split = whole(pickle.loads(log))._replace(first_line=line_of(row))  # noqa: S301  # see above
+def _fetch_lines(batches: Batches, logs: LogsOfParts) -> Batches:
+    return to_batches(_fetched_lines(batches, logs), PACKED)
+
+
+def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, ...]]:
+    for place, time, row, octets in rows_of(batches):
+        split = whole(logs.value[part_of(row)])._replace(first_line=line_of(row))
         yield from _packed(split, [(place, time, row)], BytesIO(octets))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import shutil
@@ -95,7 +96,8 @@ def long_logs(folder: Path) -> None:
     half = len(lines) // 2
     first = [*lines[:50], b"\r\n", bad, *lines[50:half]]
     (folder / "[1] a log.jsonl").write_bytes(b"\xef\xbb\xbf" + b"".join(first) + b'{"v":1,"torn')
-    (folder / "2%20.jsonl").write_bytes(b"".join(each.replace(b"\n", b"\r\n") for each in lines[half:]) + bad)
+    second = [*lines[half : half + 90], b"\n" * 500, *[b"\xef\xbb\xbf" + each for each in lines[half + 90 :]]]
+    (folder / "2%20.jsonl").write_bytes(b"".join(each.replace(b"\n", b"\r\n") for each in second) + bad)
     shutil.copy(CXF, folder)
 
 
@@ -143,7 +145,10 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
     found = replay(f"file://{tmp_path}", tmp_path / "out")
     refused = sorted((Path(each["file"]).name, each["reason"]) for each in rows(tmp_path / "out", "rejected"))
     packed = (tmp_path / "packed.jsonl").stat().st_size
-    assert refused[0] == ("long.jsonl", "59998 octets are in lines of more than 30000; they are not read")
+    assert refused[0] == (
+        "long.jsonl",
+        "59998 octets are in lines of more than 30000; they are not read, nor counted as lines",
+    )
     assert "not JSON" in refused[1][1]  # what is left of the line
     assert refused[2:] == [
         (
@@ -153,10 +158,34 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
         )
     ]
     assert found.members["records"] == 2 * len(whole.splitlines())
-    sizes = iter([log.stat().st_size + 5])
-    monkeypatch.setattr(hadoop, "size_of", lambda *_: next(sizes))
-    with pytest.raises(NoInputError, match="the log was changed meanwhile"):
-        replay(f"file://{log}", tmp_path / "again")
+    (tmp_path / "x.jsonl.bz2").write_bytes(bz2.compress(os.urandom(30_000)))  # Hadoop would decompress it
+    replay([f"file://{log}", f"file://{tmp_path}/*.bz2"], tmp_path / "out")
+    assert [each["reason"] for each in rows(tmp_path / "out", "rejected") if each["file"].endswith(".bz2")] == [
+        f"JSON Lines, of {(tmp_path / 'x.jsonl.bz2').stat().st_size} octets; at most 20000 are read from another "
+        "machine: cut it into several"
+    ]
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_large_log_of_a_uri_that_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Before the judging, or in between: the run ends, as records would be others."""
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 10_000)
+    log = tmp_path / "log.jsonl"
+    shutil.copy(CXF, log)
+    asked, state_of = 0, hadoop.state_of
+
+    def touched(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == after + 1:
+            os.utime(log, (1, 1))
+        return state_of(*arguments)
+
+    monkeypatch.setattr(hadoop, "state_of", touched)
+    with pytest.raises(NoInputError, match=r"log\.jsonl: its size or time is another now"):
+        replay(f"file://{log}", tmp_path / "out")
+    assert asked == after + 1
 
 
 @pytest.mark.usefixtures("running")
