@@ -62,7 +62,7 @@ from the beginning of the part; its number of lines, and of their octets for a b
 SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
 
 
-class Source(Protocol):
+class LogParts(Protocol):
     """The logs of one kind.
 
     Attributes:
@@ -101,11 +101,11 @@ class Logs:
         self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
         self._states = [hadoop.state_of(spark, log.path) for log in self._long]
         whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
-        self._sources: list[tuple[int, Source]] = []
+        self._sources: list[tuple[int, LogParts]] = []
         first = 0
         for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
             if some:
-                source: Source = kind(spark, some, first)
+                source: LogParts = kind(spark, some, first)
                 self._sources.append((first, source))
                 first += len(source.logs)
 
@@ -189,7 +189,7 @@ def shuffle_tasks(logs: Iterable[LogFile]) -> int:
 
 
 class LocalParts:
-    """Logs on this machine, in parts; see `Source`.
+    """Logs on this machine, in parts; see `LogParts`.
 
     Args:
         spark: the session.
@@ -248,7 +248,7 @@ def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
 
 
 class WholeFiles:
-    """Logs on other machines, each of which is one part; see `Source`.
+    """Logs on other machines, each of which is one part; see `LogParts`.
 
     Args:
         spark: the session.
@@ -312,7 +312,7 @@ def _fetched_whole(batches: Batches) -> Iterator[tuple[Any, ...]]:
 
 
 class Blocks:
-    """Large logs of JSON Lines on other machines; see `Source`.
+    """Large logs of JSON Lines on other machines; see `LogParts`.
 
     Args:
         spark: the session.
