@@ -46,6 +46,7 @@ BLOCK_OCTETS: Final = 32 << 20
 LINE_OF_PARTITION: Final = (1 << 33) - 1
 """The bits of `monotonically_increasing_id` that count the rows of a partition."""
 PLAIN: Final = ".jsonl"
+"""How names end that Hadoop's readers take for no compressed file."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -72,8 +73,9 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
             rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
             name = without_user_info(path)
+            log = LogFile(number + len(found), name, path, size, form_of(b"", path))
             try:
-                log = LogFile(number + len(found), name, path, size, _form_of(spark, path, size))
+                log = log._replace(form=_form_of(spark, path)) if has_blocks(log) else log
             except Py4JJavaError as error:
                 rejected.append(RejectedRow(name, None, f"cannot be opened: {_why(error)}"))
                 continue
@@ -89,11 +91,8 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
     return ExpandedInputs(list(found.values()), rejected, foreign)
 
 
-def _form_of(spark: SparkSession, path: str, size: int) -> LogForm:
-    """Return the form of a file; the octets of others than large ones of lines are seen once it is fetched."""
-    form = form_of(b"", path)
-    if not has_blocks(LogFile(0, "", path, size, form)):
-        return form
+def _form_of(spark: SparkSession, path: str) -> LogForm:
+    """Return the form of a file by its first octets; those of a file that is fetched as a whole are seen then."""
     system, place = place_of(spark, path)
     stream = system.open(place)
     try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial, reduce
 from io import BytesIO
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
@@ -102,12 +102,12 @@ class Logs:
         self._states = [hadoop.state_of(spark, log.path) for log in self._long]
         whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
         self._sources: list[tuple[int, LogParts]] = []
-        first = 0
+        self._logs: list[int] = []  # the number of the log of each part
         for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
             if some:
-                source: LogParts = kind(spark, some, first)
-                self._sources.append((first, source))
-                first += len(source.logs)
+                source: LogParts = kind(spark, some, len(self._logs))
+                self._sources.append((len(self._logs), source))
+                self._logs.extend(source.logs)
 
     def facts(self, terms: ReplayTerms) -> DataFrame:
         """Read all: facts of records, and what could not be read, with the reason."""
@@ -116,8 +116,6 @@ class Logs:
     def fetch(self, wanted: DataFrame) -> DataFrame:
         """Read records again; see `Fetch`."""
         rows, part = wanted.withColumn("part", F.shiftright("row", LINE_BITS)), F.col("part")
-        if len(self._sources) == 1:
-            return self._sources[0][1].fetch(rows)
         found = [
             source.fetch(rows.where((part >= first) & (part < first + len(source.logs))))
             for first, source in self._sources
@@ -132,7 +130,7 @@ class Logs:
         """
         before: list[tuple[int, int]] = []
         log, total = -1, 0
-        for part, number in enumerate(chain.from_iterable(source.logs for _, source in self._sources)):
+        for part, number in enumerate(self._logs):
             if number != log:
                 log, total = number, 0
             before.append((part, total))
@@ -146,9 +144,8 @@ class Logs:
             octets: how many octets the lines of each block have.
         """
         read = Counter[int]()
-        for first, source in self._sources:
-            for part, number in enumerate(source.logs, first):
-                read[number] += octets.get(part, 0)
+        for part, count in octets.items():
+            read[self._logs[part]] += count
         missing = ((log, log.size - read[log.number]) for log in self._long)
         return [
             RejectedRow(
@@ -217,7 +214,7 @@ class LocalParts:
         parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
         both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
         ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
-        return ordered.mapInArrow(_fetch, from_arrow_schema(PACKED))
+        return ordered.mapInArrow(partial(_fetch, rows=_fetched), from_arrow_schema(PACKED))
 
     def _splits(self) -> DataFrame:
         return frame(self._spark, rows_of_parts(self._parts), SPLITS)
@@ -231,10 +228,6 @@ def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
 def _read(batches: Batches, terms: ReplayTerms) -> Batches:
     for part, split in rows_of(batches):
         yield from _reader(pickle.dumps(terms)).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
-
-
-def _fetch(batches: Batches) -> Batches:
-    return to_batches(_fetched(batches), PACKED)
 
 
 def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -271,7 +264,7 @@ class WholeFiles:
         wanted = F.sort_array(F.collect_list(F.struct("row", "place", "time"))).alias("wanted")
         of_part = sent(rows, rows.groupBy("part").agg(wanted))
         found = self._contents().join(of_part, "part").select("content", "log", "wanted")
-        return found.mapInArrow(_fetch_whole, from_arrow_schema(PACKED))
+        return found.mapInArrow(partial(_fetch, rows=_fetched_whole), from_arrow_schema(PACKED))
 
     def _contents(self) -> DataFrame:
         parts = frame(self._spark, self._rows, FILES)
@@ -294,10 +287,6 @@ def _read_whole(batches: Batches, terms: ReplayTerms) -> Batches:
             yield _told(part, split._asdict())
         else:
             yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
-
-
-def _fetch_whole(batches: Batches) -> Batches:
-    return to_batches(_fetched_whole(batches), PACKED)
 
 
 def _fetched_whole(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -323,15 +312,11 @@ class Blocks:
     def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
         self._spark = spark
         self._paths = [log.path for log in logs]
-        self.logs: list[int] = []
-        self._rows = []
-        logs_of_parts: dict[int, LogFile] = {}
-        for log in logs:
-            self._rows.append((hadoop.uri_of(spark, log.path), first + len(self.logs)))
-            for _ in range(hadoop.number_of_blocks(log)):
-                logs_of_parts[first + len(self.logs)] = log
-                self.logs.append(log.number)
-        self._told = spark.sparkContext.broadcast(logs_of_parts)
+        blocks = dict(enumerate((log for log in logs for _ in range(hadoop.number_of_blocks(log))), first))
+        first_parts = {log.path: part for part, log in reversed(blocks.items())}
+        self._rows = [(hadoop.uri_of(spark, path), part) for path, part in first_parts.items()]
+        self.logs = [log.number for log in blocks.values()]
+        self._told = spark.sparkContext.broadcast(blocks)
 
     def facts(self, terms: ReplayTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
@@ -342,7 +327,8 @@ class Blocks:
         """Let Spark find the lines of the wanted records."""
         wanted = sent(rows, rows.select("place", "time", "row"))
         found = self._lines().join(wanted, "row").select("place", "time", "row", "octets")
-        return found.mapInArrow(partial(_fetch_lines, logs=self._told), from_arrow_schema(PACKED))
+        task = partial(_fetch, rows=partial(_fetched_lines, logs=self._told))
+        return found.mapInArrow(task, from_arrow_schema(PACKED))
 
     def _lines(self) -> DataFrame:
         """Return the lines with the numbers of their records."""
@@ -369,10 +355,6 @@ def _read_blocks(batches: Batches, logs: LogsOfParts, terms: ReplayTerms) -> Bat
         split = whole(logs.value[part]._replace(size=len(octets)))._replace(first_line=0)
         yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
         yield _told(part, {"lines": number, "octets": len(octets) - 1})
-
-
-def _fetch_lines(batches: Batches, logs: LogsOfParts) -> Batches:
-    return to_batches(_fetched_lines(batches, logs), PACKED)
 
 
 def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, ...]]:
@@ -418,6 +400,10 @@ def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
 def _reader(terms: bytes) -> TaskReader:
     """Return the reader of this worker, so that no part of a log begins with empty caches."""
     return TaskReader(pickle.loads(terms))  # noqa: S301  # we made it
+
+
+def _fetch(batches: Batches, rows: Callable[[Batches], Iterator[tuple[Any, ...]]]) -> Batches:
+    return to_batches(rows(batches), PACKED)
 
 
 def _packed(split: Split, wanted: list[tuple[Any, ...]], stream: BinaryIO | None = None) -> Iterator[tuple[Any, ...]]:

@@ -242,18 +242,14 @@ def unsettled(
     for _ in range(MAX_SWEEPS):
         before = len(found)
         for requests, answers in lanes:
-            ranks = _ranks(requests, found)
-            times = sorted(ranks)
-            for each in answers if times else ():
-                near = ((abs(time - at), at, time, ranks[at]) for time in each.times for at in _beside(time, times))
-                if each not in found and any((*order, each.rank) <= within[each] for order in near):
-                    found.add(each)
-            ranks = _ranks(answers, found)
-            times = sorted(ranks)
-            for each in requests if times else ():
-                near = ((abs(time - at), time, at, ranks[at]) for time in each.times for at in _beside(time, times))
-                if each not in found and any((*order[:3], each.rank, order[3]) <= within[each] for order in near):
-                    found.add(each)
+            for side, others in ((answers, requests), (requests, answers)):
+                ranks = _ranks(others, found)
+                times = sorted(ranks)
+                for each in side if times else ():
+                    if each not in found:
+                        near = _nearest(each, times, ranks, asks=side is requests)
+                        if any(order <= within[each] for order in near):
+                            found.add(each)
         if len(found) == before:
             return found
     return {*free, *found}
@@ -269,7 +265,21 @@ def _ranks(side: Iterable[Sighting], among: set[Sighting]) -> dict[datetime, tup
     return found
 
 
-def _beside(time: datetime, times: Sequence[datetime]) -> Sequence[datetime]:
-    """Return the last of ordered times before one, and the first that is not, as far as there are any."""
-    at = bisect_left(times, time)
-    return times[max(0, at - 1) : at + 1]
+def _nearest(
+    message: Sighting, times: Sequence[datetime], ranks: Mapping[datetime, tuple[str, int]], *, asks: bool
+) -> Iterator[Order]:
+    """Yield the orders of a message with its nearest partners of the other side: those just before it and after.
+
+    Args:
+        message: the message.
+        times: the times of the other side, in order.
+        ranks: the least rank at each of them.
+        asks: True if the message is the request.
+    """
+    for time in message.times:
+        at = bisect_left(times, time)
+        for other in times[max(0, at - 1) : at + 1]:
+            if asks:
+                yield abs(time - other), time, other, message.rank, ranks[other]
+            else:
+                yield abs(time - other), other, time, ranks[other], message.rank

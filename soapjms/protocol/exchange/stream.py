@@ -127,12 +127,13 @@ class _Group:
 
     def add(self, record: Record) -> Iterator[Exchange]:
         """Add a record, and yield the exchanges of a stretch that it ends, or that are settled."""
-        if self._newest is not None:
-            if record.time - self._newest > self._window:
+        newest = self._newest
+        if newest is not None:
+            if record.time - newest > self._window:
                 yield from self._settle(self._paired())
-            elif len(self._stretch.messages) >= self._enough and self._is_long():
-                yield from self._settle(self._slide())
-        self._newest = record.time if self._newest is None else max(record.time, self._newest)
+            elif len(self._stretch.messages) >= self._enough and self._is_long(newest):
+                yield from self._settle(self._slide(newest))
+        self._newest = record.time if newest is None else max(record.time, newest)
         message_id = record.message.message_id
         if message_id and message_id not in self._stretch:
             if (waiting := self._kept_back.pop(message_id, None)) is not None:
@@ -171,17 +172,16 @@ class _Group:
             _find_partners(messages, self._window)
         return messages
 
-    def _is_long(self) -> bool:
+    def _is_long(self, newest: datetime) -> bool:
         """Say whether the stretch may have settled messages: one without a partner waits two windows."""
-        return self._newest is not None and self._newest - self._stretch.messages[0].times[0] > 2 * self._window
+        return newest - self._stretch.messages[0].times[0] > 2 * self._window
 
-    def _slide(self) -> list[Sighting]:
+    def _slide(self, newest: datetime) -> list[Sighting]:
         """Pair the messages of the stretch, return those that no later message can change, and keep the others."""
-        assert self._newest is not None
         messages, self._stretch = self._stretch.messages, Sightings(self._window)
         strayed = {each for each in messages if each.misdirected}  # before they were kept back for redelivery
         reach, reach_of_strays = _find_partners(messages, self._window)
-        since = self._newest - self._window  # a message of this time may still have copies of which one lacks the id
+        since = newest - self._window  # a message of this time may still have copies of which one lacks the id
         kept = unsettled(messages, reach, self._window, since)
         strays = [each for each in messages if each in kept or _is_alone(each)]
         kept = unsettled(strays, reach_of_strays, self._window, since, known=kept, any_place=True)
