@@ -294,7 +294,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "stomp": ("stomp",),
     "amqp": ("proton", "websockets"),
     "cli": ("click", "rich"),
-    "replay": ("pyarrow", "jinja2", "duckdb"),
+    "replay": ("pyarrow", "jinja2", "duckdb", "msgspec"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
     "codegen": ("xsdata", "jinja2", "toposort", "click"),

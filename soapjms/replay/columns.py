@@ -13,11 +13,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from brokers.message import Properties
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys, keys, keys_of
 from soapjms.protocol.record import VERSION, Direction, Record, check_depth, read_json
@@ -133,25 +133,83 @@ def _list_column(name: str, ends: pa.Array, parts: list[pa.Array], mask: pa.Arra
     return pa.ListArray.from_arrays(ends, entries, kind, mask=mask)
 
 
-def columns_of_records(records: Sequence[tuple[int, Record]]) -> pa.RecordBatch:
-    """Write records, each with the number of its line, into columns; no text holds a lone surrogate."""
-    columns = dict(zip(PLAIN, zip(*(_plain(*each) for each in records), strict=True), strict=True))
-    found = [record for _, record in records]
-    properties = [[(name, kind, value_text(value)) for name, kind, value in each.message.properties] for each in found]
-    meta = [[(name, dumps(value)) for name, value in each.meta.items()] for each in found]
-    lists = {"properties": _lists("properties", properties), "meta": _lists("meta", meta)}
-    arrays = [lists[each.name] if each.name in lists else pa.array(columns[each.name], each.type) for each in COLUMNS]
-    return pa.record_batch(arrays, COLUMNS)
+Entries: TypeAlias = tuple[Sequence[str | None], ...]
+"""The entries of a row: the names of all, and the same number of each other member."""
 
 
-PLAIN: Final = tuple(name for name in COLUMNS.names if name not in {"properties", "meta"})
+class RecordRow(NamedTuple):
+    """A record of a line, as columns hold it; no text has a lone surrogate.
+
+    Attributes:
+        values: those of `PLAIN`, the columns that hold one value.
+        properties: names, types and values of the properties.
+        meta: names and values of its members.
+    """
+
+    values: tuple[Any, ...]
+    properties: Entries
+    meta: Entries
 
 
-def _plain(line: int, record: Record) -> tuple[Any, ...]:
-    """Return the values of the columns that hold one value."""
+LISTS: Final = ("properties", "meta")
+PLAIN: Final = tuple(name for name in COLUMNS.names if name not in LISTS)
+BODY: Final = PLAIN.index("body")
+
+
+class ColumnWriter:
+    """Writes records into columns; nothing is kept for each record but its values, which saves Python much work."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._values: list[tuple[Any, ...]] = []
+        self._lists = {name: _ListWriter(name) for name in LISTS}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, row: RecordRow) -> None:
+        """Add a record."""
+        self._values.append(row.values)
+        self.size += len(row.values[BODY] or b"")
+        self._lists["properties"].add(row.properties)
+        self._lists["meta"].add(row.meta)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return all records that were added, in this order."""
+        plain = dict(zip(PLAIN, zip(*self._values, strict=True), strict=True))
+        arrays = [
+            self._lists[each.name].column() if each.name in LISTS else pa.array(plain[each.name], each.type)
+            for each in COLUMNS
+        ]
+        return pa.record_batch(arrays, COLUMNS)
+
+
+class _ListWriter:
+    """Writes a column of lists: the members of all entries, end to end, and where those of each row end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ends = [0]
+        self._members: list[list[str | None]] = [[] for _ in COLUMNS.field(name).type.value_type]
+
+    def add(self, entries: Entries) -> None:
+        """Add the entries of a row."""
+        for members, more in zip(self._members, entries, strict=True):
+            members.extend(more)
+        self._ends.append(len(self._members[0]))
+
+    def column(self) -> pa.ListArray:
+        """Return the column."""
+        return _list_column(
+            self._name, pa.array(self._ends, pa.int32()), [pa.array(each, TEXT) for each in self._members]
+        )
+
+
+def row_of(line: int, record: Record) -> RecordRow:
+    """Return a record, with the number of its line, as columns hold it."""
     message = record.message
     destination, reply_to = message.destination, message.reply_to
-    return (
+    values = (
         line, VERSION, microseconds(record.time), record.direction, record.node,
         destination is not None, destination and destination.kind, destination and destination.name,
         message.message_id, message.correlation_id,
@@ -160,13 +218,13 @@ def _plain(line: int, record: Record) -> tuple[Any, ...]:
         message.redelivered, message.untyped, message.message_type, body_octets(record), record.truncated,
         record.sha256, dumps(dict(record.extra)) if record.extra else None,
     )  # fmt: skip
+    return RecordRow(values, entries_of(message.properties), ([*record.meta], [*map(dumps, record.meta.values())]))
 
 
-def _lists(name: str, rows: Sequence[Sequence[tuple[Any, ...]]]) -> pa.ListArray:
-    """Make a column of lists from the entries of each row."""
-    ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
-    members = [*zip(*chain.from_iterable(rows), strict=True)] or [()] * len(COLUMNS.field(name).type.value_type)
-    return _list_column(name, ends, [pa.array(values, TEXT) for values in members])
+def entries_of(properties: Properties) -> Entries:
+    """Return properties as columns hold them."""
+    names, kinds, values = zip(*properties, strict=True) if properties else ((), (), ())
+    return names, kinds, [*map(value_text, values)]
 
 
 # Out of columns

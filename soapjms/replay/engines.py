@@ -27,7 +27,7 @@ MAX_LOCAL_OCTETS: Final = 32 << 30
 """Size of logs, uncompressed, up to which this machine replays them without Spark unless the user chooses:
 docs/replay.md says why."""
 
-PACKAGES: Final = ("pyarrow", "jinja2", "duckdb")
+PACKAGES: Final = ("pyarrow", "jinja2", "duckdb", "msgspec")
 """The packages that every engine needs."""
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"

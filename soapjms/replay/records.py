@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import count
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -28,18 +28,22 @@ from soapjms.protocol.record import Record, from_json
 from soapjms.protocol.text import reason_of
 from soapjms.replay.columns import (
     ColumnReader,
+    ColumnWriter,
     FlatRow,
+    RecordRow,
     RefusedRow,
-    columns_of_records,
     columns_of_rows,
     flat_row,
+    row_of,
 )
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.flat_records import FlatRecord, Unpacker
 from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
+from soapjms.replay.json_lines import usual_row
 from soapjms.replay.parquet import as_records, check_text
 
 T = TypeVar("T")
+Parse: TypeAlias = Callable[..., T | RejectedRow | None]
 
 GZIP_BITS: Final = 31
 """zlib's window bits for gzip."""
@@ -293,19 +297,21 @@ def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Re
         split: the part.
         stream: its octets, if the log is not a file on this machine.
     """
-    log, waiting, size = split.log, list[CapturedRecord](), 0
-    lines = LINE_READERS.get(log.form)
-    for found in _in_columns(split, stream) if lines is None else _opened(split, lines, stream):
-        if not isinstance(found, CapturedRecord):
+    lines = LINE_READERS.get(split.log.form)
+    if lines is None:
+        yield from _in_columns(split, stream)
+        return
+    writer = ColumnWriter()
+    for found in _opened(split, partial(lines, parse=_parsed_row), stream):
+        if isinstance(found, RejectedRow):
             yield found
             continue
-        waiting.append(found)
-        size += len(found.record.message.body or b"")
-        if len(waiting) >= MAX_HELD_ROWS or size >= MAX_BATCH_OCTETS:
-            yield columns_of_records([each[1:] for each in waiting])
-            waiting, size = [], 0
-    if waiting:
-        yield columns_of_records([each[1:] for each in waiting])
+        writer.add(found)
+        if len(writer) >= MAX_HELD_ROWS or writer.size >= MAX_BATCH_OCTETS:
+            yield writer.batch()
+            writer = ColumnWriter()
+    if len(writer):
+        yield writer.batch()
 
 
 def read_rows(split: Split, lines: Iterable[int], stream: BinaryIO | None = None) -> Iterator[FlatRecord]:
@@ -377,14 +383,14 @@ def _opened(
 
 
 def _rows_of_lines(split: Split, stream: BinaryIO, wanted: WantedLines) -> Iterator[FlatRow]:
-    for found in LINE_READERS[split.log.form](split, stream, wanted):
+    for found in LINE_READERS[split.log.form](split, stream, _parsed, wanted):
         if isinstance(found, CapturedRecord):
             yield flat_row(found.record)
 
 
 def _read_plain(
-    split: Split, stream: BinaryIO, wanted: WantedLines | None = None
-) -> Iterator[CapturedRecord | RejectedRow]:
+    split: Split, stream: BinaryIO, parse: Parse[T], wanted: WantedLines | None = None
+) -> Iterator[T | RejectedRow]:
     """Read lines: all, or some."""
     number, spare = _go_to_first_line(split, stream), _spare(split)
     position = stream.tell()
@@ -393,8 +399,8 @@ def _read_plain(
         if not line.length:
             return
         if wanted is None or wanted.meet(number):
-            found = _parsed(split.log, number, line, at_start=position == 0)
-            spare -= not isinstance(found, CapturedRecord)
+            found = parse(split.log, number, line, at_start=position == 0)
+            spare -= found is None or isinstance(found, RejectedRow)
             if spare < 0:
                 yield _no_log(split, number)
                 return
@@ -470,9 +476,18 @@ def _shown(octets: bytes) -> str:
     return octets.decode("utf-8", "backslashreplace")
 
 
+def _parsed_row(log: LogFile, number: int, line: _Line, *, at_start: bool) -> RecordRow | RejectedRow | None:
+    """Read the record of a line into a row of columns."""
+    row = usual_row(number, line.octets) if line.length <= MAX_LINE_OCTETS else None
+    if row is not None:
+        return row
+    found = _parsed(log, number, line, at_start=at_start)
+    return row_of(number, found.record) if isinstance(found, CapturedRecord) else found
+
+
 def _read_gzipped(
-    split: Split, stream: BinaryIO, wanted: WantedLines | None = None
-) -> Iterator[CapturedRecord | RejectedRow]:
+    split: Split, stream: BinaryIO, parse: Parse[T], wanted: WantedLines | None = None
+) -> Iterator[T | RejectedRow]:
     """Read the lines of a gzip file, all or some; where a torn member breaks off, reject the line, and go on with the
     next member."""
     stream.seek(split.start)
@@ -490,8 +505,8 @@ def _read_gzipped(
             return
         if not (wanted is None or wanted.meet(number)):
             continue
-        found = _parsed(log, number, line, at_start=number == 1)
-        spare -= not isinstance(found, CapturedRecord)
+        found = parse(log, number, line, at_start=number == 1)
+        spare -= found is None or isinstance(found, RejectedRow)
         if spare < 0:
             yield _no_log(split, number)
             return
@@ -593,11 +608,11 @@ def _batches(
         line = end
 
 
-LINE_READERS: Final[Mapping[LogForm, Callable[..., Iterator[CapturedRecord | RejectedRow]]]] = {
+LINE_READERS: Final[Mapping[LogForm, Callable[..., Iterator[Any]]]] = {
     LogForm.LINES: _read_plain,
     LogForm.GZIP: _read_gzipped,
 }
 READERS: Final[Mapping[LogForm, Callable[[Split, BinaryIO], Iterator[CapturedRecord | RejectedRow]]]] = {
-    **LINE_READERS,
+    **{form: partial(reader, parse=_parsed) for form, reader in LINE_READERS.items()},
     LogForm.PARQUET: _read_parquet,
 }

@@ -169,7 +169,7 @@ def test_without_java_spark_says_how_to_get_on(good: Path) -> None:
         ("rich", ["replay", "good.jsonl", "--out", "o"], "rich is not installed. Type: pip install 'soapjms[cli]'"),
         *(
             (name, ["replay", "good.jsonl", "--out", "o"], "pip install 'soapjms[replay]'")
-            for name in ("jinja2", "pyarrow", "duckdb")
+            for name in ("jinja2", "pyarrow", "duckdb", "msgspec")
         ),
         ("jinja2", ["report", "."], "pip install 'soapjms[replay]'"),
         (

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from record_kit import captured
 from replay_logs import CXF, assert_equal, at, request, response, rows, summary, three_observers, write_parquet
 
-from brokers.message import Destination, DestinationKind, Element, Message, MessageType, PropertyType, properties
+from brokers.message import Message, MessageType
 from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
+from soapjms.protocol.record import Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
-from soapjms.replay.columns import ColumnReader, FlatRow, RefusedRow, columns_of_records, columns_of_rows
+from soapjms.replay.columns import ColumnReader, ColumnWriter, FlatRow, RefusedRow, columns_of_rows, row_of
 from soapjms.replay.flat_records import Unpacker, ValueCache, pack
 from soapjms.replay.inputs import expand, splits, whole
 from soapjms.replay.parquet import RECORDS, as_records, to_row
@@ -67,46 +67,6 @@ def read_row(row: dict[str, Any]) -> FlatRow | RefusedRow:
     return one
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-DESTINATIONS = st.none() | st.builds(Destination, st.sampled_from(list(DestinationKind)), st.none() | TEXTS)
-LONGS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
-BODIES = {
-    MessageType.BYTES: st.none() | st.binary(max_size=9),
-    MessageType.TEXT: st.none() | TEXTS,
-    MessageType.OBJECT: st.binary(max_size=9),
-    MessageType.MAP: st.dictionaries(TEXTS, TEXTS | st.integers(-9, 9) | st.booleans(), max_size=3).map(properties),
-    MessageType.STREAM: st.lists(TEXTS.map(lambda text: Element(PropertyType.STRING, text)), max_size=3).map(tuple),
-    MessageType.MESSAGE: st.none(),
-}
-
-
-@st.composite
-def captured(draw: st.DrawFn) -> Record:
-    """Draw a record."""
-    kind = draw(st.sampled_from(list(BODIES)))
-    values = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | TEXTS
-    message = Message(
-        message_type=kind,
-        body=draw(BODIES[kind]),
-        properties=properties(draw(st.dictionaries(TEXTS, values, max_size=4))),
-        destination=draw(DESTINATIONS),
-        reply_to=draw(DESTINATIONS),
-        message_id=draw(st.none() | TEXTS),
-        correlation_id=draw(st.none() | TEXTS),
-        delivery_mode=draw(LONGS),
-        priority=draw(LONGS),
-        expiration=draw(LONGS),
-        timestamp=draw(LONGS),
-        type=draw(st.none() | TEXTS),
-        redelivered=draw(st.none() | st.booleans()),
-        untyped=draw(st.booleans()),
-    )
-    made = capture(message, at(draw(st.integers(0, 9))), draw(st.sampled_from([None, *Direction])))
-    meta = draw(st.dictionaries(TEXTS, TEXTS | st.lists(st.integers(0, 9)), max_size=2))
-    extra = draw(st.just({}) | st.just({"more": [1]}))
-    return Record(**{**{name: getattr(made, name) for name in made.__slots__}, "meta": meta, "extra": extra})
-
-
 @given(captured())
 def test_a_row_is_read_as_its_record(record: Record) -> None:
     """From its columns, as Parquet or a line made them, and packed and unpacked, it is the record again."""
@@ -116,7 +76,9 @@ def test_a_row_is_read_as_its_record(record: Record) -> None:
     unpacker = Unpacker()
     assert unpacker.record(row.record) == unpacker.unpack(pack(row.record)) == record
     assert unpacker.record(row.record) == record  # from what was remembered
-    assert [*ColumnReader().rows(columns_of_records([(1, record)]))] == [row]
+    writer = ColumnWriter()
+    writer.add(row_of(1, record))
+    assert [*ColumnReader().rows(writer.batch())] == [row]
 
 
 @pytest.mark.parametrize(

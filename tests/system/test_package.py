@@ -72,6 +72,7 @@ BRIDGE = "soapjms bridge http --listen localhost:0 --to jms:queue:a --connection
         ("pyarrow", "from soapjms.replay import replay", "replay"),
         ("jinja2", "from soapjms.replay import replay", "replay"),
         ("duckdb", "from soapjms.replay import replay", "replay"),
+        ("msgspec", "from soapjms.replay import replay", "replay"),
         ("xmlsec", "import soapjms.signatures", "wsse"),
         ("prometheus_client", "import soapjms.prometheus", "prometheus"),
         ("opentelemetry", "import soapjms.opentelemetry", "opentelemetry"),
