@@ -179,6 +179,7 @@ def test_what_comes_after_a_detach(wire: Wire, limit: str, monkeypatch: pytest.M
     """It is left unsettled, which says that it was not accepted, unless that would be too many. Spec: AT-14."""
     monkeypatch.setattr(f"brokers.amqp.listener.receive.{limit}", 1)
     wire.write(OPENED, BEGUN, frame(ATTACH, "s", uint(0), False, None, None, source(), target(), None, None, uint(0)))
+    wire.until(FLOW)
     nowhere = transfer(uint(0), uint(0), b"a", uint(0), True)
     wire.write(nowhere, *[transfer(uint(0), uint(number), b"b", uint(0)) for number in (1, 2)])
     found = list[Frame]()
