@@ -59,7 +59,7 @@ def sample(messages: int) -> Sample:
                     assert not isinstance(found, RejectedRow)
                     records += found.num_rows
                     store.lend("facts", found)
-                    octets += sum(batch.nbytes for batch in store.batches(facts.PACK, facts.PACKED))
+                    octets += sum(len(rows) for each in spark_plan.READ for *_, rows in each.sent(store, 1))
         size = sum(log.size for log in logs)
         return Sample(records / messages, size / messages, octets / messages)
 

@@ -89,12 +89,6 @@ FACTS: Final = pa.schema(
 asks for a response, a digest of what copies have in common, and its message."""
 
 
-MOVED_COLUMNS: Final = ("row", "time", "key", "by_alias", "announces")
-PACKED: Final = pa.schema([*(FACTS.field(name) for name in MOVED_COLUMNS), ("packed", pa.string())])
-"""Facts as Spark moves them, for which each column of each row has a price."""
-_IN_PACKED: Final = [each for each in FACTS if each.name not in PACKED.names]
-
-
 def _words(words: Iterable[str]) -> str:
     return ", ".join(f"'{each}'" for each in sorted(words))
 
@@ -140,9 +134,6 @@ TOLD: Final = pa.schema(
 
 # Records
 
-ABSENT, BETWEEN = "\x1e", "\x1f"
-"""What packed facts have for null, and between them; a record with one of them in a header is no plain one."""
-NAMED: Final = ("message_id", "correlation_id", "name", "reply_name", "type", "request_uri")
 PLAIN: Final = f"""
 coalesce(
     v = {VERSION} AND extra IS NULL AND time BETWEEN {EARLIEST} AND {LATEST}
@@ -155,7 +146,6 @@ coalesce(
     AND coalesce(len({OTHERS}), 0) = 0 AND coalesce(len({ODD_META}), 0) = 0
     AND coalesce(message_id, correlation_id) IS NOT NULL
     AND (message_id IS NULL OR message_id <> '') AND (correlation_id IS NULL OR correlation_id <> '')
-    AND NOT regexp_matches(concat({", ".join(NAMED)}), '[{ABSENT}{BETWEEN}]')
     AND kinds.is_valid, false)
 """
 """Whether a row certainly is a record of the usual kind."""
@@ -314,29 +304,6 @@ SELECT row, coalesce(correlation_id, message_id) AS key, correlation_id IS NOT N
 FROM read
 """
 
-
-def _packed(column: pa.Field) -> str:
-    text = f"hex({column.name})" if column.type == DIGEST else f"CAST({column.name} AS VARCHAR)"
-    return f"coalesce({text}, chr({ord(ABSENT)}))"
-
-
-def _unpacked(number: int, column: pa.Field) -> str:
-    text = f"nullif(parts[{number}], chr({ord(ABSENT)}))"
-    if column.type == DIGEST:
-        return f"unhex({text}) AS {column.name}"
-    return f"CAST({text} AS {SQL_TYPES[column.type]}) AS {column.name}"
-
-
-SQL_TYPES: Final = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT"}
-PACK: Final = f"""
-SELECT {", ".join(MOVED_COLUMNS)}, concat_ws(chr({ord(BETWEEN)}), {", ".join(map(_packed, _IN_PACKED))}) AS packed
-FROM facts
-"""
-UNPACK: Final = f"""
-WITH split AS (SELECT * EXCLUDE (packed), string_split(packed, chr({ord(BETWEEN)})) AS parts FROM moved)
-SELECT place, {", ".join(MOVED_COLUMNS)}, {", ".join(_unpacked(*each) for each in enumerate(_IN_PACKED, 1))} FROM split
-"""
-"""The query for `placed`, from packed facts with their places, which are in `moved`."""
 
 UNPLAIN: Final = "SELECT row FROM seen WHERE NOT is_plain"
 

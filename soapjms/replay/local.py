@@ -193,6 +193,7 @@ class LocalRun:
     def _count(self, tally: RunTally) -> None:
         """Judge one exchange of each shape, and count those of the shapes that break nothing."""
         define_entries(self._store, self._terms)
+        self._store.define("shapes_here", plan.SHAPES_HERE, "VIEW")
         self._store.define("shapes", plan.SHAPES)
         task = partial(judge_examples, folder=self._folder, terms=self._terms)
         with self._fetched(plan.OF_SHAPES) as (wanted, _):

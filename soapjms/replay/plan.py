@@ -12,14 +12,15 @@ reads. Each query makes a table, or a view, from those before it:
   the records certainly are copies of no more than these two.
 - `exchanges`: the places that certainly hold one call, or one one-way message, with their shapes.
 - `entries`: the records by place again, with the shape of their exchange; one of them also has what is counted of it.
-- `shapes`: the most frequent shapes, each with the place of one of its exchanges, which Python judges.
+- `shapes_here`: their shapes, each with the place of one of its exchanges.
+- `shapes`: the most frequent shapes, each with the place of one exchange, which Python judges.
 - `sound`: the shapes whose example broke nothing, and so stands for all of its shape, which are `counted`.
 
 Then Python judges the records of the other places, `REST`. The plan only has to be right where it is certain: whatever
 it leaves out is judged the whole way.
 
-All that needs whole places only, which are most of these, is found by DuckDB: on Spark by each task of its own places,
-without Spark of all places. Spark itself runs the few queries that need all; those keep to what it and DuckDB share.
+All is found by DuckDB: on Spark by each task of its own places, or of its own keys for `aliases`, without Spark of all.
+Spark itself adds up the shapes; so that query keeps to what it and DuckDB share.
 
 Spec: capture record, version 1, "Copies and pairing".
 """
@@ -198,10 +199,14 @@ def within_places(window: int) -> dict[str, str]:
 
 # Shapes
 
-SHAPES: Final = f"""
+SHAPES_HERE: Final = """
 SELECT shape, min(place) AS example, count(*) AS exchanges FROM entries
 WHERE shape IS NOT NULL AND records IS NOT NULL GROUP BY shape
-HAVING count(*) > 1 ORDER BY exchanges DESC, example LIMIT {MAX_SHAPES}
+"""
+SHAPES: Final = f"""
+SELECT shape, min(example) AS example, sum(exchanges) AS exchanges FROM shapes_here
+WHERE shape IS NOT NULL GROUP BY shape
+HAVING sum(exchanges) > 1 ORDER BY exchanges DESC, example LIMIT {MAX_SHAPES}
 """
 COUNTED: Final = """
 SELECT place, records, asked, answered, kind, name, example FROM entries JOIN sound USING (shape)

@@ -14,7 +14,7 @@ from functools import lru_cache, partial, reduce
 from io import BytesIO
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, BinaryIO, Final, Protocol, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark import Broadcast
@@ -24,8 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import hadoop
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.facts import LINE_BITS, PACK, FactReader, line_of, part_of
-from soapjms.replay.facts import PACKED as PACKED_FACTS
+from soapjms.replay.facts import BATCH_ROWS, LINE_BITS, FactReader, line_of, part_of
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import (
     SPLIT_OCTETS,
@@ -40,7 +39,8 @@ from soapjms.replay.inputs import (
 )
 from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
-from soapjms.replay.spark_plan import PACKED, Batches, frame, rows_of, task_store
+from soapjms.replay.shipments import SHIPPED
+from soapjms.replay.spark_plan import PACKED, READ, Batches, frame, number_of_buckets, rows_of, task_store
 from soapjms.replay.terms import ReplayTerms
 
 SHUFFLED_OCTETS: Final = 64 << 20
@@ -55,11 +55,23 @@ and the files are not moved."""
 TOLD: Final = pa.schema(
     [*REJECTED, ("lines", pa.int64()), ("octets", pa.int64()), ("edition", pa.string()), ("records", pa.int64())]
 )
-STAGED: Final = pa.schema([*PACKED_FACTS, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
-"""The rows that reading makes: facts of records; and what is told of a part: a rejected text, with its line counted
-from the beginning of the part; its number of lines, and of their octets for a block; how many records show an edition.
-"""
+STAGED: Final = pa.schema([*SHIPPED, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
+"""The rows that reading makes: facts of records, by bucket; and what is told of a part: a rejected text, with its line
+counted from the beginning of the part; its number of lines, and of their octets for a block; how many records show an
+edition."""
 SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
+
+
+class TaskTerms(NamedTuple):
+    """What a task that reads is told.
+
+    Attributes:
+        terms: how to judge.
+        buckets: how many buckets of places there are.
+    """
+
+    terms: ReplayTerms
+    buckets: int
 
 
 class LogParts(Protocol):
@@ -71,7 +83,7 @@ class LogParts(Protocol):
 
     logs: list[int]
 
-    def facts(self, terms: ReplayTerms) -> DataFrame:
+    def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
 
     def fetch(self, rows: DataFrame) -> DataFrame:
@@ -111,7 +123,8 @@ class Logs:
 
     def facts(self, terms: ReplayTerms) -> DataFrame:
         """Read all: facts of records, and what could not be read, with the reason."""
-        return reduce(DataFrame.union, [source.facts(terms) for _, source in self._sources])
+        task_terms = TaskTerms(terms, number_of_buckets(self._spark))
+        return reduce(DataFrame.union, [source.facts(task_terms) for _, source in self._sources])
 
     def fetch(self, wanted: DataFrame) -> DataFrame:
         """Read records again; see `Fetch`."""
@@ -202,7 +215,7 @@ class LocalParts:
         self._tasks = reading_tasks(self._parts, cores)
         self.logs = [part.log.number for part in self._parts]
 
-    def facts(self, terms: ReplayTerms) -> DataFrame:
+    def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
         numbers = self._spark.range(0, len(self._parts), 1, self._tasks).withColumnRenamed("id", "part")
         staged = numbers.join(F.broadcast(self._splits()), "part").select(SPLITS.names)
@@ -225,9 +238,9 @@ def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
     return [(number, pickle.dumps(part.without_groups)) for number, part in enumerate(parts)]
 
 
-def _read(batches: Batches, terms: ReplayTerms) -> Batches:
-    for part, split in rows_of(batches):
-        yield from _reader(pickle.dumps(terms)).read(part, pickle.loads(split))  # noqa: S301  # the driver made it
+def _read(batches: Batches, terms: TaskTerms) -> Batches:
+    parts = (GivenPart(part, pickle.loads(split)) for part, split in rows_of(batches))  # noqa: S301  # the driver made it
+    return _reader(pickle.dumps(terms)).read(parts)
 
 
 def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -255,7 +268,7 @@ class WholeFiles:
         self._rows = [(log.path, part, pickle.dumps(log)) for part, log in enumerate(logs, first)]
         self.logs = [log.number for log in logs]
 
-    def facts(self, terms: ReplayTerms) -> DataFrame:
+    def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
         return self._contents().mapInArrow(partial(_read_whole, terms=terms), from_arrow_schema(STAGED))
 
@@ -280,13 +293,12 @@ def sent(rows: DataFrame, made: DataFrame) -> DataFrame:
     return F.broadcast(made) if rows.count() <= MAX_SENT else made
 
 
-def _read_whole(batches: Batches, terms: ReplayTerms) -> Batches:
-    for part, log, octets in rows_of(batches):
-        split = hadoop.split_of(pickle.loads(log), octets)  # noqa: S301  # see above
-        if isinstance(split, RejectedRow):
-            yield _told(part, split._asdict())
-        else:
-            yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
+def _read_whole(batches: Batches, terms: TaskTerms) -> Batches:
+    parts = (
+        GivenPart(part, hadoop.split_of(pickle.loads(log), octets), BytesIO(octets))  # noqa: S301  # see above
+        for part, log, octets in rows_of(batches)
+    )
+    return _reader(pickle.dumps(terms)).read(parts)
 
 
 def _fetched_whole(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -318,7 +330,7 @@ class Blocks:
         self.logs = [log.number for log in blocks.values()]
         self._told = spark.sparkContext.broadcast(blocks)
 
-    def facts(self, terms: ReplayTerms) -> DataFrame:
+    def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
         task = partial(_read_blocks, logs=self._told, terms=terms)
         return self._lines().mapInArrow(task, from_arrow_schema(STAGED))
@@ -342,7 +354,11 @@ FIRST_PARTS: Final = pa.schema([("uri", pa.string()), ("part", pa.int64())])
 LogsOfParts: TypeAlias = Broadcast[dict[int, LogFile]]
 
 
-def _read_blocks(batches: Batches, logs: LogsOfParts, terms: ReplayTerms) -> Batches:
+def _read_blocks(batches: Batches, logs: LogsOfParts, terms: TaskTerms) -> Batches:
+    return _reader(pickle.dumps(terms)).read(_blocks(batches, logs))
+
+
+def _blocks(batches: Batches, logs: LogsOfParts) -> Iterator[GivenPart]:
     for part, lines in groupby(rows_of(batches), key=lambda each: part_of(each[0])):
         name = logs.value[part].name
         # The block begins with a line of its own, as only the beginning of a log may have a byte order mark.
@@ -353,8 +369,7 @@ def _read_blocks(batches: Batches, logs: LogsOfParts, terms: ReplayTerms) -> Bat
             octets += line
             octets += b"\n"
         split = whole(logs.value[part]._replace(size=len(octets)))._replace(first_line=0)
-        yield from _reader(pickle.dumps(terms)).read(part, split, BytesIO(octets))
-        yield _told(part, {"lines": number, "octets": len(octets) - 1})
+        yield GivenPart(part, split, BytesIO(octets), {"lines": number, "octets": len(octets) - 1})
 
 
 def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, ...]]:
@@ -366,30 +381,71 @@ def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, .
 # Inside the tasks
 
 
+class GivenPart(NamedTuple):
+    """A part of the logs that a task reads.
+
+    Attributes:
+        part: its number.
+        split: the part; or why it cannot be read.
+        stream: its octets, if the log is not a file on this machine.
+        told: what else is told of it; see `TOLD`.
+    """
+
+    part: int
+    split: Split | RejectedRow
+    stream: BinaryIO | None = None
+    told: Mapping[str, Any] | None = None
+
+
 class TaskReader:
     """Reads facts in a task.
 
     Args:
         terms: how to judge.
+        buckets: how many there are.
     """
 
-    def __init__(self, terms: ReplayTerms) -> None:
+    def __init__(self, terms: ReplayTerms, buckets: int) -> None:
         self._store = task_store()
         self._reader = FactReader(terms, self._store)
+        self._buckets = buckets
 
-    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Batches:
-        """Read a part of a log; yield rows of `STAGED`."""
+    def read(self, parts: Iterable[GivenPart]) -> Batches:
+        """Read parts of logs; yield rows of `STAGED`, with facts of several parts together if they are small."""
+        waiting: list[pa.Table] = []
+        for part in parts:
+            for found in self._read_part(part):
+                if not isinstance(found, pa.Table):
+                    yield found
+                    continue
+                waiting.append(found)
+                if sum(each.num_rows for each in waiting) >= BATCH_ROWS:
+                    yield from self._sent(waiting)
+                    waiting.clear()
+        if waiting:
+            yield from self._sent(waiting)
+
+    def _read_part(self, given: GivenPart) -> Iterator[pa.Table | pa.RecordBatch]:
+        """Yield facts, and what is told."""
+        part, split, stream, told = given
+        if isinstance(split, RejectedRow):
+            yield _told(part, split._asdict())
+            return
         self._reader.shown.clear()
         for found in self._reader.read(part, split, stream):
-            if isinstance(found, RejectedRow):
-                yield _told(part, found._asdict())
-                continue
-            self._store.lend("facts", found)
-            yield from self._store.batches(PACK, STAGED)
+            yield _told(part, found._asdict()) if isinstance(found, RejectedRow) else found
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
         if split.is_counted_anew:
             yield _told(part, {"lines": count_lines(split)})
+        if told is not None:
+            yield _told(part, told)
+
+    def _sent(self, facts: list[pa.Table]) -> Batches:
+        self._store.lend("facts", pa.concat_tables(facts))
+        for each in READ:
+            rows = each.sent(self._store, self._buckets)
+            yield from to_batches(((*row, None, None) for row in rows), STAGED)
 
 
 def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
@@ -399,7 +455,7 @@ def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
 @lru_cache(maxsize=1)
 def _reader(terms: bytes) -> TaskReader:
     """Return the reader of this worker, so that no part of a log begins with empty caches."""
-    return TaskReader(pickle.loads(terms))  # noqa: S301  # we made it
+    return TaskReader(*pickle.loads(terms))  # noqa: S301  # we made it
 
 
 def _fetch(batches: Batches, rows: Callable[[Batches], Iterator[tuple[Any, ...]]]) -> Batches:

@@ -1,37 +1,40 @@
 """The plan of a replay on Spark: from the facts of records to verdicts.
 
-Spark moves, sorts and writes rows. What is within places is found by DuckDB inside of the tasks, as `plan` says; the
-records that must be judged are fetched again, packed, and judged by Python. Only counts, and what is known of shapes,
-reach the driver.
+Spark moves, sorts and writes rows, of which each has many records; the queries of `plan` are run by DuckDB inside of
+the tasks, each for some buckets of places. The records that must be judged are fetched again, packed, and judged by
+Python. Only counts, and what is known of shapes, reach the driver.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import plan
-from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.column_store import ColumnStore, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
-from soapjms.replay.facts import PACKED as PACKED_FACTS
-from soapjms.replay.facts import UNPACK
+from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
 from soapjms.replay.local import SOUND, count_sound, define_entries
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
+from soapjms.replay.shipments import SHIPPED, Shipment, buckets_of, by_bucket
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
 
+T = TypeVar("T")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Records: TypeAlias = Iterator[tuple[str, FlatRecord]]
 Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
@@ -41,7 +44,8 @@ SHUFFLE: Final = "spark.sql.shuffle.partitions"
 MAX_JUDGING_TASKS: Final = 512
 """Maximum number of tasks that judge; each writes a file of verdicts."""
 
-MOVED: Final = pa.schema([*PACKED_FACTS, ("place", pa.string())])
+PLACED: Final = pa.schema([*FACTS, ("place", pa.string())])
+KEYS: Final = pa.schema([FACTS.field("announces"), FACTS.field("key")])
 ENTRIES: Final = pa.schema(
     [
         ("place", pa.string()),
@@ -55,9 +59,23 @@ ENTRIES: Final = pa.schema(
         ("name", pa.string()),
     ]
 )
+OWN = Shipment("own", "SELECT *, key AS place FROM facts WHERE NOT by_alias", "place", PLACED)
+"""Facts of records whose place is known."""
+ANSWERS = Shipment("answers", "FROM facts WHERE by_alias", "key", FACTS)
+"""Facts of records whose key may stand for another one."""
+ANNOUNCED = Shipment("announced", "SELECT announces, key FROM facts WHERE announces IS NOT NULL", "announces", KEYS)
+"""The keys that others may stand for."""
+READ: Final = (OWN, ANSWERS, ANNOUNCED)
+"""What is sent of the facts of a part of the logs."""
+RESOLVED = Shipment(OWN.kind, "FROM placed WHERE by_alias", "place", PLACED)
+"""Facts of answers, with their places."""
+FOUND: Final = pa.schema(
+    [("shape", pa.binary()), ("example", pa.string()), ("exchanges", pa.int64()), ("entries", pa.binary())]
+)
+"""A row of `plan.SHAPES_HERE`, of a bucket of places; or some of its entries, in Arrow's format."""
 PACKED: Final = pa.schema([("place", pa.string()), ("time", pa.int64()), ("row", pa.int64()), ("packed", pa.binary())])
 """Records that were fetched again."""
-WANTED: Final = ("place", "time", "row")
+WANTED: Final = pa.schema([PACKED.field(name) for name in ("place", "time", "row")])
 COUNTS: Final = pa.schema([("tally", pa.string())])
 JUDGED: Final = pa.schema([("verdict", pa.struct(list(VERDICTS))), ("tally", pa.string())])
 """A verdict, or the counts of a task."""
@@ -93,52 +111,161 @@ def judge(
 
     Args:
         spark: the session.
-        facts: the packed facts of the records.
+        facts: the facts of the records, rows of `SHIPPED`, as those of `READ` are.
         terms: how to pair and judge.
         fetch: fetches records again.
         folder: the folder for verdicts/, or its URI.
         progress: called with each phase.
     """
     tally = RunTally()
-    facts.createOrReplaceTempView("facts")
-    with ExitStack() as stack:
-        aliases = stack.enter_context(kept(spark.sql(plan.ALIASES)))
-        aliases.count()  # so that Spark knows whether they are few, and sends them to all tasks then
-        aliases.createOrReplaceTempView("aliases")
-        placed = spark.sql(plan.PLACED)
-        if terms.counts_shapes:
-            progress("counting")
-            task = partial(_entries, terms=terms)
-            moved = placed.select(MOVED.names).repartition("place")
-            entries = stack.enter_context(kept(moved.mapInArrow(task, from_arrow_schema(ENTRIES))))
-            entries.createOrReplaceTempView("entries")
-            _count(spark, entries, terms, fetch, tally)
-            wanted = spark.sql(plan.REST)
-        else:
-            wanted = placed.select(*WANTED)
+    buckets = number_of_buckets(spark)
+    resolved = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets).mapInArrow(
+        partial(_resolve, buckets=buckets), from_arrow_schema(SHIPPED)
+    )
+    placed = by_bucket(facts.where(F.col("kind") == OWN.kind).union(resolved), buckets)
+    if not terms.counts_shapes:
         progress("judging")
+        wanted = placed.mapInArrow(_all, from_arrow_schema(WANTED))
         tally.add(judge_packed(in_order(fetch(wanted)), terms, folder))
+        return tally
+    progress("counting")
+    with kept(placed.mapInArrow(partial(_entries, terms=terms), from_arrow_schema(FOUND))) as found:
+        sound = _count(spark, found, terms, fetch, tally)
+        progress("judging")
+        with _wanted(spark, found, plan.REST, "sound", sound) as rest:
+            tally.add(judge_packed(in_order(fetch(rest)), terms, folder))
     return tally
+
+
+def number_of_buckets(spark: SparkSession) -> int:
+    """Return how many buckets of places there are, and of tasks for them."""
+    return int(spark.conf.get(SHUFFLE) or 1)
+
+
+# Places
+
+
+def _resolve(batches: Batches, buckets: int) -> Batches:
+    """Find the places of answers."""
+    for bucket in buckets_of(batches, (ANSWERS, ANNOUNCED)):
+        with closing(task_store()) as store:
+            store.create("facts", FACTS)
+            for _, rows in bucket:
+                store.insert("facts", widened(rows, FACTS))
+            store.define("aliases", plan.ALIASES)
+            store.define("placed", plan.PLACED, "VIEW")
+            yield from to_batches(RESOLVED.sent(store, buckets), SHIPPED)
+
+
+def _placed(batches: Batches) -> Iterator[ColumnStore]:
+    """Yield, for each bucket, a store with `placed` and `facts`."""
+    for bucket in buckets_of(batches, (OWN,)):
+        with closing(task_store()) as store:
+            store.create("placed", PLACED)
+            for _, rows in bucket:
+                store.insert("placed", rows)
+            store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
+            yield store
+
+
+def _all(batches: Batches) -> Batches:
+    for store in _placed(batches):
+        yield from store.batches(plan.ALL, WANTED)
+
+
+def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
+    for store in _placed(batches):
+        define_entries(store, terms)
+        yield from store.batches(plan.SHAPES_HERE, FOUND)
+        for some in store.batches("FROM entries", ENTRIES):
+            yield to_batch([(None, None, None, some.serialize().to_pybytes())], FOUND)
+
+
+def task_store() -> ColumnStore:
+    """Return a store for a task: in memory, and beyond that in the folder that Spark has for what does not fit."""
+    return ColumnStore(Path(os.environ.get("SPARK_LOCAL_DIRS", gettempdir()).split(",")[0]), 1, in_memory=True)
 
 
 # Counting
 
 
-def _count(spark: SparkSession, entries: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally) -> None:
-    """Judge one exchange of each shape, and count those of the shapes that break nothing."""
+def _count(
+    spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally
+) -> list[tuple[Any, ...]]:
+    """Judge one exchange of each shape, and count those of the shapes that break nothing, which are returned."""
+    found.createOrReplaceTempView("shapes_here")
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
-    frame(spark, shapes, SOUND).createOrReplaceTempView("shapes")
-    examples = in_order(fetch(spark.sql(plan.OF_SHAPES)))
-    known = examples.mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN))
-    sound = unpacked_counts((example, bytes(packed)) for example, packed in known.toLocalIterator())
+    with _wanted(spark, found, plan.OF_SHAPES, "shapes", shapes) as wanted:
+        known = in_order(fetch(wanted)).mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN))
+        sound = unpacked_counts((example, bytes(packed)) for example, packed in _results(known))
     shapes = [row for row in shapes if row[1] in sound]
-    frame(spark, shapes, SOUND).createOrReplaceTempView("sound")
-    told = spark.sparkContext.broadcast((shapes, sound))
-    counted = entries.where("records IS NOT NULL").mapInArrow(
-        partial(_count_part, told=told), from_arrow_schema(COUNTS)
-    )
-    tally.add(_sum(counted))
-    told.unpersist()
+    with _told(spark, (shapes, sound)) as told:
+        counted = _with_entries(found).mapInArrow(partial(_count_part, told=told), from_arrow_schema(COUNTS))
+        tally.add(_sum(_results(counted)))
+    return shapes
+
+
+@contextmanager
+def _told(spark: SparkSession, value: T) -> Iterator[Broadcast[T]]:
+    """Tell all tasks a value."""
+    told = spark.sparkContext.broadcast(value)
+    try:
+        yield told
+    finally:
+        told.destroy()
+
+
+def _results(rows: DataFrame) -> Iterator[Any]:
+    """Yield rows, which all tasks make at once; without being kept, those of each task would be made when needed."""
+    with kept(rows) as made:
+        made.count()
+        yield from made.toLocalIterator()
+
+
+def _with_entries(found: DataFrame) -> DataFrame:
+    return found.where("entries IS NOT NULL").select("entries")
+
+
+@contextmanager
+def _wanted(
+    spark: SparkSession, found: DataFrame, query: str, name: str, shapes: list[tuple[Any, ...]]
+) -> Iterator[DataFrame]:
+    """Find records by their entries.
+
+    Args:
+        spark: the session.
+        found: rows of `FOUND`.
+        query: finds them, in each part of the entries.
+        name: the name of the table of shapes that it reads.
+        shapes: its rows.
+    """
+    with _told(spark, shapes) as told:
+        task = partial(_find, query=query, name=name, shapes=told)
+        yield _with_entries(found).mapInArrow(task, from_arrow_schema(WANTED))
+
+
+def _find(batches: Batches, query: str, name: str, shapes: Broadcast[list[tuple[Any, ...]]]) -> Batches:
+    with closing(task_store()) as store:
+        store.create(name, SOUND)
+        store.insert_rows(name, shapes.value, SOUND)
+        for entries in _entries_of(batches):
+            store.lend("entries", entries)
+            yield from store.batches(query, WANTED)
+
+
+def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], dict[str, ShapeCounts]]]) -> Batches:
+    tally = RunTally()
+    with closing(task_store()) as store:
+        store.create("entries", ENTRIES)
+        for entries in _entries_of(batches):
+            store.insert("entries", entries.filter(pc.field("records").is_valid()))
+        count_sound(store, *told.value, tally)
+    yield to_batch([(tally.to_json(),)], COUNTS)
+
+
+def _entries_of(batches: Batches) -> Batches:
+    for (octets,) in rows_of(batches):
+        yield pa.ipc.read_record_batch(octets, ENTRIES)
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> DataFrame:
@@ -146,36 +273,10 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schem
     return spark.createDataFrame(pa.Table.from_batches([to_batch(rows, schema)]))
 
 
-def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], dict[str, ShapeCounts]]]) -> Batches:
-    tally = RunTally()
-    with closing(task_store()) as store:
-        store.create("entries", ENTRIES)
-        for batch in batches:
-            store.insert("entries", batch)
-        count_sound(store, *told.value, tally)
-    yield to_batch([(tally.to_json(),)], COUNTS)
-
-
 def in_order(packed: DataFrame) -> DataFrame:
     """Put the records of a place into one task, one after another, in order of time."""
-    tasks = min(MAX_JUDGING_TASKS, int(packed.sparkSession.conf.get(SHUFFLE) or 1))
-    return packed.repartition(tasks, "place").sortWithinPartitions(*WANTED).select("place", "packed")
-
-
-def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
-    with closing(task_store()) as store:
-        store.create("moved", MOVED)
-        for batch in batches:
-            store.insert("moved", batch)
-        store.define("placed", UNPACK)
-        store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
-        define_entries(store, terms)
-        yield from store.batches("FROM entries", ENTRIES)
-
-
-def task_store() -> ColumnStore:
-    """Return a store for a task: in memory, and beyond that in the folder that Spark has for what does not fit."""
-    return ColumnStore(Path(os.environ.get("SPARK_LOCAL_DIRS", gettempdir()).split(",")[0]), 1, in_memory=True)
+    tasks = min(MAX_JUDGING_TASKS, number_of_buckets(packed.sparkSession))
+    return packed.repartition(tasks, "place").sortWithinPartitions(*WANTED.names).select("place", "packed")
 
 
 def _judge_examples(batches: Batches, terms: ReplayTerms) -> Batches:
@@ -199,13 +300,13 @@ def judge_packed(
     task = partial(_judge_part, terms=terms, records=records or _records)
     with kept(packed.mapInArrow(task, from_arrow_schema(JUDGED))) as judged:
         write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
-        return _sum(judged.where("tally IS NOT NULL"))
+        return _sum(judged.where("tally IS NOT NULL").select("tally").toLocalIterator())
 
 
-def _sum(told: DataFrame) -> RunTally:
+def _sum(told: Iterable[Any]) -> RunTally:
     """Add up the counts that tasks told."""
     tally = RunTally()
-    for row in told.select("tally").toLocalIterator():
+    for row in told:
         tally.add(RunTally.from_json(row.tally))
     return tally
 

@@ -32,6 +32,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark_logs
+from soapjms.replay.engines import EngineName
 from soapjms.replay.inputs import LogFile, LogForm, split_size, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
 from soapjms.replay.spark_session import session
@@ -47,9 +48,14 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
         yield running
 
 
+BUCKETS = {"spark.sql.shuffle.partitions": "3"}
+"""More than such small logs would have."""
+
+
 def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> tuple[Summary, Summary]:
     """Replay with both engines and assert that the results are the same."""
-    results = [replay(logs, folder / engine, profile, engine, **options) for engine in ("spark", "local")]
+    confs: dict[EngineName, dict[str, str] | None] = {"spark": BUCKETS, "local": None}
+    results = [replay(logs, folder / engine, profile, engine, conf=conf, **options) for engine, conf in confs.items()]
     for name in ("verdicts", "rejected"):
         assert rows(folder / "spark", name) == rows(folder / "local", name)
     assert [path.name for path in (folder / "spark" / "verdicts").iterdir() if path.suffix != ".parquet"] == []
