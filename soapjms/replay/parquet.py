@@ -100,7 +100,7 @@ def to_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBat
 
 
 BATCH_ROWS: Final = 1000
-BATCH_OCTETS: Final = 16 << 20
+BATCH_OCTETS: Final = 4 << 20
 
 
 def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

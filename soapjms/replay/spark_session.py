@@ -96,7 +96,7 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # persisted rows are read twice, and lie on disk
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
 }
 
 WORKER_ENVIRONMENT: Final[Mapping[str, str]] = {
