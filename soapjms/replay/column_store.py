@@ -109,6 +109,17 @@ class ColumnStore:
         """Insert rows."""
         self._give(f"INSERT INTO {name} FROM given", rows)
 
+    def insert_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Insert batches, small ones together, as each statement has its price."""
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= INSERTED_ROWS:
+                self.insert(name, pa.Table.from_batches(waiting))
+                waiting.clear()
+        if waiting:
+            self.insert(name, pa.Table.from_batches(waiting))
+
     def insert_rows(self, name: str, rows: Iterable[tuple[Any, ...]], columns: pa.Schema) -> None:
         """Insert rows of values, many at a time."""
         coming = iter(rows)

@@ -150,8 +150,7 @@ def _resolve(batches: Batches, buckets: int) -> Batches:
     for bucket in buckets_of(batches, (ANSWERS, ANNOUNCED)):
         with closing(task_store()) as store:
             store.create("facts", FACTS)
-            for _, rows in bucket:
-                store.insert("facts", widened(rows, FACTS))
+            store.insert_batches("facts", (widened(rows, FACTS) for _, rows in bucket))
             store.define("aliases", plan.ALIASES)
             store.define("placed", plan.PLACED, "VIEW")
             yield from to_batches(RESOLVED.sent(store, buckets), SHIPPED)
@@ -162,8 +161,7 @@ def _placed(batches: Batches) -> Iterator[ColumnStore]:
     for bucket in buckets_of(batches, (OWN,)):
         with closing(task_store()) as store:
             store.create("placed", PLACED)
-            for _, rows in bucket:
-                store.insert("placed", rows)
+            store.insert_batches("placed", (rows for _, rows in bucket))
             store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
             yield store
 
@@ -257,8 +255,8 @@ def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], d
     tally = RunTally()
     with closing(task_store()) as store:
         store.create("entries", ENTRIES)
-        for entries in _entries_of(batches):
-            store.insert("entries", entries.filter(pc.field("records").is_valid()))
+        is_counted = pc.field("records").is_valid()
+        store.insert_batches("entries", (entries.filter(is_counted) for entries in _entries_of(batches)))
         count_sound(store, *told.value, tally)
     yield to_batch([(tally.to_json(),)], COUNTS)
 
