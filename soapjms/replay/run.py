@@ -19,6 +19,7 @@ from typing import TypeAlias
 try:
     import duckdb as _duckdb  # noqa: F401  # so that a missing package is explained here
     import jinja2 as _jinja2  # noqa: F401
+    import msgspec as _msgspec  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
 except ImportError as _error:
     _why = f"soapjms.replay needs {_error.name} ({_error}): pip install 'soapjms[replay]'"
