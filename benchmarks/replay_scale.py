@@ -5,8 +5,8 @@
 Nothing of this size is read. Octets of a message and of its facts are those of a small generated log; parts, tasks
 and closures are made by the functions that a run uses, for files of that many octets that do not exist.
 
-A task that reads holds one batch of a part at a time, whatever the log. A task that finds what is within places holds
-at most a gibibyte, and puts what is beyond on its disk. A task that judges streams.
+A task that reads holds some batches of its parts at a time, whatever the log. A task that finds what is within places
+holds at most a gibibyte, and puts what is beyond on its disk. A task that judges streams.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
+import pyarrow as pa  # noqa: E402
 from pyspark import cloudpickle  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
@@ -38,42 +39,47 @@ TERMS = ReplayTerms(setting=Setting(), window=timedelta(minutes=10), senders=Sen
 
 
 class Sample(NamedTuple):
-    """What a message takes: records, octets of its lines, octets of its facts."""
+    """A generated log: its messages, records, octets of its lines, and its facts."""
 
-    records: float
-    octets: float
-    facts: float
+    messages: int
+    records: int
+    octets: int
+    facts: pa.Table
+
+    def sent(self, buckets: int) -> float:
+        """Return the octets of the facts of a message, as they are sent to buckets."""
+        with tempfile.TemporaryDirectory() as folder, closing(ColumnStore(Path(folder), in_memory=True)) as store:
+            store.lend("facts", self.facts)
+            return sum(len(rows) for each in spark_plan.READ for *_, rows in each.sent(store, buckets)) / self.messages
 
 
 def sample(messages: int) -> Sample:
-    """Measure a generated log."""
+    """Make a log, and read it."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder, "made"), messages)
         (Path(folder) / "store").mkdir()
-        records = octets = 0
+        tables: list[pa.Table] = []
         with closing(ColumnStore(Path(folder, "store"))) as store:
             reader = facts.FactReader(TERMS, store)
             logs = expand([Path(folder, "made", "logs")]).logs
             for part, log in enumerate(logs):
                 for found in reader.read(part, whole(log)):
                     assert not isinstance(found, RejectedRow)
-                    records += found.num_rows
-                    store.lend("facts", found)
-                    octets += sum(len(rows) for each in spark_plan.READ for *_, rows in each.sent(store, 1))
-        size = sum(log.size for log in logs)
-        return Sample(records / messages, size / messages, octets / messages)
+                    tables.append(found)
+        facts_found = pa.concat_tables(tables)
+        return Sample(messages, facts_found.num_rows, sum(log.size for log in logs), facts_found)
 
 
 def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     """Return the counters for a log of some size."""
     size = options.file_mebibytes * MIB
-    count = max(1, round(messages * each.octets / size))
+    count = max(1, round(messages * each.octets / each.messages / size))
     paths = (f"/data/captures/2026-11/node-{number % 40:02}/capture-{number:06}.jsonl" for number in range(count))
     logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
     parts = splits(logs, split_size(logs, options.cores))
     reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs)
     judging = min(spark_plan.MAX_JUDGING_TASKS, shuffling)
-    closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=TERMS)))
+    closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=spark_logs.TaskTerms(TERMS, shuffling))))
     told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
     return [
         f"{messages:,}",
@@ -83,10 +89,10 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
         f"{closure / 1024:.1f} KiB",
         f"{told / MIB:.2f} MiB",
         f"{shuffling:,}",
-        f"{reading * shuffling:,}",
-        f"{messages * each.facts / shuffling / MIB:,.0f} MiB",
+        f"{(2 * reading + shuffling) * shuffling:,}",
+        f"{messages * each.sent(shuffling) / shuffling / MIB:,.0f} MiB",
         f"{judging:,}",
-        f"{messages * each.records * options.judged / judging:,.0f}",
+        f"{messages * each.records / each.messages * options.judged / judging:,.0f}",
         f"{plan.MAX_SHAPES:,}",
     ]
 
@@ -99,7 +105,7 @@ HEADS = (
     "a task's closure",
     "parts, sent to each executor",
     "shuffle tasks",
-    "shuffle blocks",
+    "blocks of both shuffles",
     "facts of a shuffle task",
     "judging tasks, files of verdicts",
     "records of a judging task",
@@ -111,13 +117,18 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, nargs="*", default=[10**power for power in range(6, 10)])
-    parser.add_argument("--sample", type=int, default=5000, help="messages of the log that is measured")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=87_000,
+        help="messages of the log that is measured; of some fewer records facts are sent together",
+    )
     parser.add_argument("--cores", type=int, default=64)
     parser.add_argument("--file-mebibytes", type=int, default=64)
     parser.add_argument("--judged", type=float, default=0.05, help="share of the records that are judged one by one")
     options = parser.parse_args()
     each = sample(options.sample)
-    print(f"a message: {each.records:.2f} records, {each.octets:.0f} octets of lines, {each.facts:.0f} octets of facts")
+    print(f"a message: {each.records / each.messages:.2f} records, {each.octets / each.messages:.0f} octets of lines")
     columns = [row(messages, each, options) for messages in options.messages]
     for head, *values in zip(HEADS, *columns, strict=True):
         print(f"{head:34}" + "".join(f"{value:>16}" for value in values))

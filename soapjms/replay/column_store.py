@@ -22,6 +22,7 @@ from soapjms.replay.parquet import to_batch
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
 INSERTED_ROWS: Final = 20_000
+INSERTED_OCTETS: Final = 32 << 20
 MEMORY_LIMIT: Final = "1GB"
 
 
@@ -114,7 +115,8 @@ class ColumnStore:
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= INSERTED_ROWS:
+            rows, octets = sum(each.num_rows for each in waiting), sum(each.nbytes for each in waiting)
+            if rows >= INSERTED_ROWS or octets >= INSERTED_OCTETS:
                 self.insert(name, pa.Table.from_batches(waiting))
                 waiting.clear()
         if waiting:

@@ -133,8 +133,8 @@ def _list_column(name: str, ends: pa.Array, parts: list[pa.Array], mask: pa.Arra
     return pa.ListArray.from_arrays(ends, entries, kind, mask=mask)
 
 
-Entries: TypeAlias = tuple[Sequence[str | None], ...]
-"""The entries of a row: the names of all, and the same number of each other member."""
+ListValues: TypeAlias = tuple[Sequence[str | None], ...]
+"""What a column of lists has for a row: the names of all entries, and as many of each other member."""
 
 
 class RecordRow(NamedTuple):
@@ -144,23 +144,28 @@ class RecordRow(NamedTuple):
         values: those of `PLAIN`, the columns that hold one value.
         properties: names, types and values of the properties.
         meta: names and values of its members.
+        octets: the length of its line.
     """
 
     values: tuple[Any, ...]
-    properties: Entries
-    meta: Entries
+    properties: ListValues
+    meta: ListValues
+    octets: int
 
 
 LISTS: Final = ("properties", "meta")
 PLAIN: Final = tuple(name for name in COLUMNS.names if name not in LISTS)
-BODY: Final = PLAIN.index("body")
 
 
 class ColumnWriter:
-    """Writes records into columns; nothing is kept for each record but its values, which saves Python much work."""
+    """Writes records into columns; nothing is kept for each record but its values, which saves Python much work.
+
+    Attributes:
+        octets: the length of all lines.
+    """
 
     def __init__(self) -> None:
-        self.size = 0
+        self.octets = 0
         self._values: list[tuple[Any, ...]] = []
         self._lists = {name: _ListWriter(name) for name in LISTS}
 
@@ -170,7 +175,7 @@ class ColumnWriter:
     def add(self, row: RecordRow) -> None:
         """Add a record."""
         self._values.append(row.values)
-        self.size += len(row.values[BODY] or b"")
+        self.octets += row.octets
         self._lists["properties"].add(row.properties)
         self._lists["meta"].add(row.meta)
 
@@ -192,7 +197,7 @@ class _ListWriter:
         self._ends = [0]
         self._members: list[list[str | None]] = [[] for _ in COLUMNS.field(name).type.value_type]
 
-    def add(self, entries: Entries) -> None:
+    def add(self, entries: ListValues) -> None:
         """Add the entries of a row."""
         for members, more in zip(self._members, entries, strict=True):
             members.extend(more)
@@ -205,8 +210,14 @@ class _ListWriter:
         )
 
 
-def row_of(line: int, record: Record) -> RecordRow:
-    """Return a record, with the number of its line, as columns hold it."""
+def row_of(line: int, record: Record, octets: int) -> RecordRow:
+    """Return a record as columns hold it.
+
+    Args:
+        line: the number of its line.
+        record: the record.
+        octets: the length of its line.
+    """
     message = record.message
     destination, reply_to = message.destination, message.reply_to
     values = (
@@ -218,10 +229,12 @@ def row_of(line: int, record: Record) -> RecordRow:
         message.redelivered, message.untyped, message.message_type, body_octets(record), record.truncated,
         record.sha256, dumps(dict(record.extra)) if record.extra else None,
     )  # fmt: skip
-    return RecordRow(values, entries_of(message.properties), ([*record.meta], [*map(dumps, record.meta.values())]))
+    return RecordRow(
+        values, list_values(message.properties), ([*record.meta], [*map(dumps, record.meta.values())]), octets
+    )
 
 
-def entries_of(properties: Properties) -> Entries:
+def list_values(properties: Properties) -> ListValues:
     """Return properties as columns hold them."""
     names, kinds, values = zip(*properties, strict=True) if properties else ((), (), ())
     return names, kinds, [*map(value_text, values)]

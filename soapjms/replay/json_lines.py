@@ -17,7 +17,7 @@ import msgspec
 from brokers.message import DestinationKind, MessageType, PropertyType
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import FLAGS, VERSION, Direction, Node, parse_time, read_properties
-from soapjms.replay.columns import Entries, RecordRow, entries_of
+from soapjms.replay.columns import ListValues, RecordRow, list_values
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.parquet import dumps
 
@@ -26,7 +26,7 @@ Scalar: TypeAlias = str | bool | Long | float | None
 
 
 class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The members of an object, of which one that is not named here makes the line an unusual one."""
+    """An object; a member that is not named makes the line unusual."""
 
 
 class _Destination(_Members):
@@ -81,7 +81,7 @@ def usual_row(number: int, octets: bytes) -> RecordRow | None:
         body = _body(line)
         properties = _properties(line)
         time = microseconds(parse_time(line.time))
-    except (ValueError, InvalidRecordError, RecursionError):  # ValueError: msgspec's own, UTF-8, base64
+    except (msgspec.MsgspecError, ValueError, InvalidRecordError, RecursionError):  # ValueError: UTF-8, base64
         return None
     headers, destination = line.jms or NO_HEADERS, line.destination
     reply_to = headers.reply_to
@@ -94,7 +94,7 @@ def usual_row(number: int, octets: bytes) -> RecordRow | None:
         headers.redelivered, bool(line.untyped), line.message_type, body, bool(line.truncated), line.sha256, None,
     )  # fmt: skip
     meta = line.meta or {}
-    return RecordRow(values, properties, ([*meta], [*map(dumps, meta.values())]))
+    return RecordRow(values, properties, ([*meta], [*map(dumps, meta.values())]), len(octets))
 
 
 def _body(line: _Line) -> bytes | None:
@@ -116,9 +116,9 @@ def _body(line: _Line) -> bytes | None:
     return body
 
 
-def _properties(line: _Line) -> Entries:
+def _properties(line: _Line) -> ListValues:
     values = line.properties or {}
     if line.types or not PLAIN_VALUES.issuperset(map(type, values.values())):
-        return entries_of(read_properties(values, line.types or {}))
+        return list_values(read_properties(values, line.types or {}))
     kinds = [PropertyType.STRING if type(each) is str else PropertyType.BOOLEAN for each in values.values()]
     return [*values], kinds, [each if type(each) is str else FLAGS[bool(each)] for each in values.values()]

@@ -124,7 +124,7 @@ def check_text(record: Record) -> None:
         InvalidRecordError: the record has one; the text says where.
     """
     for name, value in to_members(record).items():
-        place = _lone_surrogate(value, name)
+        place = "the name of a member" if _is_broken(name) else _lone_surrogate(value, name)
         if place is not None:
             raise InvalidRecordError(f"{place} holds a lone surrogate, which UTF-8 cannot carry")
 

@@ -19,8 +19,8 @@ reads. Each query makes a table, or a view, from those before it:
 Then Python judges the records of the other places, `REST`. The plan only has to be right where it is certain: whatever
 it leaves out is judged the whole way.
 
-All is found by DuckDB: on Spark by each task of its own places, or of its own keys for `aliases`, without Spark of all.
-Spark itself adds up the shapes; so that query keeps to what it and DuckDB share.
+DuckDB runs all queries: on Spark in each task for its own places, and for `aliases` its own keys; without Spark once
+for all. Spark itself adds up the shapes; so that query keeps to what it and DuckDB share.
 
 Spec: capture record, version 1, "Copies and pairing".
 """

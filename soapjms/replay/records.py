@@ -307,7 +307,7 @@ def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Re
             yield found
             continue
         writer.add(found)
-        if len(writer) >= MAX_HELD_ROWS or writer.size >= MAX_BATCH_OCTETS:
+        if len(writer) >= MAX_HELD_ROWS or writer.octets >= MAX_BATCH_OCTETS:
             yield writer.batch()
             writer = ColumnWriter()
     if len(writer):
@@ -482,7 +482,7 @@ def _parsed_row(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Re
     if row is not None:
         return row
     found = _parsed(log, number, line, at_start=at_start)
-    return row_of(number, found.record) if isinstance(found, CapturedRecord) else found
+    return row_of(number, found.record, line.length) if isinstance(found, CapturedRecord) else found
 
 
 def _read_gzipped(

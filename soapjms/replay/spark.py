@@ -20,10 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from soapjms.protocol.text import counted
 from soapjms.replay import hadoop
+from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.errors import NoInputError, SparkFailedError
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.parquet import REJECTED
-from soapjms.replay.shipments import SHIPPED
 from soapjms.replay.spark_logs import Logs, shuffle_tasks
 from soapjms.replay.spark_plan import (
     SHUFFLE,
@@ -138,7 +138,7 @@ def _run(
         terms = job.terms.decided(tally.counts)
         if terms.setting.profile != job.terms.setting.profile:
             found = stack.enter_context(kept(logs.facts(terms)))
-        facts = found.where("told IS NULL").select(SHIPPED.names)
+        facts = found.where("told IS NULL").select(BUCKETED.names)
         logs.require_unchanged()
         tally.add(judge(spark, facts, terms, logs.fetch, folder, progress))
         logs.require_unchanged()

@@ -23,8 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import hadoop
+from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.facts import BATCH_ROWS, LINE_BITS, FactReader, line_of, part_of
+from soapjms.replay.facts import BATCH_OCTETS, BATCH_ROWS, LINE_BITS, FactReader, line_of, part_of
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import (
     SPLIT_OCTETS,
@@ -39,7 +40,6 @@ from soapjms.replay.inputs import (
 )
 from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
-from soapjms.replay.shipments import SHIPPED
 from soapjms.replay.spark_plan import PACKED, READ, Batches, frame, number_of_buckets, rows_of, task_store
 from soapjms.replay.terms import ReplayTerms
 
@@ -55,7 +55,7 @@ and the files are not moved."""
 TOLD: Final = pa.schema(
     [*REJECTED, ("lines", pa.int64()), ("octets", pa.int64()), ("edition", pa.string()), ("records", pa.int64())]
 )
-STAGED: Final = pa.schema([*SHIPPED, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
+STAGED: Final = pa.schema([*BUCKETED, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
 """The rows that reading makes: facts of records, by bucket; and what is told of a part: a rejected text, with its line
 counted from the beginning of the part; its number of lines, and of their octets for a block; how many records show an
 edition."""
@@ -419,7 +419,8 @@ class TaskReader:
                     yield found
                     continue
                 waiting.append(found)
-                if sum(each.num_rows for each in waiting) >= BATCH_ROWS:
+                rows, octets = sum(each.num_rows for each in waiting), sum(each.nbytes for each in waiting)
+                if rows >= BATCH_ROWS or octets >= BATCH_OCTETS:
                     yield from self._sent(waiting)
                     waiting.clear()
         if waiting:

@@ -1,8 +1,8 @@
 """The plan of a replay on Spark: from the facts of records to verdicts.
 
-Spark moves, sorts and writes rows, of which each has many records; the queries of `plan` are run by DuckDB inside of
-the tasks, each for some buckets of places. The records that must be judged are fetched again, packed, and judged by
-Python. Only counts, and what is known of shapes, reach the driver.
+Spark moves, sorts and writes rows, of which those of facts have many records each; the queries of `plan` are run by
+DuckDB inside of the tasks, each for a bucket of places. The records that must be judged are fetched again, packed, and
+judged by Python. Only counts, and what is known of shapes, reach the driver.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from tempfile import gettempdir
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import plan
+from soapjms.replay.buckets import BUCKETED, BucketRows, buckets_of, by_bucket
 from soapjms.replay.column_store import ColumnStore, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
 from soapjms.replay.local import SOUND, count_sound, define_entries
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
-from soapjms.replay.shipments import SHIPPED, Shipment, buckets_of, by_bucket
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
@@ -59,15 +58,17 @@ ENTRIES: Final = pa.schema(
         ("name", pa.string()),
     ]
 )
-OWN = Shipment("own", "SELECT *, key AS place FROM facts WHERE NOT by_alias", "place", PLACED)
+OWN: Final = BucketRows("own", "SELECT *, key AS place FROM facts WHERE NOT by_alias", "place", PLACED)
 """Facts of records whose place is known."""
-ANSWERS = Shipment("answers", "FROM facts WHERE by_alias", "key", FACTS)
+ANSWERS: Final = BucketRows("answers", "FROM facts WHERE by_alias", "key", FACTS)
 """Facts of records whose key may stand for another one."""
-ANNOUNCED = Shipment("announced", "SELECT announces, key FROM facts WHERE announces IS NOT NULL", "announces", KEYS)
+ANNOUNCED: Final = BucketRows(
+    "announced", "SELECT announces, key FROM facts WHERE announces IS NOT NULL", "announces", KEYS
+)
 """The keys that others may stand for."""
 READ: Final = (OWN, ANSWERS, ANNOUNCED)
 """What is sent of the facts of a part of the logs."""
-RESOLVED = Shipment(OWN.kind, "FROM placed WHERE by_alias", "place", PLACED)
+RESOLVED: Final = BucketRows(OWN.kind, "FROM placed WHERE by_alias", "place", PLACED)
 """Facts of answers, with their places."""
 FOUND: Final = pa.schema(
     [("shape", pa.binary()), ("example", pa.string()), ("exchanges", pa.int64()), ("entries", pa.binary())]
@@ -111,7 +112,7 @@ def judge(
 
     Args:
         spark: the session.
-        facts: the facts of the records, rows of `SHIPPED`, as those of `READ` are.
+        facts: the facts of the records, rows of `BUCKETED`, as those of `READ` are.
         terms: how to pair and judge.
         fetch: fetches records again.
         folder: the folder for verdicts/, or its URI.
@@ -120,16 +121,17 @@ def judge(
     tally = RunTally()
     buckets = number_of_buckets(spark)
     resolved = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets).mapInArrow(
-        partial(_resolve, buckets=buckets), from_arrow_schema(SHIPPED)
+        partial(_resolve, buckets=buckets), from_arrow_schema(BUCKETED)
     )
-    placed = by_bucket(facts.where(F.col("kind") == OWN.kind).union(resolved), buckets)
+    placed = facts.where(F.col("kind") == OWN.kind).union(resolved)
     if not terms.counts_shapes:
         progress("judging")
         wanted = placed.mapInArrow(_all, from_arrow_schema(WANTED))
         tally.add(judge_packed(in_order(fetch(wanted)), terms, folder))
         return tally
     progress("counting")
-    with kept(placed.mapInArrow(partial(_entries, terms=terms), from_arrow_schema(FOUND))) as found:
+    entries = by_bucket(placed, buckets).mapInArrow(partial(_entries, terms=terms), from_arrow_schema(FOUND))
+    with kept(entries) as found:
         sound = _count(spark, found, terms, fetch, tally)
         progress("judging")
         with _wanted(spark, found, plan.REST, "sound", sound) as rest:
@@ -153,30 +155,25 @@ def _resolve(batches: Batches, buckets: int) -> Batches:
             store.insert_batches("facts", (widened(rows, FACTS) for _, rows in bucket))
             store.define("aliases", plan.ALIASES)
             store.define("placed", plan.PLACED, "VIEW")
-            yield from to_batches(RESOLVED.sent(store, buckets), SHIPPED)
+            yield from to_batches(RESOLVED.sent(store, buckets), BUCKETED)
 
 
-def _placed(batches: Batches) -> Iterator[ColumnStore]:
-    """Yield, for each bucket, a store with `placed` and `facts`."""
+def _all(batches: Batches) -> Batches:
+    for bucket in buckets_of(batches, (OWN,)):
+        for _, rows in bucket:
+            yield rows.select(WANTED.names)
+
+
+def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
     for bucket in buckets_of(batches, (OWN,)):
         with closing(task_store()) as store:
             store.create("placed", PLACED)
             store.insert_batches("placed", (rows for _, rows in bucket))
             store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
-            yield store
-
-
-def _all(batches: Batches) -> Batches:
-    for store in _placed(batches):
-        yield from store.batches(plan.ALL, WANTED)
-
-
-def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
-    for store in _placed(batches):
-        define_entries(store, terms)
-        yield from store.batches(plan.SHAPES_HERE, FOUND)
-        for some in store.batches("FROM entries", ENTRIES):
-            yield to_batch([(None, None, None, some.serialize().to_pybytes())], FOUND)
+            define_entries(store, terms)
+            yield from store.batches(plan.SHAPES_HERE, FOUND)
+            for some in store.batches("FROM entries", ENTRIES):
+                yield to_batch([(None, None, None, some.serialize().to_pybytes())], FOUND)
 
 
 def task_store() -> ColumnStore:
@@ -197,14 +194,14 @@ def _count(
         known = in_order(fetch(wanted)).mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN))
         sound = unpacked_counts((example, bytes(packed)) for example, packed in _results(known))
     shapes = [row for row in shapes if row[1] in sound]
-    with _told(spark, (shapes, sound)) as told:
+    with _broadcast(spark, (shapes, sound)) as told:
         counted = _with_entries(found).mapInArrow(partial(_count_part, told=told), from_arrow_schema(COUNTS))
         tally.add(_sum(_results(counted)))
     return shapes
 
 
 @contextmanager
-def _told(spark: SparkSession, value: T) -> Iterator[Broadcast[T]]:
+def _broadcast(spark: SparkSession, value: T) -> Iterator[Broadcast[T]]:
     """Tell all tasks a value."""
     told = spark.sparkContext.broadcast(value)
     try:
@@ -214,7 +211,7 @@ def _told(spark: SparkSession, value: T) -> Iterator[Broadcast[T]]:
 
 
 def _results(rows: DataFrame) -> Iterator[Any]:
-    """Yield rows, which all tasks make at once; without being kept, those of each task would be made when needed."""
+    """Let all tasks compute rows at once, then yield them; `toLocalIterator` alone runs one task after another."""
     with kept(rows) as made:
         made.count()
         yield from made.toLocalIterator()
@@ -237,7 +234,7 @@ def _wanted(
         name: the name of the table of shapes that it reads.
         shapes: its rows.
     """
-    with _told(spark, shapes) as told:
+    with _broadcast(spark, shapes) as told:
         task = partial(_find, query=query, name=name, shapes=told)
         yield _with_entries(found).mapInArrow(task, from_arrow_schema(WANTED))
 
@@ -255,8 +252,7 @@ def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], d
     tally = RunTally()
     with closing(task_store()) as store:
         store.create("entries", ENTRIES)
-        is_counted = pc.field("records").is_valid()
-        store.insert_batches("entries", (entries.filter(is_counted) for entries in _entries_of(batches)))
+        store.insert_batches("entries", (each.filter(each["records"].is_valid()) for each in _entries_of(batches)))
         count_sound(store, *told.value, tally)
     yield to_batch([(tally.to_json(),)], COUNTS)
 

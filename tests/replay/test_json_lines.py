@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from record_kit import captured
-from replay_logs import CXF
+from replay_logs import CXF, rows, summary
 
 from brokers.message import MessageType
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import Record, from_json, to_octets
+from soapjms.replay import replay
 from soapjms.replay.columns import ColumnWriter, RecordRow, row_of
+from soapjms.replay.engines import EngineName
 from soapjms.replay.inputs import expand, whole
 from soapjms.replay.json_lines import usual_row
 from soapjms.replay.parquet import check_text
@@ -47,7 +49,7 @@ def is_short(octets: bytes) -> bool:
     if row is None:
         return False
     assert record is not None, "the long way refuses it"
-    assert as_columns(row).equals(as_columns(row_of(7, record)))
+    assert as_columns(row).equals(as_columns(row_of(7, record, 1)))
     return True
 
 
@@ -161,6 +163,32 @@ def test_odd_values(path: tuple[str, ...], twice: bool) -> None:
 def test_the_base_is_usual() -> None:
     """So the short way is what the tests above ask."""
     assert is_short(json.dumps(BASE).encode())
+
+
+def test_wide_lines_are_few_in_a_batch(tmp_path: Path) -> None:
+    """How many records are held together depends on their lines, not on their bodies only."""
+    wide = changed(("jms", "message_id"), json.dumps("i" * 100_000))
+    assert is_short(wide)
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"".join([wide + b"\n", changed(("meta",), '{"a":[]}') + b"\n"] * 200))
+    (found,) = expand([log]).logs
+    batches = list(read_columns(whole(found)))
+    assert sum(each.num_rows for each in batches) == 400
+    assert max(each.num_rows for each in batches) < 100
+
+
+@pytest.mark.parametrize("engine", ["exact", "local"])
+def test_a_lone_surrogate_in_the_name_of_a_member(tmp_path: Path, engine: EngineName) -> None:
+    """It makes the line no record; the others are judged."""
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(changed(("meta",), '{},"x\\ud800":1') + b"\n" + json.dumps(BASE).encode() + b"\n")
+    replay(log, tmp_path / "out", engine=engine)
+    (refused,) = rows(tmp_path / "out", "rejected")
+    assert (refused["line"], refused["reason"]) == (
+        1,
+        "the name of a member holds a lone surrogate, which UTF-8 cannot carry",
+    )
+    assert summary(tmp_path / "out")["records"] == 1
 
 
 OCTETS = [b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\xef\xbb\xbf", b"\0", b"\n", b"\r\n", b" \t", b"\x0b", b"\xc2\xa0"]

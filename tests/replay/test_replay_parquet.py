@@ -77,7 +77,7 @@ def test_a_row_is_read_as_its_record(record: Record) -> None:
     assert unpacker.record(row.record) == unpacker.unpack(pack(row.record)) == record
     assert unpacker.record(row.record) == record  # from what was remembered
     writer = ColumnWriter()
-    writer.add(row_of(1, record))
+    writer.add(row_of(1, record, 1))
     assert [*ColumnReader().rows(writer.batch())] == [row]
 
 

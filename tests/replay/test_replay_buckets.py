@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import md5
-from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.buckets import BUCKETED, MAX_OCTETS, BucketRows, buckets_of
+from soapjms.replay.column_store import PAGE_ROWS, ColumnStore
 from soapjms.replay.parquet import to_batch, to_batches
-from soapjms.replay.shipments import MAX_ROWS, SHIPPED, Shipment, buckets_of
 
 COLUMNS = pa.schema([("name", pa.string()), ("number", pa.int64()), ("octets", pa.binary()), ("flag", pa.bool_())])
-BY_NAME = Shipment("all", "FROM rows", "name", COLUMNS)
-SOME = Shipment("some", "SELECT name, octets FROM rows WHERE flag", "name", pa.schema([COLUMNS[0], COLUMNS[2]]))
-NUMBER = 3 * MAX_ROWS
+BY_NAME = BucketRows("all", "FROM rows", "name", COLUMNS)
+SOME = BucketRows("some", "SELECT name, octets FROM rows WHERE flag", "name", pa.schema([COLUMNS[0], COLUMNS[2]]))
+NUMBER = 5000
 
 
 def some_rows(number: int) -> tuple[Any, ...]:
@@ -41,7 +40,7 @@ def test_each_row_arrives_once(store: ColumnStore, buckets: int) -> None:
     sent = sorted((*BY_NAME.sent(store, buckets), *SOME.sent(store, buckets)), key=itemgetter(0))
     of_bucket = [
         [(each.kind, rows.to_pylist()) for each, rows in bucket]
-        for bucket in buckets_of(to_batches(sent, SHIPPED), (BY_NAME, SOME))
+        for bucket in buckets_of(to_batches(sent, BUCKETED), (BY_NAME, SOME))
     ]
     assert len(of_bucket) == len({bucket for bucket, *_ in sent}) <= buckets
     assert all(0 <= bucket < buckets for bucket, *_ in sent)
@@ -56,13 +55,15 @@ def test_each_row_arrives_once(store: ColumnStore, buckets: int) -> None:
     )
 
 
-def test_how_many_travel_together(store: ColumnStore) -> None:
-    """A bucket with many rows is sent in several pieces, so that none is large."""
+def test_how_much_travels_together(store: ColumnStore) -> None:
+    """A bucket with much is sent in several pieces, none of them large, however wide rows are."""
     pieces = [BY_NAME.received(octets).num_rows for _, _, octets in BY_NAME.sent(store, 1)]
-    assert max(pieces) == MAX_ROWS
     assert sum(pieces) == NUMBER
-    for _, same in groupby(BY_NAME.sent(store, 3), key=itemgetter(0)):
-        assert all(BY_NAME.received(octets).num_rows <= MAX_ROWS for *_, octets in same)
+    assert max(pieces) == PAGE_ROWS
+    store.lend("rows", to_batch([(f"{number}" * 100_000, number, None, None) for number in range(100)], COLUMNS))
+    wide = [octets for _, _, octets in BY_NAME.sent(store, 2)]
+    assert sum(BY_NAME.received(octets).num_rows for octets in wide) == 100
+    assert max(map(len, wide)) < 2 * MAX_OCTETS
 
 
 def test_the_bucket_of_a_key_is_the_same_everywhere(store: ColumnStore) -> None:
