@@ -113,12 +113,14 @@ class ColumnStore:
     def insert_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Insert batches, small ones together, as each statement has its price."""
         waiting: list[pa.RecordBatch] = []
+        rows = octets = 0
         for batch in batches:
             waiting.append(batch)
-            rows, octets = sum(each.num_rows for each in waiting), sum(each.nbytes for each in waiting)
+            rows, octets = rows + batch.num_rows, octets + batch.nbytes
             if rows >= INSERTED_ROWS or octets >= INSERTED_OCTETS:
                 self.insert(name, pa.Table.from_batches(waiting))
                 waiting.clear()
+                rows = octets = 0
         if waiting:
             self.insert(name, pa.Table.from_batches(waiting))
 

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.facts import BATCH_OCTETS, BATCH_ROWS, LINE_BITS, FactReader, line_of, part_of
+from soapjms.replay.facts import BATCH_OCTETS, BATCH_ROWS, LINE_BITS, MAX_WAITING, FactReader, line_of, part_of
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import (
     SPLIT_OCTETS,
@@ -413,16 +413,18 @@ class TaskReader:
     def read(self, parts: Iterable[GivenPart]) -> Batches:
         """Read parts of logs; yield rows of `STAGED`, with facts of several parts together if they are small."""
         waiting: list[pa.Table] = []
+        rows = octets = 0
         for part in parts:
             for found in self._read_part(part):
                 if not isinstance(found, pa.Table):
                     yield found
                     continue
                 waiting.append(found)
-                rows, octets = sum(each.num_rows for each in waiting), sum(each.nbytes for each in waiting)
-                if rows >= BATCH_ROWS or octets >= BATCH_OCTETS:
+                rows, octets = rows + found.num_rows, octets + found.nbytes
+                if rows >= BATCH_ROWS or octets >= BATCH_OCTETS or len(waiting) >= MAX_WAITING:
                     yield from self._sent(waiting)
                     waiting.clear()
+                    rows = octets = 0
         if waiting:
             yield from self._sent(waiting)
 
