@@ -219,19 +219,40 @@ def row_of(line: int, record: Record, octets: int) -> RecordRow:
         octets: the length of its line.
     """
     message = record.message
-    destination, reply_to = message.destination, message.reply_to
-    values = (
-        line, VERSION, microseconds(record.time), record.direction, record.node,
+    extra = dumps(dict(record.extra)) if record.extra else None
+    values = plain_values(line, microseconds(record.time), record, message, message, body_octets(record), extra)
+    return RecordRow(values, list_values(message.properties), meta_values(record.meta), octets)
+
+
+def plain_values(
+    line: int, time: int, record: Any, message: Any, headers: Any, body: bytes | None, extra: str | None
+) -> tuple[Any, ...]:
+    """Return the values of `PLAIN`.
+
+    Args:
+        line: the number of the line.
+        time: in microseconds since 1970.
+        record: has the attributes of a `Record`, as far as they are not other arguments.
+        message: has the destination and what kind of message it is, as a `Message` does.
+        headers: has the other headers, as a `Message` does.
+        body: as octets.
+        extra: unknown members as JSON.
+    """
+    destination, reply_to = message.destination, headers.reply_to
+    return (
+        line, VERSION, time, record.direction, record.node,
         destination is not None, destination and destination.kind, destination and destination.name,
-        message.message_id, message.correlation_id,
+        headers.message_id, headers.correlation_id,
         reply_to is not None, reply_to and reply_to.kind, reply_to and reply_to.name,
-        message.delivery_mode, message.priority, message.expiration, message.timestamp, message.type,
-        message.redelivered, message.untyped, message.message_type, body_octets(record), record.truncated,
-        record.sha256, dumps(dict(record.extra)) if record.extra else None,
+        headers.delivery_mode, headers.priority, headers.expiration, headers.timestamp, headers.type,
+        headers.redelivered, bool(message.untyped), message.message_type, body, bool(record.truncated),
+        record.sha256, extra,
     )  # fmt: skip
-    return RecordRow(
-        values, list_values(message.properties), ([*record.meta], [*map(dumps, record.meta.values())]), octets
-    )
+
+
+def meta_values(meta: Mapping[str, Any]) -> ListValues:
+    """Return the members of meta as columns hold them."""
+    return [*meta], [*map(dumps, meta.values())]
 
 
 def list_values(properties: Properties) -> ListValues:

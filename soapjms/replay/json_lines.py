@@ -16,10 +16,9 @@ import msgspec
 
 from brokers.message import DestinationKind, MessageType, PropertyType
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.record import FLAGS, VERSION, Direction, Node, parse_time, read_properties
-from soapjms.replay.columns import ListValues, RecordRow, list_values
+from soapjms.protocol.record import FLAGS, Direction, Node, parse_time, read_properties
+from soapjms.replay.columns import ListValues, RecordRow, list_values, meta_values, plain_values
 from soapjms.replay.flat_records import microseconds
-from soapjms.replay.parquet import dumps
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Scalar: TypeAlias = str | bool | Long | float | None
@@ -83,18 +82,8 @@ def usual_row(number: int, octets: bytes) -> RecordRow | None:
         time = microseconds(parse_time(line.time))
     except (msgspec.MsgspecError, ValueError, InvalidRecordError, RecursionError):  # ValueError: UTF-8, base64
         return None
-    headers, destination = line.jms or NO_HEADERS, line.destination
-    reply_to = headers.reply_to
-    values = (
-        number, VERSION, time, line.direction, line.node,
-        destination is not None, destination and destination.kind, destination and destination.name,
-        headers.message_id, headers.correlation_id,
-        reply_to is not None, reply_to and reply_to.kind, reply_to and reply_to.name,
-        headers.delivery_mode, headers.priority, headers.expiration, headers.timestamp, headers.type,
-        headers.redelivered, bool(line.untyped), line.message_type, body, bool(line.truncated), line.sha256, None,
-    )  # fmt: skip
-    meta = line.meta or {}
-    return RecordRow(values, properties, ([*meta], [*map(dumps, meta.values())]), len(octets))
+    values = plain_values(number, time, line, line, line.jms or NO_HEADERS, body, None)
+    return RecordRow(values, properties, meta_values(line.meta or {}), len(octets))
 
 
 def _body(line: _Line) -> bytes | None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_kit import draw_headers
 
 from brokers.message import (
     INTEGER_BITS,
@@ -309,7 +310,6 @@ BODIES: dict[MessageType, st.SearchStrategy[Any]] = {
     MessageType.MESSAGE: st.none(),
 }
 DESTINATIONS = st.none() | st.builds(Destination, st.sampled_from(DestinationKind), st.none() | TEXTS)
-LONGS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
@@ -325,17 +325,7 @@ def records(draw: st.DrawFn) -> Record:
         message_type=kind,
         body=draw(st.none() | BODIES[kind]),
         properties=draw(ENTRIES),
-        destination=draw(DESTINATIONS),
-        reply_to=draw(DESTINATIONS),
-        message_id=draw(st.none() | TEXTS),
-        correlation_id=draw(st.none() | TEXTS),
-        delivery_mode=draw(LONGS),
-        priority=draw(LONGS),
-        expiration=draw(LONGS),
-        timestamp=draw(LONGS),
-        type=draw(st.none() | TEXTS),
-        redelivered=draw(st.none() | st.booleans()),
-        untyped=draw(st.booleans()),
+        **draw_headers(draw, TEXTS, DESTINATIONS),
     )
     truncated = draw(st.booleans())
     any_digest = st.text("0123456789abcdef", min_size=64, max_size=64)

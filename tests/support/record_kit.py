@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 from replay_logs import at
 
@@ -21,6 +23,19 @@ BODIES = {
 }
 
 
+def draw_headers(
+    draw: st.DrawFn, texts: st.SearchStrategy[str], destinations: st.SearchStrategy[Destination | None]
+) -> dict[str, Any]:
+    """Draw all of a message but its type, body and properties."""
+    return {
+        **{name: draw(destinations) for name in ("destination", "reply_to")},
+        **{name: draw(st.none() | texts) for name in ("message_id", "correlation_id", "type")},
+        **{name: draw(LONGS) for name in ("delivery_mode", "priority", "expiration", "timestamp")},
+        "redelivered": draw(st.none() | st.booleans()),
+        "untyped": draw(st.booleans()),
+    }
+
+
 @st.composite
 def captured(draw: st.DrawFn) -> Record:
     """Draw a record."""
@@ -30,17 +45,7 @@ def captured(draw: st.DrawFn) -> Record:
         message_type=kind,
         body=draw(BODIES[kind]),
         properties=properties(draw(st.dictionaries(TEXTS, values, max_size=4))),
-        destination=draw(DESTINATIONS),
-        reply_to=draw(DESTINATIONS),
-        message_id=draw(st.none() | TEXTS),
-        correlation_id=draw(st.none() | TEXTS),
-        delivery_mode=draw(LONGS),
-        priority=draw(LONGS),
-        expiration=draw(LONGS),
-        timestamp=draw(LONGS),
-        type=draw(st.none() | TEXTS),
-        redelivered=draw(st.none() | st.booleans()),
-        untyped=draw(st.booleans()),
+        **draw_headers(draw, TEXTS, DESTINATIONS),
     )
     made = capture(message, at(draw(st.integers(0, 9))), draw(st.sampled_from([None, *Direction])))
     meta = draw(st.dictionaries(TEXTS, TEXTS | st.lists(st.integers(0, 9)), max_size=2))
