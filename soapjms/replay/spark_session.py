@@ -113,7 +113,7 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
     Args:
         master: where to run; by default local[2], or the master of spark-submit.
         conf: further settings; they override this module's.
-        scratch: a folder for Spark's temporary files.
+        scratch: a folder for Spark's temporary files, which hold captured messages; only its owner can enter it.
 
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
@@ -211,7 +211,7 @@ def _gateway(settings: SparkConf, stream: BinaryIO) -> Any:
         return SparkContext._gateway
     with _interrupts_later() as interrupted:
         gateway: Any = launch_gateway(  # type: ignore[no-untyped-call]  # it has no types
-            settings, {"stdout": stream, "stderr": stream}
+            settings, {"stdout": stream, "stderr": stream, "umask": 0o077}
         )
     if interrupted:
         if (java := getattr(gateway, "proc", None)) is not None:
@@ -247,6 +247,8 @@ def _settings(master: str | None, conf: Mapping[str, str], scratch: Path) -> Spa
     if _is_local(settings):
         settings.setAll(list(LOCAL_SETTINGS.items()))
         settings.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(_roots()))
+        if "," not in str(scratch):  # which would divide it into two folders
+            settings.setIfMissing("spark.local.dir", str(scratch / "spark"))
     settings.set("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     settings.setAll([*SETTINGS.items(), *conf.items()])
     return settings

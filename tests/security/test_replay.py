@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +15,7 @@ from time import process_time
 from typing import Literal
 
 import pytest
+from cli_kit import command, environment
 from replay_logs import at, request, rows, summary
 
 from brokers import properties
@@ -185,6 +189,25 @@ def test_results_are_their_owners(engine: Literal["local", "spark"], unmasked: P
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("open_to_all")
+@pytest.mark.parametrize("where", [None, "elsewhere"])
+def test_what_spark_moves_is_its_owners(where: str | None, unmasked: Path, tmp_path: Path) -> None:
+    """Also while it is on the way, in files of Spark: in the folder beside the results, and where the user wants it."""
+    variables = {"SPARK_LOCAL_DIRS": str(tmp_path / where)} if where else {}
+    words = command("replay", unmasked, "--engine", "spark", "--out", tmp_path / "out")
+    modes = dict[Path, int]()
+    with subprocess.Popen(words, env=environment(**variables), stdout=subprocess.DEVNULL) as run:
+        while run.poll() is None:
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                modes |= {each: each.stat().st_mode & 0o777 for each in tmp_path.rglob("shuffle_*")}
+            time.sleep(0.02)
+    assert run.returncode == 1  # for what it found
+    assert {each.relative_to(tmp_path).parts[0] == where for each in modes} == {where is not None}
+    assert set(modes.values()) == {0o600}
+    assert [*tmp_path.rglob("blockmgr-*")] == []
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("open_to_all")
 def test_what_following_keeps_is_its_owners(unmasked: Path, tmp_path: Path) -> None:
     """Likewise; and nobody else enters the checkpoint, also one that is there and was open to all."""
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
@@ -192,3 +215,4 @@ def test_what_following_keeps_is_its_owners(unmasked: Path, tmp_path: Path) -> N
     follow(unmasked, out, checkpoint=checkpoint, until_idle=timedelta(0), every=timedelta(milliseconds=50))
     check_is_its_owners(out)
     assert checkpoint.stat().st_mode & 0o777 == 0o700
+    assert not (checkpoint / "temporary").exists()

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from time import monotonic
 from types import MappingProxyType
@@ -105,7 +104,8 @@ def follow(
     source, target = Path(folder), _target(os.fspath(out))
     _check(source, target, terms, patience)
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
-    with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
+    settings = {**SETTINGS, **(conf or {})}
+    with kept.opened(_said(source, terms, patience)), _spark(master, settings, kept.temporary) as spark:
         steps = FollowSteps(spark, kept, terms, patience)
         following = _Following(kept, steps, terms, source, target, earlier_results(against, terms), progress, on_report)
         return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
@@ -158,12 +158,8 @@ def _is_ours(path: Path, *folders: Path) -> bool:
 
 
 @contextmanager
-def _spark(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    with (
-        failing_as_ours(),
-        TemporaryDirectory(prefix="soapjms-") as scratch,
-        session(master, settings, Path(scratch)) as spark,
-    ):
+def _spark(master: str | None, settings: Mapping[str, str], scratch: Path) -> Iterator[SparkSession]:
+    with failing_as_ours(), session(master, settings, scratch) as spark:
         if "spark.sql.shuffle.partitions" not in settings:
             spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
         yield spark

@@ -8,6 +8,7 @@
 | `steps/` | for each finished plan `verdicts/`, `rejected/`, `late/`; for the last one also `done.json` and `held/`, |
 | | the records of unfinished calls |
 | `merged/` | the results of many steps in one file each; it covers all steps up to its number, which are removed |
+| `temporary/` | Spark's temporary files, while the process runs |
 | `lock` | locked by the running process |
 
 Plans and steps are put in place by a rename: each exists as a whole or not at all. A step whose folder exists is never
@@ -116,12 +117,17 @@ class Checkpoint:
 
     Args:
         folder: its path; made if it does not exist.
+
+    Attributes:
+        folder: see the argument.
+        plans, spark, temporary: folders in it; see above.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.plans = folder / "plans"
         self.spark = folder / "spark"
+        self.temporary = folder / "temporary"
         self._steps = folder / "steps"
         self._merged = folder / "merged"
 
@@ -152,7 +158,12 @@ class Checkpoint:
             for each in [*self._steps.glob(".*"), *self._merged.glob(".*"), *self.plans.glob(".*")]:
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
             self._forget_merged()
-            yield
+            shutil.rmtree(self.temporary, ignore_errors=True)
+            self.temporary.mkdir()
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _check(self, terms: Mapping[str, Any]) -> None:
         path = self.folder / "terms.json"

@@ -206,6 +206,8 @@ class SqliteStore(Store):
     def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | FinishedBefore | ClaimEntry | None:
         """Begin a request; return its entry if another owner may be about to commit it. `is_sure`: we have the turn."""
         places = self._places(ledger, key)
+        if not places:  # nor is there an entry, as each is at its place
+            return self._hold(SqliteClaim(self, key, ledger.add(key, self._owner, self._clock()), 1))
         key = _known_as(key, places)
         entry = ledger.entry(key)
         if entry is not None and entry.is_finished:
@@ -215,7 +217,7 @@ class SqliteStore(Store):
             return FinishedBefore(unpacked(finished.response), SqliteClaim(self, key))
         if entry is None:
             number = ledger.add(key, self._owner, self._clock())
-            return self._hold(SqliteClaim(self, key, number, 1, copied=bool(places)))
+            return self._hold(SqliteClaim(self, key, number, 1, copied=True))
         if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
             return None
         if entry.writes is not None and not is_sure:
