@@ -22,7 +22,9 @@ from soapjms.replay.parquet import to_batch
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
 INSERTED_ROWS: Final = 20_000
-INSERTED_OCTETS: Final = 32 << 20
+GATHERED_ROWS: Final = 122_880
+"""Number of rows that the engine takes together."""
+GATHERED_OCTETS: Final = 32 << 20
 MEMORY_LIMIT: Final = "1GB"
 
 
@@ -62,6 +64,21 @@ def widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
         for each in columns
     )
     return pa.record_batch([*values], columns)
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches, those of small ones together, as each statement has its price."""
+    waiting: list[pa.RecordBatch] = []
+    rows = octets = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, octets = rows + batch.num_rows, octets + batch.nbytes
+        if rows >= GATHERED_ROWS or octets >= GATHERED_OCTETS:
+            yield pa.Table.from_batches(waiting)
+            waiting.clear()
+            rows = octets = 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 class ColumnStore:
@@ -111,18 +128,9 @@ class ColumnStore:
         self._give(f"INSERT INTO {name} FROM given", rows)
 
     def insert_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Insert batches, small ones together, as each statement has its price."""
-        waiting: list[pa.RecordBatch] = []
-        rows = octets = 0
-        for batch in batches:
-            waiting.append(batch)
-            rows, octets = rows + batch.num_rows, octets + batch.nbytes
-            if rows >= INSERTED_ROWS or octets >= INSERTED_OCTETS:
-                self.insert(name, pa.Table.from_batches(waiting))
-                waiting.clear()
-                rows = octets = 0
-        if waiting:
-            self.insert(name, pa.Table.from_batches(waiting))
+        """Insert batches."""
+        for rows in gathered(batches):
+            self.insert(name, rows)
 
     def insert_rows(self, name: str, rows: Iterable[tuple[Any, ...]], columns: pa.Schema) -> None:
         """Insert rows of values, many at a time."""

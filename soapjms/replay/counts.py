@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
@@ -23,7 +23,7 @@ from soapjms.replay.summary import (
     Timeline,
 )
 from soapjms.replay.terms import ReplayTerms
-from soapjms.replay.verdicts import judge_alone
+from soapjms.replay.verdicts import counts_if_sound
 
 RECORDS: Final = ("records",)
 
@@ -68,24 +68,32 @@ def packed_counts(keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms) -
     """
     unpack = Unpacker()
     for key, group in groupby(keyed, key=itemgetter(0)):
-        rows, found = judge_alone((unpack.record(flat) for _, flat in group), terms)
-        if not rows:
+        found = counts_if_sound((unpack.record(flat) for _, flat in group), terms)
+        if found is not None:
             yield key, pickle.dumps(ShapeCounts(found))
 
 
-def unpacked_counts(packed: Iterable[tuple[str, bytes]]) -> dict[str, ShapeCounts]:
-    """Return what each exchange adds to the counts, by the key of the example of its shape; equal ones are one object.
+class SoundExamples(NamedTuple):
+    """The exchanges that were judged of shapes and break nothing, by their keys.
+
+    Attributes:
+        like: for each the first one that adds the same to the counts; many shapes differ in nothing that is counted.
+        counts: what each of these first ones adds.
+    """
+
+    like: dict[str, str]
+    counts: dict[str, ShapeCounts]
+
+
+def unpacked_counts(packed: Iterable[tuple[str, bytes]]) -> SoundExamples:
+    """Return what tasks found.
 
     Args:
-        packed: what tasks yield from `packed_counts`.
+        packed: what they yield from `packed_counts`.
     """
-    found: dict[str, ShapeCounts] = {}
-    alike: dict[bytes, ShapeCounts] = {}
-    for example, octets in packed:
-        if octets not in alike:
-            alike[octets] = pickle.loads(octets)  # noqa: S301  # a task made it
-        found[example] = alike[octets]
-    return found
+    first: dict[bytes, str] = {}
+    like = {example: first.setdefault(octets, example) for example, octets in packed}
+    return SoundExamples(like, {example: pickle.loads(octets) for octets, example in first.items()})  # noqa: S301  # ours
 
 
 def add_counted(
@@ -95,7 +103,7 @@ def add_counted(
 
     Args:
         tally: the counts.
-        sound: what each exchange adds, by the place of the one that was judged of its shape.
+        sound: what each exchange adds, by the example in its row.
         rows: returns the rows that a query of the plan finds.
     """
     ((records, first, last),) = [*rows(plan.ENDS)]

@@ -8,7 +8,7 @@ again, and put into files in between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from heapq import nsmallest
@@ -24,7 +24,7 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore, cores
-from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
+from soapjms.replay.counts import ShapeCounts, SoundExamples, add_counted, unpacked_counts
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.flat_records import MICROSECOND
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
@@ -58,6 +58,7 @@ TASKS_OF_PROCESS: Final = 4
 MIN_JUDGED, MAX_JUDGED = 500, 20_000
 """Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
 SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
+"""A shape that breaks nothing, and a key of `SoundExamples.counts`."""
 
 
 @contextmanager
@@ -85,6 +86,14 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     finally:
         forget_reader()
     yield tally, first
+
+
+IN_ORDER: Final = """
+SELECT place, row, start, octets FROM wanted JOIN fetched USING (row)
+ORDER BY min(time) OVER (PARTITION BY place), place, time, row
+"""
+"""The records of a place together, in order of time; places too, as samples are the earliest findings so far: of later
+ones none is made."""
 
 
 class LocalRun:
@@ -199,8 +208,8 @@ class LocalRun:
         with self._fetched(plan.OF_SHAPES) as (wanted, _):
             told = self._processes.map(task, _some(wanted, MIN_JUDGED))
             sound = unpacked_counts(chain.from_iterable(told))
-        shapes = [row for row in self._store.rows("SELECT shape, example FROM shapes") if row[1] in sound]
-        count_sound(self._store, shapes, sound, tally)
+        shapes = sound_shapes(self._store.rows("SELECT shape, example FROM shapes"), sound)
+        count_sound(self._store, shapes, sound.counts, tally)
 
     @contextmanager
     def _fetched(self, query: str) -> Iterator[tuple[Iterator[Location], int]]:
@@ -210,7 +219,7 @@ class LocalRun:
             query: finds their places, times and numbers.
 
         Yields:
-            where the records are, those of a place together, in order of time; and how many they are.
+            where the records are, as `IN_ORDER` has them; and how many they are.
         """
         self._store.define("wanted", query)
         self._store.create("fetched", FETCHED)
@@ -219,9 +228,8 @@ class LocalRun:
             parts.append(part)
             self._store.insert("fetched", found)
         ((total,),) = self._store.rows(plan.number_of("FROM fetched"))
-        ordered = "SELECT place, row, start, octets FROM wanted JOIN fetched USING (row) ORDER BY place, time, row"
         try:
-            yield (Location(name, part_of(row), *at) for name, row, *at in self._store.rows(ordered)), total
+            yield (Location(name, part_of(row), *at) for name, row, *at in self._store.rows(IN_ORDER)), total
         finally:
             for part in parts:
                 records_file(self._folder, part).unlink()
@@ -261,6 +269,11 @@ def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
         store.define(name, query, "VIEW" if name == "messages" else "TABLE")
 
 
+def sound_shapes(shapes: Iterable[tuple[Any, ...]], sound: SoundExamples) -> list[tuple[Any, ...]]:
+    """Return the rows of `SOUND` for shapes with their examples."""
+    return [(shape, sound.like[example]) for shape, example in shapes if example in sound.like]
+
+
 def count_sound(
     store: ColumnStore, shapes: list[tuple[Any, ...]], sound: Mapping[str, ShapeCounts], tally: RunTally
 ) -> None:
@@ -269,7 +282,7 @@ def count_sound(
     Args:
         store: has `entries`; gets `sound` and `counted`.
         shapes: the rows of `sound`.
-        sound: what each exchange adds to the counts, by the example of its shape.
+        sound: what each exchange adds to the counts, by the example in its row.
         tally: the counts.
     """
     store.create("sound", SOUND)

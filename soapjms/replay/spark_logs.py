@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
@@ -40,7 +39,7 @@ from soapjms.replay.inputs import (
 )
 from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
-from soapjms.replay.spark_plan import PACKED, READ, Batches, frame, number_of_buckets, rows_of, task_store
+from soapjms.replay.spark_plan import PACKED, READ, Batches, by_tasks, frame, number_of_buckets, rows_of, task_store
 from soapjms.replay.terms import ReplayTerms
 
 SHUFFLED_OCTETS: Final = 64 << 20
@@ -219,7 +218,7 @@ class LocalParts:
         """Read all: rows of `STAGED`."""
         numbers = self._spark.range(0, len(self._parts), 1, self._tasks).withColumnRenamed("id", "part")
         staged = numbers.join(F.broadcast(self._splits()), "part").select(SPLITS.names)
-        return staged.mapInArrow(partial(_read, terms=terms), from_arrow_schema(STAGED))
+        return by_tasks(staged, partial(_read, terms=terms), STAGED)
 
     def fetch(self, rows: DataFrame) -> DataFrame:
         """Bring the records of a part behind the part itself."""
@@ -227,7 +226,7 @@ class LocalParts:
         parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
         both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
         ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
-        return ordered.mapInArrow(partial(_fetch, rows=_fetched), from_arrow_schema(PACKED))
+        return by_tasks(ordered, partial(_fetch, rows=_fetched), PACKED)
 
     def _splits(self) -> DataFrame:
         return frame(self._spark, rows_of_parts(self._parts), SPLITS)
@@ -270,14 +269,14 @@ class WholeFiles:
 
     def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
-        return self._contents().mapInArrow(partial(_read_whole, terms=terms), from_arrow_schema(STAGED))
+        return by_tasks(self._contents(), partial(_read_whole, terms=terms), STAGED)
 
     def fetch(self, rows: DataFrame) -> DataFrame:
         """Give each file the numbers of its wanted records."""
         wanted = F.sort_array(F.collect_list(F.struct("row", "place", "time"))).alias("wanted")
         of_part = sent(rows, rows.groupBy("part").agg(wanted))
         found = self._contents().join(of_part, "part").select("content", "log", "wanted")
-        return found.mapInArrow(partial(_fetch, rows=_fetched_whole), from_arrow_schema(PACKED))
+        return by_tasks(found, partial(_fetch, rows=_fetched_whole), PACKED)
 
     def _contents(self) -> DataFrame:
         parts = frame(self._spark, self._rows, FILES)
@@ -333,14 +332,14 @@ class Blocks:
     def facts(self, terms: TaskTerms) -> DataFrame:
         """Read all: rows of `STAGED`."""
         task = partial(_read_blocks, logs=self._told, terms=terms)
-        return self._lines().mapInArrow(task, from_arrow_schema(STAGED))
+        return by_tasks(self._lines(), task, STAGED)
 
     def fetch(self, rows: DataFrame) -> DataFrame:
         """Let Spark find the lines of the wanted records."""
         wanted = sent(rows, rows.select("place", "time", "row"))
         found = self._lines().join(wanted, "row").select("place", "time", "row", "octets")
         task = partial(_fetch, rows=partial(_fetched_lines, logs=self._told))
-        return found.mapInArrow(task, from_arrow_schema(PACKED))
+        return by_tasks(found, task, PACKED)
 
     def _lines(self) -> DataFrame:
         """Return the lines with the numbers of their records."""

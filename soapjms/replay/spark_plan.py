@@ -7,6 +7,7 @@ judged by Python. Only counts, and what is known of shapes, reach the driver.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,23 +24,27 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import plan
 from soapjms.replay.buckets import BUCKETED, BucketRows, buckets_of, by_bucket
-from soapjms.replay.column_store import ColumnStore, widened
+from soapjms.replay.column_store import ColumnStore, gathered, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
-from soapjms.replay.local import SOUND, count_sound, define_entries
+from soapjms.replay.local import SOUND, count_sound, define_entries, sound_shapes
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
+from soapjms.replay.processes import GARBAGE_OBJECTS
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
 
 T = TypeVar("T")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
+Task: TypeAlias = Callable[[Batches], Batches]
 Records: TypeAlias = Iterator[tuple[str, FlatRecord]]
 Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
 """Returns rows of `PACKED` for those of `WANTED`."""
 
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
+RESULTS_OF_TASKS: Final = 64
+"""Number of tasks whose results are sent to the driver at a time."""
 MAX_JUDGING_TASKS: Final = 512
 """Maximum number of tasks that judge; each writes a file of verdicts."""
 
@@ -95,6 +100,24 @@ def write(rows: DataFrame, folder: str) -> None:
         left.unlink()
 
 
+def by_tasks(rows: DataFrame, task: Task, columns: pa.Schema) -> DataFrame:
+    """Let tasks make rows of rows.
+
+    Args:
+        rows: the rows.
+        task: makes batches of batches; what it is goes to the workers.
+        columns: the columns of the rows that are made.
+    """
+    return rows.mapInArrow(partial(_run, task=task), from_arrow_schema(columns))
+
+
+def _run(batches: Batches, task: Task) -> Batches:
+    """Run a task; after it, its worker looks for garbage in all that is there, but not in what was there before."""
+    gc.set_threshold(GARBAGE_OBJECTS)
+    gc.freeze()
+    return task(batches)
+
+
 @contextmanager
 def kept(rows: DataFrame) -> Iterator[DataFrame]:
     """Keep rows on the workers' disks, so that they are computed once though they are read twice."""
@@ -120,17 +143,16 @@ def judge(
     """
     tally = RunTally()
     buckets = number_of_buckets(spark)
-    resolved = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets).mapInArrow(
-        partial(_resolve, buckets=buckets), from_arrow_schema(BUCKETED)
-    )
+    others = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets)
+    resolved = by_tasks(others, partial(_resolve, buckets=buckets), BUCKETED)
     placed = facts.where(F.col("kind") == OWN.kind).union(resolved)
     if not terms.counts_shapes:
         progress("judging")
-        wanted = placed.mapInArrow(_all, from_arrow_schema(WANTED))
+        wanted = by_tasks(placed, _all, WANTED)
         tally.add(judge_packed(in_order(fetch(wanted)), terms, folder))
         return tally
     progress("counting")
-    entries = by_bucket(placed, buckets).mapInArrow(partial(_entries, terms=terms), from_arrow_schema(FOUND))
+    entries = by_tasks(by_bucket(placed, buckets), partial(_entries, terms=terms), FOUND)
     with kept(entries) as found:
         sound = _count(spark, found, terms, fetch, tally)
         progress("judging")
@@ -191,11 +213,11 @@ def _count(
     found.createOrReplaceTempView("shapes_here")
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
     with _wanted(spark, found, plan.OF_SHAPES, "shapes", shapes) as wanted:
-        known = in_order(fetch(wanted)).mapInArrow(partial(_judge_examples, terms=terms), from_arrow_schema(KNOWN))
+        known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
         sound = unpacked_counts((example, bytes(packed)) for example, packed in _results(known))
-    shapes = [row for row in shapes if row[1] in sound]
-    with _broadcast(spark, (shapes, sound)) as told:
-        counted = _with_entries(found).mapInArrow(partial(_count_part, told=told), from_arrow_schema(COUNTS))
+    shapes = sound_shapes(shapes, sound)
+    with _broadcast(spark, (shapes, sound.counts)) as told:
+        counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
         tally.add(_sum(_results(counted)))
     return shapes
 
@@ -214,7 +236,12 @@ def _results(rows: DataFrame) -> Iterator[Any]:
     """Let all tasks compute rows at once, then yield them; `toLocalIterator` alone runs one task after another."""
     with kept(rows) as made:
         made.count()
-        yield from made.toLocalIterator()
+        yield from in_few_parts(made)
+
+
+def in_few_parts(made: DataFrame) -> Iterator[Any]:
+    """Yield rows that were computed, those of many tasks at a time, as each time costs Spark 80 milliseconds."""
+    return made.coalesce(-(-number_of_buckets(made.sparkSession) // RESULTS_OF_TASKS)).toLocalIterator()
 
 
 def _with_entries(found: DataFrame) -> DataFrame:
@@ -236,14 +263,14 @@ def _wanted(
     """
     with _broadcast(spark, shapes) as told:
         task = partial(_find, query=query, name=name, shapes=told)
-        yield _with_entries(found).mapInArrow(task, from_arrow_schema(WANTED))
+        yield by_tasks(_with_entries(found), task, WANTED)
 
 
 def _find(batches: Batches, query: str, name: str, shapes: Broadcast[list[tuple[Any, ...]]]) -> Batches:
     with closing(task_store()) as store:
         store.create(name, SOUND)
         store.insert_rows(name, shapes.value, SOUND)
-        for entries in _entries_of(batches):
+        for entries in gathered(_entries_of(batches)):
             store.lend("entries", entries)
             yield from store.batches(query, WANTED)
 
@@ -292,9 +319,9 @@ def judge_packed(
         records: reads the records with their places; by default from two columns, the second as `pack` packs it.
     """
     task = partial(_judge_part, terms=terms, records=records or _records)
-    with kept(packed.mapInArrow(task, from_arrow_schema(JUDGED))) as judged:
+    with kept(by_tasks(packed, task, JUDGED)) as judged:
         write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
-        return _sum(judged.where("tally IS NOT NULL").select("tally").toLocalIterator())
+        return _sum(in_few_parts(judged.where("tally IS NOT NULL").select("tally")))
 
 
 def _sum(told: Iterable[Any]) -> RunTally:

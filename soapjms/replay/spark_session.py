@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -82,6 +83,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "soapjms replay",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Over TCP Java and Python wait some 40 ms for each other at the start of each task: small segments wait for the
+    # acknowledgement of those before, which the system delays. Spark before 4.1 knows no other way, and ignores this.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # A laptop's host name often resolves to nothing, or to an interface that is down.

@@ -73,25 +73,28 @@ def judge_all(keyed: Iterable[tuple[str, FlatRecord]], terms: ReplayTerms, tally
     unpack = Unpacker()
     judges: dict[int | None, Judge] = {}
     for _, group in groupby(keyed, key=itemgetter(0)):
-        yield from _judge_key((unpack.record(flat) for _, flat in group), terms, judges, tally)
+        for exchange in _exchanges((unpack.record(flat) for _, flat in group), terms, judges, tally):
+            yield from _judged(*exchange, tally)
         if any(judge.is_full for judge in judges.values()):
             _add_up(judges, tally)
     _add_up(judges, tally)
 
 
-def judge_alone(records: Iterable[Record], terms: ReplayTerms) -> tuple[list[VerdictRow], RunTally]:
-    """Pair and judge the records of one key; return the rows and the counts."""
+def counts_if_sound(records: Iterable[Record], terms: ReplayTerms) -> RunTally | None:
+    """Pair and judge the records of one key; return the counts, or None if a verdict has a row."""
     judges: dict[int | None, Judge] = {}
-    found = RunTally()
-    rows = [*_judge_key(records, terms, judges, found)]
-    _add_up(judges, found)
-    return rows, found
+    tally = RunTally()
+    for scene, messages, judge in _exchanges(records, terms, judges, tally):
+        if any(True for _ in judge.findings(messages, scene.parties)):
+            return None
+    _add_up(judges, tally)
+    return tally
 
 
-def _judge_key(
+def _exchanges(
     records: Iterable[Record], terms: ReplayTerms, judges: dict[int | None, Judge], tally: RunTally
-) -> Iterator[VerdictRow]:
-    """Pair and judge the records of one key the whole way."""
+) -> Iterator[tuple[Scene, dict[Carrier, Reading], Judge]]:
+    """Pair and count the records of one key; yield each exchange that is to be judged."""
     for exchange in pair(records, terms.window):
         messages = readings(exchange, terms.setting)
         _count(exchange, messages, terms.setting, tally)
@@ -99,7 +102,7 @@ def _judge_key(
             scene = Scene.of(exchange, messages)
             _see(scene, messages, tally)
             judge = _judge_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, judges)
-            yield from _judged(scene, messages, judge, tally)
+            yield scene, messages, judge
 
 
 def _memory_for(setting: Setting) -> Memory:

@@ -114,7 +114,7 @@ class Calls:
         go_on = Event()
         with self.client(asking) as client, self.dispatcher(serving, self.service(Event(), go_on)):
             with pytest.raises(soapjms.CallTimeoutError):
-                client.call(envelope(LATE), timeout=0.05)
+                client.call(envelope(LATE), timeout=0.5)
             go_on.set()
             eventually(lambda: client.counts["late"] == 1, "the late answer arrived")
 

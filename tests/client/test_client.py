@@ -307,7 +307,7 @@ class TestReplies(Peers):
         """A reply to a call that timed out is counted and dropped, whatever else is under way."""
         with arrivals(other, GREETER) as found:
             with pytest.raises(CallTimeoutError):
-                client.call(envelope("late"), timeout=0.01, expires=None)
+                client.call(envelope("late"), timeout=0.5, expires=None)
             waiting = client.submit(envelope("waiting"))
             late, second = found.take(2)
             other.send(answer_to(late, "too late"))

@@ -99,7 +99,7 @@ class TestTimeouts(Peers):
         """One call times out, the others go on and get their replies."""
         with arrivals(other, GREETER) as found:
             before = client.submit(envelope("before"))
-            short = client.submit(envelope("short"), timeout=0.01, expires=None)
+            short = client.submit(envelope("short"), timeout=0.5, expires=None)
             after = client.submit(envelope("after"))
             with pytest.raises(CallTimeoutError):
                 short.result(PATIENCE)

@@ -153,7 +153,7 @@ class TestFaults(OnEachBroker):
             other.send(answer_to(requests[1], "after")).result(PATIENCE)
             assert [text_of(each.result(PATIENCE)) for each in futures] == ["meanwhile", "after"]
             with pytest.raises(CallTimeoutError):
-                client.call(envelope(), timeout=0.01, expires=None)
+                client.call(envelope(), timeout=0.5, expires=None)
             other.send(answer_to(found.next(), "late")).result(PATIENCE)
             eventually(lambda: client.counts == {"late": 1}, "the late one was counted")
 

@@ -223,7 +223,7 @@ class TestCalls(Observing):
         """What the client counts is told as well."""
         with arrivals(other, GREETER) as found:
             with pytest.raises(TimeoutError):
-                client.call(envelope(), timeout=0.01, expires=None)
+                client.call(envelope(), timeout=0.5, expires=None)
             other.send(answer_to(found.next()))
             eventually(lambda: asking.counts == [("late", 1)], "the late reply was told")
 

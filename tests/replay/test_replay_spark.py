@@ -88,6 +88,12 @@ def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(0 <= done <= (total or 0) for done, total in parts)
 
 
+def test_results_of_more_tasks_than_are_asked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts and shapes of all tasks arrive, however few of them are sent together."""
+    monkeypatch.setattr("soapjms.replay.spark_plan.RESULTS_OF_TASKS", 2)
+    both(CXF, tmp_path)
+
+
 def test_what_senders_were_given(tmp_path: Path) -> None:
     """A WSDL, URIs and what programs set give the same rows on both engines."""
     records = [capture(request(n, priority=4 + n % 2), at(n), Direction.REQUEST) for n in range(20)]

@@ -256,7 +256,7 @@ class TestReplies(OnEachBroker):
         """Replies that are nobody's are counted, and handed to nobody."""
         with arrivals(other, queue(name)) as found, Client(connection, uri, timeout=PATIENCE) as client:
             with pytest.raises(soapjms.CallTimeoutError):
-                client.call(envelope("late"), timeout=0.01, expires=None)
+                client.call(envelope("late"), timeout=0.5, expires=None)
             future = client.submit(envelope("in time"))
             late, request = found.take(2)
             other.send(answer_to(late, "late"))

@@ -109,7 +109,7 @@ class TestStub(Peers):
         """An answer that is late: the caller gives up, and closing the stub does not wait."""
         stub.expect(GREET).delay(600)
         with pytest.raises(CallTimeoutError):
-            client.call(envelope(), timeout=0.1)
+            client.call(envelope(), timeout=0.5)
         began = time.monotonic()
         stub.verify()
         stub.close()

@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import format_time, from_json, parse_time, to_octets
@@ -30,7 +29,7 @@ from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, TIMESTAMP, to_batches
 from soapjms.replay.spark import first_rejected
-from soapjms.replay.spark_plan import Batches, judge_packed, kept, write
+from soapjms.replay.spark_plan import Batches, by_tasks, judge_packed, kept, write
 from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
@@ -137,7 +136,7 @@ class FollowSteps:
     def _found(self, chunks: tuple[Chunk, ...]) -> DataFrame:
         """Read chunks, each in a separate task."""
         read = partial(_read, chunks=chunks)
-        return self._spark.range(0, len(chunks), 1, max(1, len(chunks))).mapInArrow(read, from_arrow_schema(FOUND))
+        return by_tasks(self._spark.range(0, len(chunks), 1, max(1, len(chunks))), read, FOUND)
 
     def _count(self, found: DataFrame, before: FollowResults) -> _Counts:
         """Count records, and find the newest time; times in the future come from wrong clocks, and are ignored."""
@@ -219,7 +218,7 @@ def _refused(found: DataFrame) -> DataFrame:
 
 def _late(found: DataFrame, before: FollowResults) -> DataFrame:
     late = found.where(F.col("reason").isNull() & ~_in_time(before)).select("file", "line", "time", "packed")
-    return late.mapInArrow(_with_lines, from_arrow_schema(LATE))
+    return by_tasks(late, _with_lines, LATE)
 
 
 def _timely(found: DataFrame, before: FollowResults) -> DataFrame:
