@@ -22,9 +22,11 @@ from soapjms.replay.parquet import to_batch
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
 INSERTED_ROWS: Final = 20_000
-GATHERED_ROWS: Final = 122_880
-"""Number of rows that the engine takes together."""
-GATHERED_OCTETS: Final = 32 << 20
+WAITING_ROWS: Final = 122_880
+"""Number of rows from which on they wait no longer: as many as the engine takes together."""
+WAITING_OCTETS: Final = 32 << 20
+WAITING_TABLES: Final = 256
+"""Number of tables that may wait, as each needs some memory however few rows it has."""
 MEMORY_LIMIT: Final = "1GB"
 
 
@@ -66,19 +68,41 @@ def widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([*values], columns)
 
 
+class WaitingRows:
+    """Rows that wait for others, as a statement has its price however few rows it is for.
+
+    Args:
+        octets: the size from which on they wait no longer.
+    """
+
+    def __init__(self, octets: int = WAITING_OCTETS) -> None:
+        self._most = octets
+        self._all: list[pa.Table] = []
+        self._rows = self._octets = 0
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.Table]:
+        """Add rows; yield all that wait, if they are enough."""
+        if not rows.num_rows:
+            return
+        self._all.append(rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows]))
+        self._rows, self._octets = self._rows + rows.num_rows, self._octets + rows.nbytes
+        if self._rows >= WAITING_ROWS or self._octets >= self._most or len(self._all) >= WAITING_TABLES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield all that wait, if there are any."""
+        if self._all:
+            yield pa.concat_tables(self._all)
+            self._all.clear()
+            self._rows = self._octets = 0
+
+
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches, those of small ones together, as each statement has its price."""
-    waiting: list[pa.RecordBatch] = []
-    rows = octets = 0
+    """Yield the rows of batches, those of small ones together."""
+    waiting = WaitingRows()
     for batch in batches:
-        waiting.append(batch)
-        rows, octets = rows + batch.num_rows, octets + batch.nbytes
-        if rows >= GATHERED_ROWS or octets >= GATHERED_OCTETS:
-            yield pa.Table.from_batches(waiting)
-            waiting.clear()
-            rows = octets = 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield from waiting.add(batch)
+    yield from waiting.rest()
 
 
 class ColumnStore:

@@ -23,7 +23,7 @@ from soapjms.protocol.assertions.response_checks import WSA_ANONYMOUS
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
-from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.column_store import ColumnStore, WaitingRows
 from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
@@ -32,13 +32,10 @@ from soapjms.replay.records import MAX_BATCH_OCTETS, column_reader, read_columns
 from soapjms.replay.shapes import READ_NAMES, short_digest, told_by
 from soapjms.replay.terms import ReplayTerms
 
-BATCH_ROWS: Final = 122_880
-"""Number of rows that are read at a time, if they are small: as many as the engine of columns takes together."""
-BATCH_OCTETS: Final = 96 << 20
+READ_OCTETS: Final = 96 << 20
+"""Size of the rows whose facts are found together."""
 MAX_USUAL_OCTETS: Final = 4 * MAX_BATCH_OCTETS
 """Size of a batch above which one of its rows must be very large."""
-MAX_WAITING: Final = 256
-"""Number of batches that wait, as each needs some memory however few rows it has."""
 LINE_BITS: Final = 40
 """A record is numbered by its part of the logs, and in the low bits its line: so numbers are in order of positions."""
 
@@ -338,9 +335,7 @@ class FactReader:
             split: the part.
             stream: its octets, if the log is not a file on this machine.
         """
-        waiting: list[pa.RecordBatch] = []
-        rows, octets = 0, 0
-        name = split.log.name
+        waiting, name = WaitingRows(READ_OCTETS), split.log.name
         for batch in read_columns(split, stream):
             if isinstance(batch, RejectedRow):
                 yield batch
@@ -348,15 +343,10 @@ class FactReader:
             usual, large = _by_size(batch)
             if large.num_rows:
                 yield from self._read_by_python(_numbered(large, part), name)
-            if usual.num_rows:
-                waiting.append(usual)
-                rows, octets = rows + usual.num_rows, octets + usual.nbytes
-            if rows >= BATCH_ROWS or octets >= BATCH_OCTETS or len(waiting) >= MAX_WAITING:
-                yield from self._read_facts(_numbered(pa.Table.from_batches(waiting), part), name)
-                waiting.clear()
-                rows, octets = 0, 0
-        if waiting:
-            yield from self._read_facts(_numbered(pa.Table.from_batches(waiting), part), name)
+            for rows in waiting.add(usual):
+                yield from self._read_facts(_numbered(rows, part), name)
+        for rows in waiting.rest():
+            yield from self._read_facts(_numbered(rows, part), name)
 
     def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
         store, terms = self._store, self._terms

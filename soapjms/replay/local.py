@@ -79,7 +79,8 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         (result / name).mkdir()
     number = min(cores(), MAX_PROCESSES) if octets_of(job.logs) >= PROCESS_OCTETS else 1
     try:
-        with closing(ColumnStore(result.parent)) as store, Processes(number) as processes:
+        store = ColumnStore(result.parent, in_memory=number == 1)  # as a file waits for its disk at each statement
+        with closing(store), Processes(number) as processes:
             local = LocalRun(job, store, processes, result, progress)
             tally, first = local.read()
             local.judge(tally)

@@ -23,8 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
+from soapjms.replay.column_store import WaitingRows
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.facts import BATCH_OCTETS, BATCH_ROWS, LINE_BITS, MAX_WAITING, FactReader, line_of, part_of
+from soapjms.replay.facts import LINE_BITS, READ_OCTETS, FactReader, line_of, part_of
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import (
     SPLIT_OCTETS,
@@ -411,21 +412,16 @@ class TaskReader:
 
     def read(self, parts: Iterable[GivenPart]) -> Batches:
         """Read parts of logs; yield rows of `STAGED`, with facts of several parts together if they are small."""
-        waiting: list[pa.Table] = []
-        rows = octets = 0
+        waiting = WaitingRows(READ_OCTETS)
         for part in parts:
             for found in self._read_part(part):
                 if not isinstance(found, pa.Table):
                     yield found
                     continue
-                waiting.append(found)
-                rows, octets = rows + found.num_rows, octets + found.nbytes
-                if rows >= BATCH_ROWS or octets >= BATCH_OCTETS or len(waiting) >= MAX_WAITING:
-                    yield from self._sent(waiting)
-                    waiting.clear()
-                    rows = octets = 0
-        if waiting:
-            yield from self._sent(waiting)
+                for facts in waiting.add(found):
+                    yield from self._sent(facts)
+        for facts in waiting.rest():
+            yield from self._sent(facts)
 
     def _read_part(self, given: GivenPart) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield facts, and what is told."""
@@ -443,8 +439,8 @@ class TaskReader:
         if told is not None:
             yield _told(part, told)
 
-    def _sent(self, facts: list[pa.Table]) -> Batches:
-        self._store.lend("facts", pa.concat_tables(facts))
+    def _sent(self, facts: pa.Table) -> Batches:
+        self._store.lend("facts", facts)
         for each in READ:
             rows = each.sent(self._store, self._buckets)
             yield from to_batches(((*row, None, None) for row in rows), STAGED)

@@ -15,11 +15,12 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from soapjms.protocol.assertions import Outcome
@@ -218,40 +219,36 @@ def html(summary: Summary, against: Summary | None = None) -> str:
     cards = tables.cards(summary, listed, changes)
     data = page_data(causes.shown, named, summary, None if drawn is None else drawn.series)
     style, script = asset("page.css"), "".join(map(asset, SCRIPTS))
-    return (
-        environment()
-        .from_string(asset("page.html.j2"))
-        .render(
-            summary=summary.members,
-            verdict=VERDICTS[summary.members["verdict"]],
-            rows=listed,
-            numbers={state: sum(row.state == state for row in listed) for state in STATES},
-            never=[row for row in listed if row.state == NEVER],
-            unseen=[row for row in listed if row.state == UNSEEN],
-            causes=causes,
-            remedies=tables.remedy_rows(summary, listed),
-            spots=spots,
-            cards=cards,
-            by_party=tables.rule_rows(cards.breaking, listed, summary.members["profile"]),
-            **_compared(summary, against, changes, listed),
-            origin=summary.origin,
-            headline=headline(summary.members),
-            peers=tables.peers(summary),
-            charts=drawn,
-            milestones=changed,
-            rejects=summary.rejects,
-            late=summary.late,
-            number_late=summary.members.get("late", 0),
-            examples=examples(causes.shown, data),
-            names=NAMES,
-            rest=tables.REST,
-            nameless=tables.NAMELESS,
-            unmarked=tables.UNKNOWN_STACK,
-            policy=POLICY.format(style=hash_of(style), script=hash_of(script)),
-            style=Markup(style),  # noqa: S704  # our own, like the next two
-            script=Markup(script),  # noqa: S704
-            data=Markup(_written(data)),  # noqa: S704
-        )
+    return template("page.html.j2").render(
+        summary=summary.members,
+        verdict=VERDICTS[summary.members["verdict"]],
+        rows=listed,
+        numbers={state: sum(row.state == state for row in listed) for state in STATES},
+        never=[row for row in listed if row.state == NEVER],
+        unseen=[row for row in listed if row.state == UNSEEN],
+        causes=causes,
+        remedies=tables.remedy_rows(summary, listed),
+        spots=spots,
+        cards=cards,
+        by_party=tables.rule_rows(cards.breaking, listed, summary.members["profile"]),
+        **_compared(summary, against, changes, listed),
+        origin=summary.origin,
+        headline=headline(summary.members),
+        peers=tables.peers(summary),
+        charts=drawn,
+        milestones=changed,
+        rejects=summary.rejects,
+        late=summary.late,
+        number_late=summary.members.get("late", 0),
+        examples=examples(causes.shown, data),
+        names=NAMES,
+        rest=tables.REST,
+        nameless=tables.NAMELESS,
+        unmarked=tables.UNKNOWN_STACK,
+        policy=POLICY.format(style=hash_of(style), script=hash_of(script)),
+        style=Markup(style),  # noqa: S704  # our own, like the next two
+        script=Markup(script),  # noqa: S704
+        data=Markup(_written(data)),  # noqa: S704
     )
 
 
@@ -294,8 +291,9 @@ def live(page: str, name: str) -> str:
     return f'{body}<script data-report="{name}">{script}</script>\n{end}{tail}'
 
 
-def environment() -> Environment:
-    """Return what renders the templates: it escapes all that they are given."""
+@cache
+def template(name: str) -> Template:
+    """Return one of this package's templates, which escape all that they are given."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         visible=texts.visible,
@@ -310,7 +308,7 @@ def environment() -> Environment:
         since_1970=texts.since_1970,
         stack_name=stack_name,
     )
-    return environment
+    return environment.from_string(asset(name))
 
 
 def _day(text: str) -> str:

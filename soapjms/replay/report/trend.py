@@ -17,7 +17,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import counted
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.comparison import check_comparable, party_key
-from soapjms.replay.report.page import asset, environment, hash_of
+from soapjms.replay.report.page import asset, hash_of, template
 from soapjms.replay.report.sentences import capital, messages_of, party_name
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
@@ -67,18 +67,14 @@ def trend(runs: Sequence[Summary]) -> str:
     parties = _seen(runs)
     top = next(each for each in SCALES if each >= max(_largest(parties), SCALES[0]))
     style = asset("page.css")
-    return (
-        environment()
-        .from_string(asset("trend.html.j2"))
-        .render(
-            runs=[each.members for each in runs],
-            parties=[_trend_of(seen, [run.members for run in runs], top) for seen in parties],
-            top=_percent(top),
-            changed=_most_changed(parties),
-            version=__version__,
-            policy=POLICY.format(style=hash_of(style)),
-            style=Markup(style),  # noqa: S704  # our own
-        )
+    return template("trend.html.j2").render(
+        runs=[each.members for each in runs],
+        parties=[_trend_of(seen, [run.members for run in runs], top) for seen in parties],
+        top=_percent(top),
+        changed=_most_changed(parties),
+        version=__version__,
+        policy=POLICY.format(style=hash_of(style)),
+        style=Markup(style),  # noqa: S704  # our own
     )
 
 
