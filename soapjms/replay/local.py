@@ -47,8 +47,8 @@ from soapjms.replay.tasks import (
 )
 from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
 
-PROCESS_OCTETS: Final = 32 << 20
-"""Size of the logs, uncompressed, from which on processes are worth their start, which takes half a second."""
+SMALL_OCTETS: Final = 32 << 20
+"""Size of the logs, uncompressed, below which processes are not worth their start, which takes half a second."""
 MAX_PROCESSES: Final = 8
 """Maximum number of processes: more would wait for this one, which stores what they read."""
 STORED_ROWS: Final = 245_760
@@ -77,9 +77,10 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
-    number = min(cores(), MAX_PROCESSES) if octets_of(job.logs) >= PROCESS_OCTETS else 1
+    is_small = octets_of(job.logs) < SMALL_OCTETS
+    number = 1 if is_small else min(cores(), MAX_PROCESSES)
     try:
-        store = ColumnStore(result.parent, in_memory=number == 1)  # as a file waits for its disk at each statement
+        store = ColumnStore(result.parent, in_memory=is_small)  # as a file waits for its disk at each statement
         with closing(store), Processes(number) as processes:
             local = LocalRun(job, store, processes, result, progress)
             tally, first = local.read()

@@ -125,7 +125,7 @@ def staging(out: Path) -> Iterator[Path]:
         _put_in_place(result, out, scratch / "former")
     finally:
         lock.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
 
 
 def make_private(folder: Path) -> None:
@@ -150,7 +150,19 @@ def _clear_up(scratch: Path, out: Path) -> None:
             return  # its process is still running
         if (scratch / "former").exists() and not out.exists():
             (scratch / "result").rename(out)
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
+
+
+def _remove(scratch: Path) -> None:
+    """Remove a scratch folder, its lock last: what cannot be removed now, the next run finds by it."""
+    with suppress(OSError):
+        for each in scratch.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            elif each.name != LOCK:
+                each.unlink(missing_ok=True)
+        if [each.name for each in scratch.iterdir()] == [LOCK]:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def check_replaceable(out: Path) -> None:

@@ -30,7 +30,6 @@ from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
 from soapjms.replay.local import SOUND, count_sound, define_entries, sound_shapes
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
-from soapjms.replay.processes import GARBAGE_OBJECTS
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
@@ -105,15 +104,14 @@ def by_tasks(rows: DataFrame, task: Task, columns: pa.Schema) -> DataFrame:
 
     Args:
         rows: the rows.
-        task: makes batches of batches; what it is goes to the workers.
+        task: makes batches of batches; it is pickled and sent to the workers.
         columns: the columns of the rows that are made.
     """
     return rows.mapInArrow(partial(_run, task=task), from_arrow_schema(columns))
 
 
 def _run(batches: Batches, task: Task) -> Batches:
-    """Run a task; after it, its worker looks for garbage in all that is there, but not in what was there before."""
-    gc.set_threshold(GARBAGE_OBJECTS)
+    """Run a task. Its worker looks for garbage after each task, but not among the objects that were there before it."""
     gc.freeze()
     return task(batches)
 
@@ -166,6 +164,11 @@ def number_of_buckets(spark: SparkSession) -> int:
     return int(spark.conf.get(SHUFFLE) or 1)
 
 
+def judging_tasks(spark: SparkSession) -> int:
+    """Return how many tasks judge."""
+    return min(MAX_JUDGING_TASKS, number_of_buckets(spark))
+
+
 # Places
 
 
@@ -214,11 +217,12 @@ def _count(
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
     with _wanted(spark, found, plan.OF_SHAPES, "shapes", shapes) as wanted:
         known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
-        sound = unpacked_counts((example, bytes(packed)) for example, packed in _results(known))
+        results = _results(known, judging_tasks(spark))
+        sound = unpacked_counts((example, bytes(packed)) for example, packed in results)
     shapes = sound_shapes(shapes, sound)
     with _broadcast(spark, (shapes, sound.counts)) as told:
         counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
-        tally.add(_sum(_results(counted)))
+        tally.add(_sum(_results(counted, number_of_buckets(spark))))
     return shapes
 
 
@@ -232,16 +236,16 @@ def _broadcast(spark: SparkSession, value: T) -> Iterator[Broadcast[T]]:
         told.destroy()
 
 
-def _results(rows: DataFrame) -> Iterator[Any]:
+def _results(rows: DataFrame, tasks: int) -> Iterator[Any]:
     """Let all tasks compute rows at once, then yield them; `toLocalIterator` alone runs one task after another."""
     with kept(rows) as made:
         made.count()
-        yield from in_few_parts(made)
+        yield from _in_few_parts(made, tasks)
 
 
-def in_few_parts(made: DataFrame) -> Iterator[Any]:
-    """Yield rows that were computed, those of many tasks at a time, as each time costs Spark 80 milliseconds."""
-    return made.coalesce(-(-number_of_buckets(made.sparkSession) // RESULTS_OF_TASKS)).toLocalIterator()
+def _in_few_parts(made: DataFrame, tasks: int) -> Iterator[Any]:
+    """Yield rows that tasks have made, those of many tasks at a time, as each time costs Spark 80 milliseconds."""
+    return made.coalesce(-(-tasks // RESULTS_OF_TASKS)).toLocalIterator()
 
 
 def _with_entries(found: DataFrame) -> DataFrame:
@@ -296,7 +300,7 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schem
 
 def in_order(packed: DataFrame) -> DataFrame:
     """Put the records of a place into one task, one after another, in order of time."""
-    tasks = min(MAX_JUDGING_TASKS, number_of_buckets(packed.sparkSession))
+    tasks = judging_tasks(packed.sparkSession)
     return packed.repartition(tasks, "place").sortWithinPartitions(*WANTED.names).select("place", "packed")
 
 
@@ -321,7 +325,8 @@ def judge_packed(
     task = partial(_judge_part, terms=terms, records=records or _records)
     with kept(by_tasks(packed, task, JUDGED)) as judged:
         write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
-        return _sum(in_few_parts(judged.where("tally IS NOT NULL").select("tally")))
+        told = judged.where("tally IS NOT NULL").select("tally")
+        return _sum(_in_few_parts(told, judging_tasks(packed.sparkSession)))
 
 
 def _sum(told: Iterable[Any]) -> RunTally:

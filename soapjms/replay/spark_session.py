@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Event, Thread
 from typing import Any, BinaryIO, Final
 
@@ -83,9 +83,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "soapjms replay",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Over TCP Java and Python wait some 40 ms for each other at the start of each task: small segments wait for the
-    # acknowledgement of those before, which the system delays. Spark before 4.1 knows no other way, and ignores this.
-    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # A laptop's host name often resolves to nothing, or to an interface that is down.
@@ -251,8 +248,9 @@ def _settings(master: str | None, conf: Mapping[str, str], scratch: Path) -> Spa
     if _is_local(settings):
         settings.setAll(list(LOCAL_SETTINGS.items()))
         settings.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(_roots()))
-        if "," not in str(scratch):  # which would divide it into two folders
-            settings.setIfMissing("spark.local.dir", str(scratch / "spark"))
+        if SUBMITTED not in os.environ or not settings.contains("spark.local.dir"):  # a JVM has that of its last run
+            # A comma would divide it into two folders.
+            settings.set("spark.local.dir", gettempdir() if "," in str(scratch) else str(scratch / "spark"))
     settings.set("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     settings.setAll([*SETTINGS.items(), *conf.items()])
     return settings

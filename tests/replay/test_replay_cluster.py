@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyspark
@@ -37,7 +38,7 @@ from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
 from soapjms.replay import NoInputError, hadoop, replay, spark_logs
-from soapjms.replay.output import staging
+from soapjms.replay.output import LOCK, staging
 from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
@@ -400,6 +401,31 @@ def test_killed_while_results_are_put_in_place(tmp_path: Path) -> None:
     assert given_up(out) == "cr-2009"
     assert summary(out)["profile"] == "cr-2009"
     assert list(tmp_path.glob(".out.*")) == []
+
+
+def test_killed_while_its_java_still_writes(tmp_path: Path) -> None:
+    """What cannot be removed yet of a run is removed by a later one."""
+    for number in range(20):
+        left, over = tmp_path / f".out.{number}", Event()
+        (left / "spark").mkdir(parents=True)
+        for name in (LOCK, *(f"spark/{each}.old" for each in range(300))):
+            (left / name).touch()
+        writer = Thread(target=write_files, args=(left / "spark", over))
+        writer.start()
+        given_up(tmp_path / "out")
+        over.set()
+        writer.join()
+        given_up(tmp_path / "out")
+        assert [*tmp_path.iterdir()] == []
+
+
+def write_files(folder: Path, over: Event) -> None:
+    """Write files into a folder for as long as it is there, or until it is over."""
+    number = 0
+    with suppress(FileNotFoundError):
+        while not over.is_set():
+            (folder / str(number)).touch()
+            number += 1
 
 
 def given_up(out: Path) -> str | None:

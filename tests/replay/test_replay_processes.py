@@ -41,7 +41,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def replay_in_processes(logs: Path | list[Path], out: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay with three processes, whatever the size of the logs, and the number of cores."""
     with monkeypatch.context() as patch:
-        patch.setattr(local, "PROCESS_OCTETS", 0)
+        patch.setattr(local, "SMALL_OCTETS", 0)
         patch.setattr(local, "cores", lambda: 3)
         patch.setattr(local, "MIN_JUDGED", 20)
         replay(logs, out, engine=engine)  # type: ignore[arg-type]  # one of the engines
@@ -191,7 +191,7 @@ def children_of(parent: int) -> list[tuple[int, str]]:
 PROGRAM = """
 import sys
 from soapjms.replay import local, replay
-local.PROCESS_OCTETS, local.cores = 0, lambda: 2
+local.SMALL_OCTETS, local.cores = 0, lambda: 2
 def told(what):
     print(what, flush=True)
 print(replay(sys.argv[1], "out", engine="local", progress=told).members["messages"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Literal
@@ -198,12 +199,28 @@ def test_what_spark_moves_is_its_owners(where: str | None, unmasked: Path, tmp_p
     with subprocess.Popen(words, env=environment(**variables), stdout=subprocess.DEVNULL) as run:
         while run.poll() is None:
             with suppress(FileNotFoundError):  # it was removed meanwhile
-                modes |= {each: each.stat().st_mode & 0o777 for each in tmp_path.rglob("shuffle_*")}
+                found = (*tmp_path.rglob("shuffle_*"), *tmp_path.rglob("rdd_*"))
+                modes |= {each: each.stat().st_mode & 0o777 for each in found}
             time.sleep(0.02)
     assert run.returncode == 1  # for what it found
     assert {each.relative_to(tmp_path).parts[0] == where for each in modes} == {where is not None}
     assert set(modes.values()) == {0o600}
     assert [*tmp_path.rglob("blockmgr-*")] == []
+
+
+@pytest.mark.spark
+def test_each_run_of_a_process_keeps_its_own(unmasked: Path, tmp_path: Path) -> None:
+    """A run does not use the folder of the one before, which is gone."""
+    for name in ("first", "second"):
+        seen: list[Path] = []
+        look = partial(look_for_blocks, tmp_path, seen)
+        replay([unmasked], tmp_path / name / "out", engine="spark", progress=look)
+        assert {each.relative_to(tmp_path).parts[0] for each in seen} == {name}
+
+
+def look_for_blocks(folder: Path, seen: list[Path], _: str) -> None:
+    """Note where Spark keeps what it moves."""
+    seen.extend(folder.rglob("blockmgr-*"))
 
 
 @pytest.mark.spark

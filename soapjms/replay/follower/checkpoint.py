@@ -158,8 +158,8 @@ class Checkpoint:
             for each in [*self._steps.glob(".*"), *self._merged.glob(".*"), *self.plans.glob(".*")]:
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
             self._forget_merged()
-            shutil.rmtree(self.temporary, ignore_errors=True)
-            self.temporary.mkdir()
+            shutil.rmtree(self.temporary, ignore_errors=True)  # the Java of a killed run may still write there
+            self.temporary.mkdir(exist_ok=True)
             try:
                 yield
             finally:

@@ -179,7 +179,7 @@ class Store(ABC):
         """Begin a request: return the claim on it, its earlier end, or None while another worker runs it.
 
         Args:
-            key: see `key_of`. A name without a place stands for the request of that name, with any place.
+            key: from `key_of`. A name without a place stands for the request of that name, with any place.
 
         Raises:
             StoreError: the store cannot be read or written now; nothing is begun.

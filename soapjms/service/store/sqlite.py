@@ -206,7 +206,7 @@ class SqliteStore(Store):
     def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | FinishedBefore | ClaimEntry | None:
         """Begin a request; return its entry if another owner may be about to commit it. `is_sure`: we have the turn."""
         places = self._places(ledger, key)
-        if not places:  # nor is there an entry, as each is at its place
+        if not places:  # nor is there an entry, as `places` lists all keys that `key_of` makes of a name
             return self._hold(SqliteClaim(self, key, ledger.add(key, self._owner, self._clock()), 1))
         key = _known_as(key, places)
         entry = ledger.entry(key)
