@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from time import perf_counter
 
 import pytest
@@ -19,18 +20,21 @@ def assert_alike(begin: Callable[[int], Callable[[str], object]], rounds: int, t
 
     Args:
         begin: returns what guesses, of one round; few guesses of each are looked at.
-        rounds: of which the quickest counts; the shorter they are, the more of them nothing else disturbs.
+        rounds: of which the quickest counts; the shorter they are, the more of them nothing else disturbs. On a busy
+            machine there are up to five times as many: a real difference stays, however many there are.
         times: guesses of each name in a round.
     """
     seconds = {"ann": 60.0, "bea": 60.0}
-    for number in range(rounds):
+    for number in range(5 * rounds):
         guess = begin(number)
         for name in seconds:
             begun = perf_counter()
             for _ in range(times):
                 guess(name)
             seconds[name] = min(seconds[name], perf_counter() - begun)
-    assert 0.6 < seconds["ann"] / seconds["bea"] < 1.6
+        if number >= rounds - 1 and 0.6 < seconds["ann"] / seconds["bea"] < 1.6:
+            return
+    pytest.fail(f"the quickest guesses took {seconds}")
 
 
 @pytest.mark.parametrize("kind", [TEXT, DIGEST])
@@ -53,12 +57,12 @@ def test_amqp() -> None:
 
 def test_smqp() -> None:
     """LOGIN and PASS; comparing passwords takes long on purpose, whether there is one or not."""
-    with running(scrypt_cost=2**14, max_failures=100) as server:
+    with running(scrypt_cost=2**14, max_failures=100) as server, ExitStack() as stack:
         server.accounts("ann")
-        strangers = []
+        strangers: list[From] = []
 
         def begin(number: int) -> Callable[[str], object]:
-            strangers.append(From(f"127.0.0.{number + 2}", server.address))
+            strangers.append(stack.enter_context(closing(From(f"127.0.0.{number + 2}", server.address))))
             return guess
 
         def guess(name: str) -> None:
@@ -66,5 +70,3 @@ def test_smqp() -> None:
             assert strangers[-1].code(f"PASS {name} wrong") == 401
 
         assert_alike(begin, 9, 3)
-        for each in strangers:
-            each.close()
