@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -17,11 +16,10 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from soapjms.replay.parquet import to_batch
+from soapjms.replay.parquet import to_batches
 
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
-INSERTED_ROWS: Final = 20_000
 WAITING_ROWS: Final = 122_880
 """Number of rows from which on they wait no longer: as many as the engine takes together."""
 WAITING_OCTETS: Final = 32 << 20
@@ -158,9 +156,7 @@ class ColumnStore:
 
     def insert_rows(self, name: str, rows: Iterable[tuple[Any, ...]], columns: pa.Schema) -> None:
         """Insert rows of values, many at a time."""
-        coming = iter(rows)
-        while some := list(islice(coming, INSERTED_ROWS)):
-            self.insert(name, to_batch(some, columns))
+        self.insert_batches(name, to_batches(rows, columns))
 
     def _give(self, statement: str, rows: pa.RecordBatch | pa.Table) -> None:
         self._connection.register("given", rows)

@@ -84,6 +84,14 @@ class SoundExamples(NamedTuple):
     like: dict[str, str]
     counts: dict[str, ShapeCounts]
 
+    def shapes(self, examples: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the shapes that break nothing, each with a key of `counts`.
+
+        Args:
+            examples: shapes, each with its example.
+        """
+        return [(shape, self.like[example]) for shape, example in examples if example in self.like]
+
 
 def unpacked_counts(packed: Iterable[tuple[str, bytes]]) -> SoundExamples:
     """Return what tasks found.

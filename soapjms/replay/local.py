@@ -8,7 +8,7 @@ again, and put into files in between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from heapq import nsmallest
@@ -24,7 +24,7 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore, cores
-from soapjms.replay.counts import ShapeCounts, SoundExamples, add_counted, unpacked_counts
+from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.flat_records import MICROSECOND
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
@@ -210,7 +210,7 @@ class LocalRun:
         with self._fetched(plan.OF_SHAPES) as (wanted, _):
             told = self._processes.map(task, _some(wanted, MIN_JUDGED))
             sound = unpacked_counts(chain.from_iterable(told))
-        shapes = sound_shapes(self._store.rows("SELECT shape, example FROM shapes"), sound)
+        shapes = sound.shapes(self._store.rows("SELECT shape, example FROM shapes"))
         count_sound(self._store, shapes, sound.counts, tally)
 
     @contextmanager
@@ -269,11 +269,6 @@ def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
     """Make `entries` of the records in `facts` and `placed`; see `plan`."""
     for name, query in plan.within_places(terms.window // MICROSECOND).items():
         store.define(name, query, "VIEW" if name == "messages" else "TABLE")
-
-
-def sound_shapes(shapes: Iterable[tuple[Any, ...]], sound: SoundExamples) -> list[tuple[Any, ...]]:
-    """Return the rows of `SOUND` for shapes with their examples."""
-    return [(shape, sound.like[example]) for shape, example in shapes if example in sound.like]
 
 
 def count_sound(

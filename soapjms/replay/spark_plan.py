@@ -28,7 +28,7 @@ from soapjms.replay.column_store import ColumnStore, gathered, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
-from soapjms.replay.local import SOUND, count_sound, define_entries, sound_shapes
+from soapjms.replay.local import SOUND, count_sound, define_entries
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
@@ -219,7 +219,7 @@ def _count(
         known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
         results = _results(known, judging_tasks(spark))
         sound = unpacked_counts((example, bytes(packed)) for example, packed in results)
-    shapes = sound_shapes(shapes, sound)
+    shapes = sound.shapes(shapes)
     with _broadcast(spark, (shapes, sound.counts)) as told:
         counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
         tally.add(_sum(_results(counted, number_of_buckets(spark))))

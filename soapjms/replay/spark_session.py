@@ -248,7 +248,8 @@ def _settings(master: str | None, conf: Mapping[str, str], scratch: Path) -> Spa
     if _is_local(settings):
         settings.setAll(list(LOCAL_SETTINGS.items()))
         settings.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(_roots()))
-        if SUBMITTED not in os.environ or not settings.contains("spark.local.dir"):  # a JVM has that of its last run
+        # That of spark-submit stays; without it, what is set is the folder of the run that started this Java.
+        if SUBMITTED not in os.environ or not settings.contains("spark.local.dir"):
             # A comma would divide it into two folders.
             settings.set("spark.local.dir", gettempdir() if "," in str(scratch) else str(scratch / "spark"))
     settings.set("spark.sql.warehouse.dir", str(scratch / "warehouse"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from time import perf_counter
 
 import pytest
@@ -59,14 +60,12 @@ def test_smqp() -> None:
     """LOGIN and PASS; comparing passwords takes long on purpose, whether there is one or not."""
     with running(scrypt_cost=2**14, max_failures=100) as server, ExitStack() as stack:
         server.accounts("ann")
-        strangers: list[From] = []
 
         def begin(number: int) -> Callable[[str], object]:
-            strangers.append(stack.enter_context(closing(From(f"127.0.0.{number + 2}", server.address))))
-            return guess
+            return partial(guess, stack.enter_context(closing(From(f"127.0.0.{number + 2}", server.address))))
 
-        def guess(name: str) -> None:
-            assert strangers[-1].code(f"LOGIN {name} CLEAR/1.0") == 200
-            assert strangers[-1].code(f"PASS {name} wrong") == 401
+        def guess(stranger: From, name: str) -> None:
+            assert stranger.code(f"LOGIN {name} CLEAR/1.0") == 200
+            assert stranger.code(f"PASS {name} wrong") == 401
 
         assert_alike(begin, 9, 3)
