@@ -7,7 +7,8 @@ Logs of each size are made first, once, as JSON Lines and as Parquet; in them ev
 client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
 their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
 what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
-10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest.
+10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest. `--runs
+follow-2 follow-spark-2` follow the logs, as if they had just been written.
 
 `--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
 its properties, and an attribute in its bodies, that no other has; in `large` each body has a mebibyte, so that
@@ -51,6 +52,7 @@ from soapjms.protocol.responding import reaction  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
 from soapjms.replay.flat_records import Unpacker, flattened  # noqa: E402
+from soapjms.replay.follower import follow  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
 from soapjms.replay.parquet import RECORDS, to_row  # noqa: E402
 from soapjms.replay.records import CapturedRecord, read  # noqa: E402
@@ -60,6 +62,9 @@ from soapjms.replay.verdicts import judge_all  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
 RUNS = {f"{engine}-{cores}": (engine, cores) for cores in (1, 2) for engine in ("exact", "local", "spark")}
+FOLLOWED = {"follow": "local", "follow-spark": "spark"}
+"""Runs that follow logs which are all there, up to their end, with their engines."""
+ALL_RUNS = RUNS | {f"{each}-2": (each, 2) for each in FOLLOWED}
 TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "large": 0.02}
 """Kinds of traffic, with the share of broken exchanges."""
 MIB = 1 << 20
@@ -193,8 +198,12 @@ def child(engine: str, cores: int, logs: str, out: str) -> None:
     watch = Watch()
     watch.start()
     begun = time.perf_counter()
-    options: dict[str, Any] = {"master": f"local[{cores}]"} if engine == "spark" else {"engine": engine}
-    summary = replay(logs, out, progress=note, **options)
+    name = FOLLOWED.get(engine, engine)
+    options: dict[str, Any] = {"master": f"local[{cores}]"} if name == "spark" else {"engine": name}
+    if engine in FOLLOWED:
+        summary = follow(logs, out, progress=note, until_idle=timedelta(0), **options)
+    else:
+        summary = replay(logs, out, progress=note, **options)
     ended = time.perf_counter()
     ends = [*(at for _, at in marks[1:]), ended]
     steps = {step: round(end - at, 2) for (step, at), end in zip(marks, ends, strict=True)}
@@ -230,11 +239,11 @@ def rates(folder: Path, messages: int, options: argparse.Namespace) -> dict[tupl
     for form in options.forms:
         logs, first = logs_of(folder, messages, form, traffic=options.traffic), options.runs[0]
         for name in options.runs:
-            engine, cores = RUNS[name]
+            engine, cores = ALL_RUNS[name]
             done = found[form, engine, cores] = best(engine, cores, logs, options.rounds)
-            ratio = found[form, *RUNS[first]]["seconds"] / done["seconds"]
+            ratio = found[form, *ALL_RUNS[first]]["seconds"] / done["seconds"]
             print(
-                f"  {form:8} {engine:5} {cores} core{'s' if cores > 1 else ' '} {done['seconds']:8.1f} s"
+                f"  {form:8} {engine:12} {cores} core{'s' if cores > 1 else ' '} {done['seconds']:8.1f} s"
                 f" {done['messages'] / done['seconds']:8.0f} messages/s"
                 f" {done['records'] / done['seconds']:8.0f} records/s"
                 f" {ratio:5.2f} x {first}   memory {said(done['memory'], 'MiB')}",
@@ -358,7 +367,7 @@ def main() -> None:
     parser.add_argument("--traffic", choices=TRAFFIC, default="mixed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
-    parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--runs", nargs="+", choices=ALL_RUNS, default=list(RUNS))
     parser.add_argument("--logs", help="folder for the logs, which are kept there")
     parser.add_argument("--make", action="store_true", help="make the logs and end")
     parser.add_argument("--compare", type=int, help="compare the engines on so many messages, and end")

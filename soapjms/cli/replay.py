@@ -29,7 +29,7 @@ from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice, EngineName
-from soapjms.replay.errors import ProcessLostError, SparkFailedError, importing_spark
+from soapjms.replay.errors import ProcessLostError, SparkFailedError
 from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
 
@@ -71,7 +71,7 @@ OPTIONS: Final = (
         "--follow",
         metavar="DIR",
         type=InputFolder("a folder of capture logs"),
-        help="Folder whose logs are judged as they are written, on Spark.",
+        help="Folder whose logs are judged as they are written.",
     ),
     _seconds_option("--until-idle", "Follow until nothing new came for this time.  [default: until told to stop]"),
     _seconds_option(
@@ -124,18 +124,20 @@ def take_follow(options: dict[str, Any]) -> Follow | None:
     return None if folder is None else Follow(folder=folder, options=given, serve=serve, token=token)
 
 
-def follow_logs(follow: Follow, out: str, profile: ProfileName | Auto, **terms: Any) -> Summary:
+def follow_logs(
+    follow: Follow, out: str, profile: ProfileName | Auto, engine: EngineName | None, **terms: Any
+) -> Summary:
     """Follow logs until told to stop, with a line on standard error for each step, and one for the live page's address.
 
     Raises:
         SparkMissingError: PySpark is not installed.
     """
-    with importing_spark():
-        from soapjms.replay.follower import follow as run
+    from soapjms.replay.follower import follow as run
 
     stop = Event()
     with ending(stop), _live_page(follow, Path(out) / "report.html") as show:
-        return run(follow.folder, out, profile, stop=stop, progress=_say, on_report=show, **follow.options, **terms)
+        options = {**follow.options, **terms}
+        return run(follow.folder, out, profile, engine, stop=stop, progress=_say, on_report=show, **options)
 
 
 @contextmanager
@@ -281,10 +283,12 @@ def command(
     follow = take_follow(terms)
     if bool(logs) is (follow is not None):
         raise click.UsageError("give LOG..., or --follow DIR")
-    _check_engine(engine, follow, terms)
+    _check_engine(engine, terms)
     try:
         terms["senders"] = _senders(wsdls, ports, uris, allow, terms["properties"])
-        summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, engine, terms)
+        summary = (
+            follow_logs(follow, out, profile, engine, **terms) if follow else _replay(logs, out, profile, engine, terms)
+        )
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
     except (ProcessLostError, SparkFailedError, OSError) as error:
@@ -299,7 +303,7 @@ def command(
     sys.exit(summary.exit_status)
 
 
-def _check_engine(engine: EngineName | None, follow: Follow | None, terms: Mapping[str, Any]) -> None:
+def _check_engine(engine: EngineName | None, terms: Mapping[str, Any]) -> None:
     """Refuse options of Spark with another engine.
 
     Raises:
@@ -307,8 +311,6 @@ def _check_engine(engine: EngineName | None, follow: Follow | None, terms: Mappi
     """
     if engine in (None, SPARK):
         return
-    if follow is not None:
-        raise click.UsageError(f"--follow is for Spark; leave out --engine {engine} and --local")
     if terms["master"] or terms["conf"]:
         raise click.UsageError(f"--master and --conf are for Spark, not for the engine {engine}; leave out one of them")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -110,18 +110,32 @@ class ColumnStore:
         folder: the folder for files, which exists, and which its owner deletes; nobody else may read it.
         threads: how many threads work on a statement; None for one on each core.
         in_memory: whether a file is only made for what does not fit into memory.
+        memory: how much memory it may take.
     """
 
-    def __init__(self, folder: Path, threads: int | None = None, *, in_memory: bool = False) -> None:
+    def __init__(
+        self, folder: Path, threads: int | None = None, *, in_memory: bool = False, memory: str = MEMORY_LIMIT
+    ) -> None:
         self._folder = folder
         spilled = folder / f"columns-{uuid4().hex}"  # one for each store, as they would use the same names in it
-        config = {**settings(threads or cores()), "memory_limit": MEMORY_LIMIT, "temp_directory": str(spilled)}
+        config = {**settings(threads or cores()), "memory_limit": memory, "temp_directory": str(spilled)}
         self._connection = duckdb.connect(":memory:" if in_memory else str(folder / "columns.duckdb"), config=config)
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown; SET enable_external_access = false")
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Carry out all statements of a block, or none; `rows` does not see their results before its end."""
+        self._connection.begin()
+        try:
+            yield
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._connection.commit()
 
     def define(self, name: str, query: str, kind: str = "TABLE") -> None:
         """Make a table of the result of a query, in place of one that may exist.
@@ -140,6 +154,10 @@ class ColumnStore:
     def insert_from(self, name: str, query: str) -> None:
         """Insert the result of a query, which has the columns of the table in their order."""
         self._connection.execute(f"INSERT INTO {name} {query}")
+
+    def delete(self, name: str, condition: str) -> None:
+        """Delete the rows of a table that meet a condition."""
+        self._connection.execute(f"DELETE FROM {name} WHERE {condition}")
 
     def create(self, name: str, columns: pa.Schema) -> None:
         """Make an empty table, in place of one that may exist."""

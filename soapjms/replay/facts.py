@@ -10,7 +10,7 @@ Spec: capture record, version 1, "Copies and pairing".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
@@ -327,26 +327,36 @@ class FactReader:
         self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
         self._unpack = Unpacker()
 
-    def read(self, part: int, split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Table | RejectedRow]:
+    def read(
+        self,
+        part: int,
+        split: Split,
+        stream: BinaryIO | None = None,
+        keep: Callable[[pa.Table], object] | None = None,
+    ) -> Iterator[pa.Table | RejectedRow]:
         """Yield the facts of the records of one part of a log as tables of `FACTS`, and what is no record.
 
         Args:
             part: its number among all parts.
             split: the part.
             stream: its octets, if the log is not a file on this machine.
+            keep: called with all rows that may be records: their numbers, and `COLUMNS`.
         """
         waiting, name = WaitingRows(READ_OCTETS), split.log.name
         for batch in read_columns(split, stream):
             if isinstance(batch, RejectedRow):
                 yield batch
                 continue
-            usual, large = _by_size(batch)
+            given = _numbered(batch, part)
+            if keep is not None:
+                keep(given)
+            usual, large = _by_size(given)
             if large.num_rows:
-                yield from self._read_by_python(_numbered(large, part), name)
+                yield from self._read_by_python(large, name)
             for rows in waiting.add(usual):
-                yield from self._read_facts(_numbered(rows, part), name)
+                yield from self._read_facts(rows, name)
         for rows in waiting.rest():
-            yield from self._read_facts(_numbered(rows, part), name)
+            yield from self._read_facts(rows, name)
 
     def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
         store, terms = self._store, self._terms
@@ -446,7 +456,7 @@ def _texts(stated: list[dict[str, str | None]]) -> tuple[Any, ...]:
     return tuple([(each["name"], each["type"], each["value"]) for each in stated])
 
 
-def _by_size(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def _by_size(batch: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Divide a batch into rows of usual size and large ones."""
     if batch.nbytes > MAX_USUAL_OCTETS:
         return batch.slice(0, 0), batch
@@ -466,10 +476,9 @@ def line_of(number: int) -> int:
     return number & ((1 << LINE_BITS) - 1)
 
 
-def _numbered(rows: pa.RecordBatch | pa.Table, part: int) -> pa.Table:
+def _numbered(rows: pa.RecordBatch, part: int) -> pa.Table:
     """Return rows with their numbers."""
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    return table.add_column(0, "row", pc.add(table.column("line"), part << LINE_BITS))
+    return pa.Table.from_batches([rows]).add_column(0, "row", pc.add(rows.column("line"), part << LINE_BITS))
 
 
 def _taken(given: pa.Table, numbers: list[tuple[int]]) -> pa.Table:

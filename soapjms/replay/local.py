@@ -8,44 +8,28 @@ again, and put into files in between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from heapq import nsmallest
 from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
-from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore, cores
-from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
 from soapjms.replay.facts import FACTS, line_of, part_of
-from soapjms.replay.flat_records import MICROSECOND
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import REJECTED, VERDICTS
+from soapjms.replay.parquet import REJECTED
 from soapjms.replay.processes import Processes
+from soapjms.replay.stored_facts import StoredFacts
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally
-from soapjms.replay.tasks import (
-    FETCHED,
-    MAX_OPEN_FILES,
-    Location,
-    PartFound,
-    PartLines,
-    fetch,
-    forget_reader,
-    judge,
-    judge_examples,
-    read_part,
-    records_file,
-)
-from soapjms.replay.terms import SHOWN, Job, Progress, ReplayTerms, place
+from soapjms.replay.tasks import MAX_OPEN_FILES, PartFound, PartLines, fetch, forget_reader, read_part, taken_rows
+from soapjms.replay.terms import SHOWN, Job, Progress, place
 
 SMALL_OCTETS: Final = 32 << 20
 """Size of the logs, uncompressed, below which processes are not worth their start, which takes half a second."""
@@ -53,12 +37,6 @@ MAX_PROCESSES: Final = 8
 """Maximum number of processes: more would wait for this one, which stores what they read."""
 STORED_ROWS: Final = 245_760
 """Number of facts that are stored at a time: two cores work on half of them each. Fewer take three times as long."""
-REFUSED_ROWS: Final = 100
-TASKS_OF_PROCESS: Final = 4
-MIN_JUDGED, MAX_JUDGED = 500, 20_000
-"""Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
-SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
-"""A shape that breaks nothing, and a key of `SoundExamples.counts`."""
 
 
 @contextmanager
@@ -88,14 +66,6 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     finally:
         forget_reader()
     yield tally, first
-
-
-IN_ORDER: Final = """
-SELECT place, row, start, octets FROM wanted JOIN fetched USING (row)
-ORDER BY min(time) OVER (PARTITION BY place), place, time, row
-"""
-"""The records of a place together, in order of time; places too, as samples are the earliest findings so far: of later
-ones none is made."""
 
 
 class LocalRun:
@@ -147,7 +117,7 @@ class LocalRun:
             if sum(each.records for each in coming) >= STORED_ROWS or len(coming) >= MAX_OPEN_FILES:
                 self._store_facts(coming)
             lines, lost = (lines, lost) if split.start else (0, set[str]())
-            for refused in self._refused(found, lines):
+            for refused in found.take_refused(lines):
                 if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
                     yield refused
                 if refused.line is None:
@@ -161,128 +131,24 @@ class LocalRun:
         self._store_facts(coming)
 
     def _store_facts(self, coming: list[PartFound]) -> None:
-        with ExitStack() as stack:
-            files = [stack.enter_context(pa.memory_map(str(each.facts))) for each in coming]
-            tables = [pa.ipc.open_file(file).read_all() for file in files]
-            self._store.insert("facts", pa.concat_tables([FACTS.empty_table(), *tables]))
-        for each in coming:
-            each.facts.unlink()
+        self._store.insert("facts", taken_rows((each.facts for each in coming), FACTS))
         coming.clear()
-
-    def _refused(self, found: PartFound, lines: int) -> Iterator[RejectedRow]:
-        """Yield what of a part is no record; `lines` come before it in its log."""
-        if found.refused:
-            with closing(parquet.ParquetFile(found.rejected)) as file:
-                for batch in file.iter_batches(REFUSED_ROWS):  # few, as each may be large
-                    for file_, line, *others in zip(*(each.to_pylist() for each in batch.columns), strict=True):
-                        yield RejectedRow(file_, None if line is None else line + lines, *others)
-        found.rejected.unlink()
 
     # Judging
 
     def judge(self, tally: RunTally) -> None:
         """Pair and judge the records, write verdicts/, and count."""
-        self._store.define("aliases", plan.ALIASES)
-        self._store.define("placed", plan.PLACED, "VIEW")
-        if self._terms.counts_shapes:
-            self._progress("counting")
-            self._count(tally)
-        query = plan.REST if self._terms.counts_shapes else plan.ALL
-        self._progress("sorting")
-        with self._fetched(query) as (wanted, total), Rows(self._result / "verdicts" / PART, VERDICTS) as rows:
-            size = min(MAX_JUDGED, max(MIN_JUDGED, total // (TASKS_OF_PROCESS * self._processes.number)))
-            task = partial(judge, folder=self._folder, terms=self._terms)
-            judged = 0
-            self._progress(_judging(judged, total))
-            for batches, records, counts in self._processes.map(task, _some(wanted, size)):
-                for batch in batches:
-                    rows.write_batch(batch)
-                tally.add(counts)
-                judged += records
-                self._progress(_judging(judged, total))
+        facts = StoredFacts(self._store, self._terms, self._processes, self._folder, self._fetch, self._progress)
+        facts.judge(self._result / "verdicts", tally)
 
-    def _count(self, tally: RunTally) -> None:
-        """Judge one exchange of each shape, and count those of the shapes that break nothing."""
-        define_entries(self._store, self._terms)
-        self._store.define("shapes_here", plan.SHAPES_HERE, "VIEW")
-        self._store.define("shapes", plan.SHAPES)
-        task = partial(judge_examples, folder=self._folder, terms=self._terms)
-        with self._fetched(plan.OF_SHAPES) as (wanted, _):
-            told = self._processes.map(task, _some(wanted, MIN_JUDGED))
-            sound = unpacked_counts(chain.from_iterable(told))
-        shapes = sound.shapes(self._store.rows("SELECT shape, example FROM shapes"))
-        count_sound(self._store, shapes, sound.counts, tally)
+    def _fetch(self, rows: Iterator[int]) -> Iterator[pa.RecordBatch]:
+        """Read records again; see `stored_facts.Fetch`."""
+        return self._processes.map(partial(fetch, folder=self._folder), self._wanted(rows))
 
-    @contextmanager
-    def _fetched(self, query: str) -> Iterator[tuple[Iterator[Location], int]]:
-        """Read records again.
-
-        Args:
-            query: finds their places, times and numbers.
-
-        Yields:
-            where the records are, as `IN_ORDER` has them; and how many they are.
-        """
-        self._store.define("wanted", query)
-        self._store.create("fetched", FETCHED)
-        parts = list[int]()
-        for part, found in self._processes.map(partial(fetch, folder=self._folder), self._wanted()):
-            parts.append(part)
-            self._store.insert("fetched", found)
-        ((total,),) = self._store.rows(plan.number_of("FROM fetched"))
-        try:
-            yield (Location(name, part_of(row), *at) for name, row, *at in self._store.rows(IN_ORDER)), total
-        finally:
-            for part in parts:
-                records_file(self._folder, part).unlink()
-
-    def _wanted(self) -> Iterator[PartLines]:
-        rows = self._store.rows("SELECT row FROM wanted ORDER BY row")
-        for part, group in groupby(rows, key=lambda row: part_of(row[0])):
-            yield PartLines(part, self._parts[part], array("q", (line_of(number) for (number,) in group)))
+    def _wanted(self, rows: Iterator[int]) -> Iterator[PartLines]:
+        for part, group in groupby(rows, key=part_of):
+            yield PartLines(part, self._parts[part], array("q", map(line_of, group)))
 
 
 def _reading(name: str, log: int, logs: int) -> str:
     return f"reading {name} ({log + 1} of {logs})"
-
-
-def _judging(judged: int, total: int) -> Phase:
-    return Phase(f"judging: {judged} of {total} records", judged, total)
-
-
-def _some(stored: Iterator[Location], number: int) -> Iterator[list[Location]]:
-    """Divide records into lists of about a number, those of a place in one."""
-    found: list[Location] = []
-    for _, group in groupby(stored, key=itemgetter(0)):
-        found += group
-        if len(found) >= number:
-            yield found
-            found = []
-    if found:
-        yield found
-
-
-# What the tasks of Spark do, too
-
-
-def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
-    """Make `entries` of the records in `facts` and `placed`; see `plan`."""
-    for name, query in plan.within_places(terms.window // MICROSECOND).items():
-        store.define(name, query, "VIEW" if name == "messages" else "TABLE")
-
-
-def count_sound(
-    store: ColumnStore, shapes: list[tuple[Any, ...]], sound: Mapping[str, ShapeCounts], tally: RunTally
-) -> None:
-    """Count the exchanges of `entries` whose shapes break nothing.
-
-    Args:
-        store: has `entries`; gets `sound` and `counted`.
-        shapes: the rows of `sound`.
-        sound: what each exchange adds to the counts, by the example in its row.
-        tally: the counts.
-    """
-    store.create("sound", SOUND)
-    store.insert_rows("sound", shapes, SOUND)
-    store.define("counted", plan.COUNTED)
-    add_counted(tally, sound, store.rows)

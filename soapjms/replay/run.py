@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -85,7 +84,7 @@ def replay(
         NoInputError: none of the logs can be read.
         ProcessLostError, SparkFailedError, SparkMissingError: a process ended; Spark failed; Spark cannot run here.
     """
-    terms = replace(make_terms(profile, senders, properties, variants, window), exact=engine == EXACT)
+    terms = make_terms(profile, senders, properties, variants, window, exact=engine == EXACT)
     earlier = earlier_results(against, terms)
     target = os.fspath(out)
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
@@ -134,8 +133,10 @@ def make_terms(
     properties: Mapping[str, Value],
     variants: str | Iterable[str],
     window: timedelta,
+    *,
+    exact: bool,
 ) -> ReplayTerms:
-    """Make the terms of a run from the arguments of `replay`.
+    """Make the terms of a run from the arguments of `replay`, and from whether the engine is to judge each exchange.
 
     Raises:
         UsageError: an argument is invalid.
@@ -145,7 +146,8 @@ def make_terms(
         raise UsageError(f"window must be longer than 0 seconds, got {window.total_seconds():g}")
     edition, choice = _profile(profile, given)
     setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
-    return ReplayTerms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
+    known = senders_of(given, properties)
+    return ReplayTerms(setting=setting, window=window, senders=known, choice=choice, exact=exact)
 
 
 def _variants(given: str | Iterable[str]) -> frozenset[str]:

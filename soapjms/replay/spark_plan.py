@@ -28,13 +28,15 @@ from soapjms.replay.column_store import ColumnStore, gathered, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
-from soapjms.replay.local import SOUND, count_sound, define_entries
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
+from soapjms.replay.stored_facts import SOUND, count_sound, define_entries
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Task: TypeAlias = Callable[[Batches], Batches]
 Records: TypeAlias = Iterator[tuple[str, FlatRecord]]
@@ -107,13 +109,13 @@ def by_tasks(rows: DataFrame, task: Task, columns: pa.Schema) -> DataFrame:
         task: makes batches of batches; it is pickled and sent to the workers.
         columns: the columns of the rows that are made.
     """
-    return rows.mapInArrow(partial(_run, task=task), from_arrow_schema(columns))
+    return rows.mapInArrow(partial(run_task, task=task), from_arrow_schema(columns))
 
 
-def _run(batches: Batches, task: Task) -> Batches:
+def run_task(given: Item, task: Callable[[Item], Result]) -> Result:
     """Run a task. Its worker looks for garbage after each task, but not among the objects that were there before it."""
     gc.freeze()
-    return task(batches)
+    return task(given)
 
 
 @contextmanager
@@ -311,19 +313,15 @@ def _judge_examples(batches: Batches, terms: ReplayTerms) -> Batches:
 # Judging
 
 
-def judge_packed(
-    packed: DataFrame, terms: ReplayTerms, folder: str, records: Callable[[Batches], Records] | None = None
-) -> RunTally:
+def judge_packed(packed: DataFrame, terms: ReplayTerms, folder: str) -> RunTally:
     """Pair and judge records, each exchange by itself; write the verdicts as Parquet, and return the counts.
 
     Args:
         packed: the records, those of a place in one task, one after another in order of time.
         terms: how to pair and judge.
         folder: the folder for verdicts/, or its URI.
-        records: reads the records with their places; by default from two columns, the second as `pack` packs it.
     """
-    task = partial(_judge_part, terms=terms, records=records or _records)
-    with kept(by_tasks(packed, task, JUDGED)) as judged:
+    with kept(by_tasks(packed, partial(_judge_part, terms=terms), JUDGED)) as judged:
         write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
         told = judged.where("tally IS NOT NULL").select("tally")
         return _sum(_in_few_parts(told, judging_tasks(packed.sparkSession)))
@@ -337,9 +335,9 @@ def _sum(told: Iterable[Any]) -> RunTally:
     return tally
 
 
-def _judge_part(batches: Batches, terms: ReplayTerms, records: Callable[[Batches], Records]) -> Batches:
+def _judge_part(batches: Batches, terms: ReplayTerms) -> Batches:
     tally = RunTally()
-    for found in to_batches(judge_all(records(batches), terms, tally), VERDICTS):
+    for found in to_batches(judge_all(_records(batches), terms, tally), VERDICTS):
         verdicts = pa.StructArray.from_arrays(found.columns, fields=list(VERDICTS))
         yield pa.record_batch([verdicts, pa.nulls(len(verdicts), pa.string())], JUDGED)
     if tally.counts:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import closing
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
 from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.contents import CONTENTS, contents_of
 from soapjms.replay.counts import packed_counts
 from soapjms.replay.facts import FACTS, LINE_BITS, FactReader
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
@@ -32,6 +34,7 @@ from soapjms.replay.verdicts import judge_all
 
 MAX_OPEN_FILES: Final = 64
 """Number of files of parts that are open at a time."""
+REFUSED_ROWS: Final = 100
 
 
 class PartFound(NamedTuple):
@@ -44,6 +47,7 @@ class PartFound(NamedTuple):
         refused: their number.
         shown: how many records show each edition.
         lines: its number of lines if they are counted anew, else 0.
+        contents: the file of its rows, of `CONTENTS`, among them all records; None if they were not wanted.
     """
 
     facts: Path
@@ -52,6 +56,26 @@ class PartFound(NamedTuple):
     refused: int
     shown: Counter[str]
     lines: int
+    contents: Path | None = None
+
+    def take_refused(self, before: int = 0) -> Iterator[RejectedRow]:
+        """Yield what is no record, whose file is deleted; `before` lines come before the part in its log."""
+        if self.refused:
+            with closing(parquet.ParquetFile(self.rejected)) as file:
+                for batch in file.iter_batches(REFUSED_ROWS):  # few, as each may be large
+                    for file_, line, *others in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                        yield RejectedRow(file_, None if line is None else line + before, *others)
+        self.rejected.unlink()
+
+
+def taken_rows(files: Iterable[Path], columns: pa.Schema) -> pa.Table:
+    """Return the rows of files in Arrow's IPC format, which are deleted, without copying them."""
+    tables = [columns.empty_table()]
+    for path in files:
+        with pa.memory_map(str(path)) as file:
+            tables.append(pa.ipc.open_file(file).read_all())
+        path.unlink()  # what was mapped of it stays
+    return pa.concat_tables(tables)
 
 
 class Location(NamedTuple):
@@ -59,12 +83,12 @@ class Location(NamedTuple):
 
     Attributes:
         place: its key.
-        part: the number of the part in whose file it is.
+        file: the number of its file; see `records_file`.
         start, octets: where it begins in that, and its size.
     """
 
     place: str
-    part: int
+    file: int
     start: int
     octets: int
 
@@ -79,15 +103,29 @@ def forget_reader() -> None:
     _reader.cache_clear()
 
 
-def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms) -> PartFound:
-    """Read a part of a log, whose number among all parts is given."""
+def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, bodies: Path | None = None) -> PartFound:
+    """Read a part of a log.
+
+    Args:
+        given: the number of the part among all parts, and the part.
+        folder: for what is found.
+        terms: how to judge.
+        bodies: a folder for large bodies, if the contents of the part are wanted too.
+    """
     part, split = given
     reader = _reader(pickle.dumps(terms), folder)
     reader.shown.clear()
     facts, rejected = folder / f"facts-{uuid4().hex}", folder / f"rejected-{part}"
+    contents = folder / f"contents-{uuid4().hex}" if bodies else None
     records = refused = 0
-    with pa.ipc.new_file(str(facts), FACTS) as sink, Rows(rejected, REJECTED) as rows:
-        for found in reader.read(part, split):
+    with ExitStack() as files:
+        sink = files.enter_context(pa.ipc.new_file(str(facts), FACTS))
+        rows = files.enter_context(Rows(rejected, REJECTED))
+        keep = None
+        if bodies is not None:
+            kept = files.enter_context(pa.ipc.new_file(str(contents), CONTENTS))
+            keep = partial(_keep, bodies=bodies, kept=kept)
+        for found in reader.read(part, split, keep=keep):
             if isinstance(found, RejectedRow):
                 rows.write(found)
                 refused += 1
@@ -95,15 +133,45 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms) -> Par
                 sink.write_table(found)
                 records += found.num_rows
     lines = count_lines(split) if split.is_counted_anew else 0
-    return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines)
+    return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 
-def records_file(folder: Path, part: int) -> Path:
-    """Return the file of the records of a part that were read again."""
-    return folder / f"records-{part}"
+def _keep(given: pa.Table, bodies: Path, kept: pa.RecordBatchFileWriter) -> None:
+    kept.write_table(contents_of(given, bodies))
 
 
-FETCHED: Final = pa.schema([("row", pa.int64()), ("start", pa.int64()), ("octets", pa.int64())])
+def records_file(folder: Path, number: int) -> Path:
+    """Return a file of records that were read again."""
+    return folder / f"records-{number}"
+
+
+FETCHED: Final = pa.schema([(name, pa.int64()) for name in ("row", "position", "file", "start", "octets")])
+"""A record that was read again: its number, another that tells its position in the order of the logs, and where it is,
+as `Location` has it."""
+
+
+def write_records(
+    folder: Path, number: int, records: Iterable[FlatRecord], rows: pa.Array, positions: pa.Array
+) -> pa.RecordBatch:
+    """Write records into a file.
+
+    Args:
+        folder: for the file.
+        number: that of the file.
+        records: the records.
+        rows, positions: their numbers and positions.
+
+    Returns:
+        where they are, as rows of `FETCHED`.
+    """
+    sizes = array("q")
+    with records_file(folder, number).open("wb") as file:
+        for flat in records:
+            sizes.append(file.write(pack(flat)))
+    octets = pa.array(sizes, pa.int64())
+    starts = pc.subtract(pc.cumulative_sum(octets), octets)
+    files = pa.repeat(pa.scalar(number, pa.int64()), len(octets))
+    return pa.record_batch([rows, positions, files, starts, octets], FETCHED)
 
 
 class PartLines(NamedTuple):
@@ -120,20 +188,11 @@ class PartLines(NamedTuple):
     lines: array[int]
 
 
-def fetch(wanted: PartLines, folder: Path) -> tuple[int, pa.RecordBatch]:
-    """Read records again, and write them into the file of their part.
-
-    Returns:
-        the number of the part, and where they are, as rows of `FETCHED`.
-    """
+def fetch(wanted: PartLines, folder: Path) -> pa.RecordBatch:
+    """Read records again, and write them into a file; return where they are, as rows of `FETCHED`."""
     forget_reader()  # whose memory is not needed any more
-    sizes = array("q")
-    with records_file(folder, wanted.part).open("wb") as file:
-        for flat in read_rows(wanted.split, wanted.lines):
-            sizes.append(file.write(pack(flat)))
-    octets = pa.array(sizes, pa.int64())
     rows = pc.add(pa.array(wanted.lines, pa.int64()), wanted.part << LINE_BITS)
-    return wanted.part, pa.record_batch([rows, pc.subtract(pc.cumulative_sum(octets), octets), octets], FETCHED)
+    return write_records(folder, wanted.part, read_rows(wanted.split, wanted.lines), rows, rows)
 
 
 # Judging
@@ -147,11 +206,11 @@ class _Files:
         self._open: dict[int, BinaryIO] = {}
 
     def read(self, stored: Location) -> FlatRecord:
-        if stored.part not in self._open:
+        if stored.file not in self._open:
             if len(self._open) >= MAX_OPEN_FILES:
                 self.close()
-            self._open[stored.part] = records_file(self._folder, stored.part).open("rb")
-        file = self._open[stored.part]
+            self._open[stored.file] = records_file(self._folder, stored.file).open("rb")
+        file = self._open[stored.file]
         file.seek(stored.start)
         return flat_of(file.read(stored.octets))
 

@@ -26,6 +26,7 @@ from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow
 from soapjms.replay.report import load
 from soapjms.replay.spark_session import session
@@ -65,9 +66,9 @@ def captured(folder: Path, form: str, messages: int) -> list[tuple[str, bytes]]:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("form", ["jsonl", "gzip"])
+@pytest.mark.parametrize(("form", "engine"), [("jsonl", SPARK), ("gzip", SPARK), ("jsonl", LOCAL), ("gzip", EXACT)])
 @pytest.mark.timeout(600)
-def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str) -> None:
+def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str, engine: EngineName) -> None:
     """Cut anywhere, by runs that end and go on: the results of each are those of a replay of what is there."""
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
@@ -77,7 +78,7 @@ def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str) -> No
     for number, share in enumerate((0.4, 0.777, 1)):
         written(logs, made, share)
         told: list[str] = []
-        caught_up(logs, out, progress=told.append)
+        caught_up(logs, out, engine=engine, progress=told.append)
         held.append("; 0 messages judged" not in told[-1])
         replay(logs, tmp_path / f"batch-{number}", engine="local")
         assert_same(out, tmp_path / f"batch-{number}")
@@ -118,6 +119,26 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
     assert load(out) == found
     (out / "report.json").unlink()
     assert load(out).late == found.late
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_copies_that_come_after_a_restart(tmp_path: Path) -> None:
+    """They join the call that is held, up to the time that it is remembered, and are messages of their own later."""
+    logs, out, day = tmp_path / "logs", tmp_path / "out", 86_400
+    logs.mkdir()
+    write_log(logs / "1.jsonl", capture(request(1), at(0)), capture(request(2), at(1)))
+    caught_up(logs, out)
+    write_log(logs / "2.jsonl", capture(request(1), at(599)), capture(response(1), at(600)))
+    found = caught_up(logs, out)
+    assert [found.members[each] for each in ("records", "messages", "exchanges")] == [4, 3, 1]
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
+    write_log(logs / "3.jsonl", capture(request(3), at(day)))
+    caught_up(logs, out)
+    write_log(logs / "4.jsonl", capture(request(1), at(day + 1)))
+    found = caught_up(logs, out)
+    assert [found.members[each] for each in ("records", "messages", "exchanges")] == [6, 5, 1]
 
 
 @pytest.mark.spark
@@ -180,9 +201,9 @@ def test_an_event_stops_it(tmp_path: Path) -> None:
 class Process:
     """The command line in a process of its own, which is ended in any case."""
 
-    def __init__(self, logs: Path, out: Path, said: Path) -> None:
+    def __init__(self, logs: Path, out: Path, said: Path, engine: EngineName) -> None:
         self._said = said
-        words = command("replay", "--follow", logs, "--out", out, "--every", "0.05", "--json")
+        words = command("replay", "--follow", logs, "--out", out, "--engine", engine, "--every", "0.05", "--json")
         with said.open("wb") as error, said.with_suffix(".out").open("wb") as output:
             self.process = subprocess.Popen(
                 words, cwd=said.parent, env=environment(), stdout=output, stderr=error, start_new_session=True
@@ -218,12 +239,13 @@ class Process:
 
 
 @pytest.mark.spark
-def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """Killed in the middle of a step, started again and told to end: the results are those of a replay."""
+@pytest.mark.parametrize("engines", [(SPARK, SPARK), (LOCAL, LOCAL), (SPARK, LOCAL), (LOCAL, SPARK)])
+def test_a_run_that_was_killed_goes_on(tmp_path: Path, engines: tuple[EngineName, EngineName]) -> None:
+    """Killed in the middle of a step, started again on any engine, and told to end: it is as a replay."""
     logs, out, made = tmp_path / "logs", tmp_path / "out", captured(tmp_path / "made", "jsonl", 1200)
     logs.mkdir()
     written(logs, made, 0.7)
-    with Process(logs, out, tmp_path / "first.txt") as first:
+    with Process(logs, out, tmp_path / "first.txt", engines[0]) as first:
         first.wait_for("step 0: ")
         steps = tmp_path / "out.checkpoint" / "steps"
         for number, part in enumerate((0.8, 0.85, 0.9), 1):
@@ -233,7 +255,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
         os.killpg(first.process.pid, signal.SIGKILL)
         first.process.wait(30)
     assert not (steps / f"{number:010}").exists()
-    with Process(logs, out, tmp_path / "second.txt") as second:
+    with Process(logs, out, tmp_path / "second.txt", engines[1]) as second:
         written(logs, made, 1)
         second.wait_for(f"step {number + 1}: ")
         os.killpg(second.process.pid, signal.SIGINT)  # as a terminal does at Ctrl-C: to Java too
@@ -244,13 +266,14 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [SPARK, LOCAL])
+def test_sigterm_ends_it_in_good_order(tmp_path: Path, engine: EngineName) -> None:
     """Among files that are no logs, which are left alone; each step is said, and the results are those of a replay."""
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
     (logs / "notes.txt").write_text("no log")
     (logs / "log.jsonl.part").write_text("no log yet")
-    with Process(logs, out, tmp_path / "said.txt") as running:
+    with Process(logs, out, tmp_path / "said.txt", engine) as running:
         write_log(logs / "log.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
         running.wait_for("step 0: 1 file; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
         os.kill(running.process.pid, signal.SIGTERM)
@@ -263,7 +286,7 @@ def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None:
     """At any moment, while the logs grow: there is always a whole report or none, and in the end that of a replay."""
     random = Random(seed)
@@ -271,8 +294,8 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
     logs.mkdir()
     for number in range(8):
         written(logs, made, (number + 1) / 8)
-        with Process(logs, out, tmp_path / f"{number}.txt") as running:
-            patience = random.uniform(3, 18)
+        with Process(logs, out, tmp_path / f"{number}.txt", random.choice([SPARK, LOCAL])) as running:
+            patience = random.uniform(2, 16)
             with suppress(subprocess.TimeoutExpired):
                 running.process.wait(patience)
         if out.exists():
@@ -288,6 +311,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"engine": "flink"}, "engine must be one of spark, local, exact, got 'flink'"),
         ({"profile": "auto"}, "auto depends on faults that are still to come"),
         ({"remember": timedelta(seconds=5)}, "at least the window"),
         ({"disorder": timedelta(seconds=-1)}, "disorder must be at least 0 seconds, got -1"),
@@ -296,7 +320,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    """Before Spark is started."""
+    """Before anything is started."""
     with pytest.raises(UsageError, match=said):
         follow(tmp_path, **{"out": tmp_path / "out", **options})
 
@@ -321,7 +345,7 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
     [
         ([], "give LOG..., or --follow DIR"),
         (["x.jsonl", "--follow", "."], "give LOG..., or --follow DIR"),
-        (["--follow", ".", "--local"], "--follow is for Spark"),
+        (["--follow", ".", "--local", "--master", "local[2]"], "--master and --conf are for Spark"),
         (["x.jsonl", "--until-idle", "5"], "--until-idle is for --follow"),
         (["--follow", ".", "--every", "nan"], "the time must be 0 to"),
         (["x.jsonl", "--serve", "0"], "--serve is for --follow"),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from soapjms.protocol.errors import UsageError
+from soapjms.replay.facts import FACTS
 from soapjms.replay.follower import checkpoint
-from soapjms.replay.follower.checkpoint import DONE, RESULTS, Checkpoint, FollowResults
+from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
+from soapjms.replay.follower.held_records import HELD, ROWS
+from soapjms.replay.follower.results import FollowResults
 
 
 def do_step(kept: Checkpoint, number: int) -> None:
@@ -19,7 +24,7 @@ def do_step(kept: Checkpoint, number: int) -> None:
     for name in RESULTS:
         (folder / name).mkdir()
         pq.write_table(pa.table({"number": [number]}), folder / name / "part-00000.parquet")
-    kept.commit(folder, FollowResults(number=number))
+    kept.commit(folder, ROWS.empty_table(), FollowResults(number=number))
 
 
 def numbers(kept: Checkpoint, name: str) -> list[int]:
@@ -39,7 +44,7 @@ def test_many_steps_are_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert len(kept.results("verdicts")) <= 10 + number // 10
         for name in RESULTS:
             assert numbers(kept, name) == list(range(95))
-    assert kept.done().number == 94
+        assert kept.done().number == 94
 
 
 def test_a_kill_while_steps_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +69,61 @@ def test_a_kill_while_steps_are_put_together(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_step_that_was_not_finished_is_none(tmp_path: Path) -> None:
-    """What a killed run left of it goes."""
+    """What a killed run left of it goes, wherever it was: also if its results were in place, but not its records."""
+    kept = Checkpoint(tmp_path / "kept")
+    for left in (".0000000001", "0000000001"):
+        with kept.opened({}):
+            do_step(kept, 0)
+            (kept.begin(1) / "verdicts").mkdir()
+            (tmp_path / "kept" / "steps" / ".0000000001").rename(tmp_path / "kept" / "steps" / left)
+        with kept.opened({}):
+            assert kept.done().number == 0
+            assert [each.name for each in (tmp_path / "kept" / "steps").iterdir()] == ["0000000000"]
+            shutil.rmtree(tmp_path / "kept" / "steps" / "0000000000")
+
+
+def records(*rows: int) -> tuple[pa.Table, pa.Table]:
+    """Make the facts and the contents of records, one a minute, with these numbers."""
+    facts = [{"row": row, "key": f"c-{row}", "by_alias": False, "time": row * 60_000_000} for row in rows]
+    contents = [{"row": row, "line": row, "body": b"<a/>", "log": "log.jsonl"} for row in rows]
+    return pa.Table.from_pylist(facts, FACTS), pa.Table.from_pylist(contents, HELD)
+
+
+def held(kept: Checkpoint) -> list[int]:
+    """Return the numbers of the records that are held, which must be the same in all tables."""
+    facts = sorted(row for batch in kept.held.facts(None) for row in batch.column("row").to_pylist())
+    wanted = pa.table([facts], ROWS)
+    contents = sorted(row for batch in kept.held.contents(wanted) for row in batch.column("row").to_pylist())
+    assert contents == facts
+    assert len(facts) == kept.held.number()
+    return facts
+
+
+def test_records_are_held_until_they_are_over(tmp_path: Path) -> None:
+    """Also across restarts; those of a step that was not finished are read again."""
     kept = Checkpoint(tmp_path / "kept")
     with kept.opened({}):
-        do_step(kept, 0)
-        (kept.begin(1) / "verdicts").mkdir()
+        kept.held.add(*records(1, 2, 3))
+        kept.commit(kept.begin(0), ROWS.empty_table(), FollowResults(number=0))
     with kept.opened({}):
-        assert kept.done().number == 0
-        assert not list((tmp_path / "kept").glob(f"steps/.*/{DONE}"))
-        assert [each.name for each in (tmp_path / "kept" / "steps").iterdir()] == ["0000000000"]
+        assert held(kept) == [1, 2, 3]
+        kept.held.add(*records(4, 5))
+        over = kept.held.over(datetime(1970, 1, 1, 0, 4, tzinfo=UTC))
+        assert sorted(over.column("row").to_pylist()) == [1, 2, 3]
+    with kept.opened({}):
+        assert held(kept) == [1, 2, 3]
+        kept.held.add(*records(4, 5))
+        kept.commit(kept.begin(1), over, FollowResults(number=1))
+        assert held(kept) == [4, 5]
+    with kept.opened({}):
+        assert (held(kept), kept.done().number, kept.held.parts()) == ([4, 5], 1, {0})
+
+
+def test_records_that_cannot_be_read(tmp_path: Path) -> None:
+    """A database that is none is named, and what to do."""
+    kept = Checkpoint(tmp_path / "kept")
+    (tmp_path / "kept" / "held").mkdir(parents=True)
+    (tmp_path / "kept" / "held" / "columns.duckdb").write_bytes(b"no database" * 1000)
+    said = r"the records in .*/held cannot be read: .*; name another --checkpoint"
+    with pytest.raises(UsageError, match=said), kept.opened({}):
+        pass

@@ -15,7 +15,7 @@ from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
-from soapjms.replay.follower.tail import Chunk, Plan, Tail, read_chunk
+from soapjms.replay.follower.tail import Chunk, Plan, Tail, split_of
 from soapjms.replay.inputs import RejectedRow, expand, whole
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.records import CapturedRecord, read
@@ -29,6 +29,12 @@ def line(number: int) -> bytes:
 def tail(folder: Path, last: Plan | None = None, octets: int = 1 << 20) -> Tail:
     """Watch a folder in which nothing is left out."""
     return Tail(folder, lambda path: False, last, octets)
+
+
+def read_chunk(chunk: Chunk) -> list[CapturedRecord | RejectedRow]:
+    """Read the records of a chunk."""
+    split = split_of(chunk)
+    return [split] if isinstance(split, RejectedRow) else list(read(split))
 
 
 def found(chunks: tuple[Chunk, ...] | list[Chunk]) -> list[tuple[int | None, str]]:

@@ -24,7 +24,7 @@ from replay_logs import CXF, assert_same_reports, bad_logs, child, rows, summary
 
 from soapjms.generate import generate
 from soapjms.protocol.record import from_json
-from soapjms.replay import ProcessLostError, column_store, inputs, local, replay
+from soapjms.replay import ProcessLostError, column_store, inputs, local, replay, stored_facts
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.processes import Processes
 
@@ -43,7 +43,7 @@ def replay_in_processes(logs: Path | list[Path], out: Path, engine: str, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(local, "SMALL_OCTETS", 0)
         patch.setattr(local, "cores", lambda: 3)
-        patch.setattr(local, "MIN_JUDGED", 20)
+        patch.setattr(stored_facts, "MIN_JUDGED", 20)
         replay(logs, out, engine=engine)  # type: ignore[arg-type]  # one of the engines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -31,6 +32,7 @@ from replay_logs import (
     START,
     TO_CLIENT,
     TO_SERVICE,
+    assert_same,
     assert_same_results,
     at,
     request,
@@ -49,6 +51,7 @@ from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, capture, format_time
 from soapjms.replay import local, plan, replay, verdicts
 from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS
+from soapjms.replay.follower import follow
 from soapjms.wsdl import read_wsdl
 
 ASKS, ANSWERS = Direction.REQUEST, Direction.RESPONSE
@@ -140,6 +143,33 @@ def test_the_same_by_what_senders_were_given(logs: dict[str, Path], tmp_path: Pa
 def test_the_same_with_a_short_window(logs: dict[str, Path], tmp_path: Path, seconds: float) -> None:
     """Copies and answers that come after the window are other messages, at any length of it."""
     assert_same_results(tmp_path, [logs["hostile"], logs["CXF twice"]], window=timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("log", ["vectors", "CXF twice", "generated, broken", "hostile"])
+def test_the_same_if_followed(logs: dict[str, Path], tmp_path: Path, log: str) -> None:
+    """First nothing is over; then a record that comes much later ends all calls before it, in a step."""
+    check_followed(tmp_path, logs[log])
+
+
+def check_followed(folder: Path, log: Path) -> None:
+    """Assert that following a log, or a folder of logs, comes to what a replay that judges each exchange comes to."""
+    logs, long = folder / "followed", timedelta(days=2)
+    shutil.copytree(log, logs) if log.is_dir() else (logs.mkdir(), shutil.copy(log, logs))
+    for turn, held in enumerate((True, False)):
+        said: list[str] = []
+        follow(logs, folder / "out", disorder=long, remember=long, until_idle=timedelta(0), progress=said.append)
+        assert ("; 0 messages judged" in said[-1]) is held
+        replay(logs, folder / f"exact-{turn}", engine="exact")
+        assert_same(folder / "out", folder / f"exact-{turn}")
+        write_log(logs / "later.jsonl", capture(request(1), at(5 * 86_400)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_the_same_with_many_hostile_logs_if_followed(tmp_path: Path, seed: int) -> None:
+    """Each seed is another log, of 20,000 lines."""
+    check_followed(tmp_path, write_hostile_log(tmp_path / "log.jsonl", seed, 20_000))
 
 
 @pytest.mark.soak

@@ -213,6 +213,7 @@ def test_size(path: Path) -> None:
     [
         ("brokers", ["stomp", "brokers.stomp", "brokers.embedded", "lxml", "soapjms"]),
         ("soapjms", ["stomp", "brokers.stomp", "soapjms.prometheus", "prometheus_client", "opentelemetry", "zeep"]),
+        ("soapjms.replay.follower", ["pyspark"]),
         ("soapjms.protocol.responding", ["stomp", "brokers.stomp", "brokers.embedded", "pyspark", "pyarrow", "click"]),
     ],
 )

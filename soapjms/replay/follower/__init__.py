@@ -1,7 +1,7 @@
-"""Following logs: the verdicts of a replay on logs that are still being written, with Spark's Structured Streaming.
+"""Following logs: the verdicts of a replay on logs that are still being written.
 
-New lines in a folder become a plan (`tail.py`: whole lines only), a small file that Spark streams. Each plan is a
-step (`steps.py`), which holds unfinished calls and judges the others. `checkpoint.py` keeps the state needed to
+New lines in a folder become a plan (`tail.py`: whole lines only), a small file, which Spark streams. Each plan is
+a step (`steps.py`), which holds unfinished calls and judges the others. `checkpoint.py` keeps the state needed to
 resume. Whenever results are written, they equal those of a replay of all records so far.
 
 Spec: capture record, version 1.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,9 +20,6 @@ from threading import Event
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final
-
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
@@ -32,16 +29,18 @@ from soapjms.protocol.senders import SenderProfiles
 from soapjms.protocol.text import counted
 from soapjms.protocol.values import Value
 from soapjms.replay import report
-from soapjms.replay.engines import is_elsewhere
-from soapjms.replay.errors import NoInputError
-from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint, FollowResults
+from soapjms.replay.column_store import cores
+from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, EngineName, is_elsewhere, is_spark_here
+from soapjms.replay.errors import NoInputError, importing_spark
+from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
+from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
 from soapjms.replay.inputs import shown
+from soapjms.replay.local import MAX_PROCESSES
 from soapjms.replay.output import check_replaceable, staging
+from soapjms.replay.processes import Processes
 from soapjms.replay.run import SenderArgument, earlier_results, make_terms
-from soapjms.replay.spark import failing_as_ours
-from soapjms.replay.spark_session import session
 from soapjms.replay.summary import Summary, note_others, summarise
 from soapjms.replay.terms import ProfileChoice, Progress, ReplayTerms
 
@@ -55,14 +54,13 @@ LIVE_REPORT_SECONDS: Final = 3.0
 """The same for reports that somebody watches, at least."""
 LIVE_REPORT_FACTOR: Final = 4.0
 """How many times as long as the last report took to wait for the next one, if somebody watches."""
-SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
-"""Settings of Spark: the poll interval for plans, in milliseconds."""
 
 
 def follow(
     folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
     profile: Profile | ProfileName | Auto = DEFAULT_PROFILE,
+    engine: EngineName | None = None,
     *,
     senders: SenderArgument | Iterable[SenderArgument] = (),
     properties: Mapping[str, Value] = MappingProxyType({}),
@@ -82,54 +80,90 @@ def follow(
 ) -> Summary:
     """Judge capture logs as they are written, until told to stop; resume where the last run stopped or was killed.
 
-    The results equal those of a replay of all records so far. They are rewritten each minute, with `on_report` sooner.
+    The results equal those of a replay of all records so far, and are written each minute, with `on_report` sooner.
 
     Args:
         folder: the folder with the logs, as for `replay`; they may grow, and others may be added.
         out: the folder for the results: those of a replay, and late/.
-        profile, senders, properties, variants, window, against, master, conf: as for `replay`; "auto" needs a WSDL.
+        profile, engine, senders, properties, variants, window, against, master, conf: see `replay`; auto needs a WSDL.
         disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
         remember: how long a call is held after its last record, by default the window; a later copy is another message.
         checkpoint: a folder for the state needed to resume; by default beside `out`.
-        every: the interval between two looks for new records.
-        until_idle, stop: stop when nothing new has come for this time (None: go on), or when the event is set.
-        progress, on_report: called after each step, and with the summary whenever the results were written.
+        every, until_idle: the interval between two looks for new records; how long none may come, None to go on.
+        stop, progress, on_report: ends the run if set; called after each step; and with each summary that was written.
 
     Raises:
         UsageError, NoInputError: an argument is invalid, or a folder holds other files or does not exist.
-        SparkMissingError, SparkFailedError: Spark did not start, or failed; the next run resumes.
+        ProcessLostError, SparkFailedError, SparkMissingError: a process ended, or Spark failed; the next run resumes.
     """
-    terms = make_terms(profile, senders, properties, variants, window)
-    patience = Patience(disorder=disorder, remember=window if remember is None else remember)
-    source, target = Path(folder), _target(os.fspath(out))
-    _check(source, target, terms, patience)
+    chosen = _engine(engine, has_settings=bool(master or conf))
+    terms = make_terms(profile, senders, properties, variants, window, exact=chosen == EXACT)
+    patience = _patience(terms, disorder, window if remember is None else remember)
+    source, target = _source(Path(folder)), _target(os.fspath(out))
     kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
-    settings = {**SETTINGS, **(conf or {})}
-    with kept.opened(_said(source, terms, patience)), _spark(master, settings, kept.temporary) as spark:
-        steps = FollowSteps(spark, kept, terms, patience)
-        following = _Following(kept, steps, terms, source, target, earlier_results(against, terms), progress, on_report)
-        return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
+    with kept.opened(_said(source, terms, patience)), _steps(chosen, kept, terms, patience, master, conf) as steps:
+        following = _Following(
+            kept, *steps, terms, source, target, earlier_results(against, terms), progress, on_report
+        )
+        return following.run(stop or Event(), every.total_seconds(), until_idle)
+
+
+def _engine(name: EngineName | None, *, has_settings: bool) -> str:
+    if name is None:
+        return SPARK if has_settings or is_spark_here() else LOCAL
+    if name not in ENGINES:
+        raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
+    return name
+
+
+@contextmanager
+def _steps(
+    engine: str,
+    checkpoint: Checkpoint,
+    terms: ReplayTerms,
+    patience: Patience,
+    master: str | None,
+    conf: Mapping[str, str] | None,
+) -> Iterator[tuple[FollowSteps, Callable[[], object]]]:
+    """Yield the steps on an engine, and a function that carries out all plans in the checkpoint."""
+    if engine == SPARK:
+        with importing_spark():
+            from soapjms.replay.follower import spark
+        with spark.steps(checkpoint, terms, patience, master, conf) as found:
+            yield found
+        return
+    with (
+        Processes(min(cores(), MAX_PROCESSES)) as processes,
+        closing(FollowSteps(processes, checkpoint, terms, patience)) as steps,
+    ):
+        yield steps, lambda: steps.carry_out(checkpoint.all_plans())
+
+
+def _patience(terms: ReplayTerms, disorder: timedelta, remember: timedelta) -> Patience:
+    if terms.choice is ProfileChoice.OPEN:
+        raise UsageError("the profile auto depends on faults that are still to come; name a profile, or give a WSDL")
+    if disorder < timedelta(0):
+        raise UsageError(f"disorder must be at least 0 seconds, got {disorder.total_seconds():g}")
+    if remember < terms.window:
+        raise UsageError(
+            f"remember must be at least the window of {terms.window.total_seconds():g} seconds, got "
+            f"{remember.total_seconds():g}"
+        )
+    return Patience(disorder=disorder, remember=remember)
+
+
+def _source(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise NoInputError(f"{folder} is not a folder; following needs a folder that logs are written to")
+    return folder
 
 
 def _target(out: str) -> Path:
     if is_elsewhere(out):
         raise UsageError(f"{shown(out)} is a URI; the results of following are written to a folder")
-    return Path(out).resolve()
-
-
-def _check(source: Path, target: Path, terms: ReplayTerms, patience: Patience) -> None:
+    target = Path(out).resolve()
     check_replaceable(target)
-    if not source.is_dir():
-        raise NoInputError(f"{source} is not a folder; following needs a folder that logs are written to")
-    if terms.choice is ProfileChoice.OPEN:
-        raise UsageError("the profile auto depends on faults that are still to come; name a profile, or give a WSDL")
-    if patience.disorder < timedelta(0):
-        raise UsageError(f"disorder must be at least 0 seconds, got {patience.disorder.total_seconds():g}")
-    if patience.remember < terms.window:
-        raise UsageError(
-            f"remember must be at least the window of {terms.window.total_seconds():g} seconds, got "
-            f"{patience.remember.total_seconds():g}"
-        )
+    return target
 
 
 def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any]:
@@ -141,7 +175,7 @@ def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any
         "disorder": str(patience.disorder),
         "remember": str(patience.remember),
         "variants": sorted(terms.setting.variants),
-        "held records": "compressed",
+        "held records": "in columns",
         "counts": "by party",
         "senders": [_said_of(each) for each in terms.senders.all],
     }
@@ -157,14 +191,6 @@ def _is_ours(path: Path, *folders: Path) -> bool:
     return any(resolved.is_relative_to(folder) for folder in folders)
 
 
-@contextmanager
-def _spark(master: str | None, settings: Mapping[str, str], scratch: Path) -> Iterator[SparkSession]:
-    with failing_as_ours(), session(master, settings, scratch) as spark:
-        if "spark.sql.shuffle.partitions" not in settings:
-            spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
-        yield spark
-
-
 class _Following:
     """One run."""
 
@@ -172,6 +198,7 @@ class _Following:
         self,
         checkpoint: Checkpoint,
         steps: FollowSteps,
+        carry_out: Callable[[], object],
         terms: ReplayTerms,
         source: Path,
         target: Path,
@@ -181,6 +208,7 @@ class _Following:
     ) -> None:
         self._checkpoint = checkpoint
         self._steps = steps
+        self._carry_out = carry_out
         self._tail = Tail(source, lambda path: _is_ours(path, target, checkpoint.folder), checkpoint.last_plan())
         self._terms = terms
         self._target = target
@@ -189,23 +217,13 @@ class _Following:
         self._progress = progress
         self._on_report = on_report
 
-    def run(self, spark: SparkSession, stop: Event, every: float, until_idle: timedelta | None) -> Summary:
+    def run(self, stop: Event, every: float, until_idle: timedelta | None) -> Summary:
         """Follow until told to stop, and write the results."""
-        patience = None if until_idle is None else until_idle.total_seconds()
-        query = self._query(spark)
-        try:
-            query.processAllAvailable()  # plans left over from an interrupted run
-            self._follow(query, stop, every, patience)
-        finally:
-            query.stop()
+        self._carry_out()  # what an interrupted run left
+        self._follow(stop, every, None if until_idle is None else until_idle.total_seconds())
         return self._report()
 
-    def _query(self, spark: SparkSession) -> StreamingQuery:
-        plans = spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._checkpoint.plans), wholetext=True)
-        writer = plans.writeStream.foreachBatch(self._steps.take)
-        return writer.option("checkpointLocation", str(self._checkpoint.spark)).start()
-
-    def _follow(self, query: StreamingQuery, stop: Event, every: float, patience: float | None) -> None:
+    def _follow(self, stop: Event, every: float, patience: float | None) -> None:
         news = due = monotonic()
         told = False
         if self._on_report is None:
@@ -213,7 +231,7 @@ class _Following:
         while not stop.is_set():
             plan = self._tail.plan()
             if plan is not None:
-                self._do(plan, query)
+                self._do(plan)
                 news, told = monotonic(), False
             elif patience is not None and monotonic() - news >= patience:
                 return
@@ -229,9 +247,9 @@ class _Following:
             return ended + REPORT_SECONDS
         return ended + max(LIVE_REPORT_SECONDS, LIVE_REPORT_FACTOR * (ended - begun))
 
-    def _do(self, plan: Plan, query: StreamingQuery) -> None:
+    def _do(self, plan: Plan) -> None:
         self._checkpoint.add_plan(plan)
-        query.processAllAvailable()
+        self._carry_out()
         self._checkpoint.forget_plans()
         self._progress(_told(plan, self._checkpoint.done()))
 

@@ -3,16 +3,17 @@
 | entry | content |
 |---|---|
 | `terms.json` | the terms of judging, and the folder that is followed: a run with other terms is refused |
-| `plans/` | what is to be read, each plan a file that Spark streams; finished plans are removed |
+| `plans/` | what is to be read, each plan a file, which Spark streams; finished plans are removed |
 | `spark/` | Spark's own checkpoint: which plans are finished |
-| `steps/` | for each finished plan `verdicts/`, `rejected/`, `late/`; for the last one also `done.json` and `held/`, |
-| | the records of unfinished calls |
+| `steps/` | for each finished plan `verdicts/`, `rejected/`, `late/` |
+| `held/` | a database with the records of unfinished calls, and the state after the last step |
 | `merged/` | the results of many steps in one file each; it covers all steps up to its number, which are removed |
-| `temporary/` | Spark's temporary files, while the process runs |
+| `temporary/` | files in between, while the process runs |
 | `lock` | locked by the running process |
 
-Plans and steps are put in place by a rename: each exists as a whole or not at all. A step whose folder exists is never
-done again, so that work interrupted by a kill is done once. Only the owner can enter the folder.
+Plans and steps are put in place by a rename: each exists as a whole or not at all. A step is done when the database
+says so; the results of one that it does not know are removed, and it is done again, so that work interrupted by a kill
+is done once. Only the owner can enter the folder.
 """
 
 from __future__ import annotations
@@ -21,95 +22,22 @@ import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from heapq import nsmallest
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import format_time, parse_time
+from soapjms.replay.follower.held_records import HeldRecords
+from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
-from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import write_text
-from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, RunTally
-from soapjms.replay.terms import LateRecord, place
 
-DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
-HELD: Final = "held"
 MAX_STEP_RESULTS: Final = 200
 """Number of steps after which their results are merged: steps of a few seconds make many files in a week."""
-EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowResults:
-    """The state after a step, over all steps so far.
-
-    Attributes:
-        number: number of the step and its plan; -1 before the first.
-        newest: the time of the newest record so far.
-        watermark: records with an earlier time are no longer accepted.
-        late: how many records came with an earlier time.
-        held: how many records are held.
-        tally: counts of everything that is judged.
-        rejects: the first records that could not be read.
-        first_late: the first records that came with an earlier time.
-    """
-
-    number: int = -1
-    newest: datetime | None = None
-    watermark: datetime | None = None
-    late: int = 0
-    held: int = 0
-    tally: RunTally = field(default_factory=RunTally)
-    rejects: tuple[RejectedRow, ...] = ()
-    first_late: tuple[LateRecord, ...] = ()
-
-    def after(
-        self, number: int, newest: datetime | None, unread: datetime | None, disorder: timedelta
-    ) -> FollowResults:
-        """Return the state after another step, whose counts are still to be added; time never runs backwards.
-
-        Args:
-            number: number of the step.
-            newest: the time of the newest record in it, or None.
-            unread: the time of the earliest record that exists but was not read, or None.
-            disorder: how much later than its time a record may come.
-        """
-        seen = max(filter(None, (self.newest, newest)), default=None)
-        marks = [self.watermark] if self.watermark else []
-        if seen is not None:
-            marks.append(earlier(seen if unread is None else min(seen, unread), disorder))
-        return replace(self, number=number, newest=seen, watermark=max(marks, default=None))
-
-    def to_json(self) -> str:
-        """Write the state as JSON."""
-        return json.dumps(
-            {
-                "number": self.number,
-                "newest": None if self.newest is None else format_time(self.newest),
-                "watermark": None if self.watermark is None else format_time(self.watermark),
-                "late": self.late,
-                "held": self.held,
-                "tally": self.tally.to_json(),
-                "rejects": self.rejects,
-                "first_late": self.first_late,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> FollowResults:
-        """Read what `to_json` wrote."""
-        members = json.loads(text)
-        times = {name: parse_time(text) if (text := members[name]) else None for name in ("newest", "watermark")}
-        tally, rejects = RunTally.from_json(members["tally"]), tuple(RejectedRow(*each) for each in members["rejects"])
-        late = tuple(LateRecord(*each) for each in members["first_late"])
-        return cls(**{**members, **times, "tally": tally, "rejects": rejects, "first_late": late})
 
 
 class Checkpoint:
@@ -121,7 +49,10 @@ class Checkpoint:
     Attributes:
         folder: see the argument.
         plans, spark, temporary: folders in it; see above.
+        held: the records of unfinished calls, while the checkpoint is open.
     """
+
+    held: HeldRecords
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -157,11 +88,12 @@ class Checkpoint:
             self._check(terms)
             for each in [*self._steps.glob(".*"), *self._merged.glob(".*"), *self.plans.glob(".*")]:
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
-            self._forget_merged()
             shutil.rmtree(self.temporary, ignore_errors=True)  # the Java of a killed run may still write there
             self.temporary.mkdir(exist_ok=True)
             try:
-                yield
+                with closing(HeldRecords(self.folder / "held")) as self.held:
+                    self._forget_steps()
+                    yield
             finally:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 
@@ -180,13 +112,17 @@ class Checkpoint:
 
     # Plans
 
+    def all_plans(self) -> list[Plan]:
+        """Return the plans that are there, in order."""
+        return [Plan.from_json(each.read_text("utf-8")) for each in sorted(self.plans.glob("*.json"))]
+
     def last_plan(self) -> Plan | None:
         """Return the latest plan, or None."""
-        found = sorted(self.plans.glob("*.json"))
-        return Plan.from_json(found[-1].read_text("utf-8")) if found else None
+        found = self.all_plans()
+        return found[-1] if found else None
 
     def add_plan(self, plan: Plan) -> None:
-        """Write a plan for Spark to find."""
+        """Write a plan, to be carried out."""
         write_text(self.plans / f"{plan.number:010}.json", plan.to_json())
 
     def forget_plans(self) -> None:
@@ -198,13 +134,7 @@ class Checkpoint:
 
     def done(self) -> FollowResults:
         """Return the state after the last step."""
-        found = sorted(self._steps.glob(f"[0-9]*/{DONE}"))
-        return FollowResults.from_json(found[-1].read_text("utf-8")) if found else FollowResults()
-
-    def held(self, number: int) -> Path | None:
-        """Return the folder with the records that a step holds; None if there was no such step."""
-        found = self._steps / f"{number:010}" / HELD
-        return found if found.is_dir() else None
+        return self.held.done()
 
     def begin(self, number: int) -> Path:
         """Make a folder to build a step in."""
@@ -213,50 +143,32 @@ class Checkpoint:
         folder.mkdir()
         return folder
 
-    def commit(self, folder: Path, done: FollowResults) -> None:
-        """Put a step in its place, and remove the records that the previous one held."""
-        write_text(folder / DONE, done.to_json())
+    def commit(self, folder: Path, over: pa.Table, done: FollowResults) -> None:
+        """Put the results of a step in their place; see `HeldRecords.commit` for the rest."""
         folder.rename(self._steps / f"{done.number:010}")
-        for each in sorted(self._steps.glob("[0-9]*"))[:-1]:
-            shutil.rmtree(each / HELD, ignore_errors=True)
-            (each / DONE).unlink(missing_ok=True)
+        self.held.commit(over, done)
 
     def merge(self) -> None:
-        """Merge the results of steps if there are many; the last step stays as it is."""
-        steps = sorted(self._steps.glob("[0-9]*"))[:-1]
+        """Merge the results of steps if there are many."""
+        steps = sorted(self._steps.glob("[0-9]*"))
         if len(steps) < MAX_STEP_RESULTS:
             return
         folder = self._merged / f".{steps[-1].name}"
         for name in RESULTS:
             _join([path for step in steps for path in sorted(step.glob(f"{name}/*.parquet"))], folder / name)
         folder.rename(self._merged / steps[-1].name)
-        self._forget_merged()
+        self._forget_steps()
 
-    def _forget_merged(self) -> None:
-        """Remove the steps whose results were merged."""
-        last = max((each.name for each in self._merged.glob("[0-9]*")), default="")
+    def _forget_steps(self) -> None:
+        """Remove the steps whose results were merged, and one that was not done whole."""
+        merged = max((each.name for each in self._merged.glob("[0-9]*")), default="")
         for each in self._steps.glob("[0-9]*"):
-            if each.name <= last:
+            if each.name <= merged or int(each.name) > self.done().number:
                 shutil.rmtree(each)
 
     def results(self, name: str) -> list[Path]:
         """Return the files of one of `RESULTS`, of all steps."""
         return sorted(path for place in (self._merged, self._steps) for path in place.glob(f"[0-9]*/{name}/*.parquet"))
-
-
-def earlier(time: datetime, span: timedelta) -> datetime:
-    """Return the time that is earlier by `span`, but no earlier than `EARLIEST`."""
-    return max(time - EARLIEST, span) - span + EARLIEST
-
-
-def first_rejects(*parts: tuple[RejectedRow, ...]) -> tuple[RejectedRow, ...]:
-    """Return the first rejected records of several parts."""
-    return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
-
-
-def first_late(*parts: tuple[LateRecord, ...]) -> tuple[LateRecord, ...]:
-    """Return the first late records of several parts."""
-    return tuple(nsmallest(LATE_SHOWN, (each for part in parts for each in part)))
 
 
 def _join(files: list[Path], folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""One step of following logs, on Spark: add new records to the held ones, judge finished keys, and hold the rest.
+"""One step of following logs: add new records to the held ones, judge the calls that are over, and hold the rest.
 
-A key, see `soapjms.protocol.exchange.keys`, is finished when its newest record is older than the watermark by more
-than the time a call is remembered: no record that may still come belongs to it. It is judged by the same generator as
-in a replay. The times alone decide which keys are finished, so held records need no Python.
+A place, see `soapjms.replay.plan`, is over when its newest record is older than the watermark by more than the time a
+call is remembered: no record that may still come belongs to it. Its records are judged as those of a replay are, by the
+same plan; tasks read the logs and judge, and this process does the rest.
 """
 
 from __future__ import annotations
@@ -11,51 +11,37 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
+from heapq import nsmallest
+from itertools import chain, count, filterfalse
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import parquet
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
+import pyarrow.compute as pc
 
-from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import format_time, from_json, parse_time, to_octets
-from soapjms.replay.flat_records import EPOCH, FlatRecord, flattened
-from soapjms.replay.follower.checkpoint import HELD, Checkpoint, FollowResults, earlier, first_late, first_rejects
-from soapjms.replay.follower.tail import Chunk, Plan, read_chunk
+from soapjms.protocol.record import format_time, parse_time, to_octets
+from soapjms.replay.column_store import ColumnStore
+from soapjms.replay.contents import CONTENTS, records_of
+from soapjms.replay.facts import FACTS
+from soapjms.replay.flat_records import EPOCH, Unpacker, microseconds
+from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
+from soapjms.replay.follower.held_records import HELD, MEMORY_LIMIT, ROWS
+from soapjms.replay.follower.results import FollowResults, earlier, first_late, first_rejects
+from soapjms.replay.follower.tail import Chunk, Plan, split_of
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import REJECTED, TIMESTAMP, to_batches
-from soapjms.replay.spark import first_rejected
-from soapjms.replay.spark_plan import Batches, by_tasks, judge_packed, kept, write
-from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
-from soapjms.replay.terms import LateRecord, ReplayTerms
+from soapjms.replay.parquet import REJECTED, TIMESTAMP
+from soapjms.replay.stored_facts import StoredFacts, Tasks
+from soapjms.replay.summary import LATE_SHOWN, MARKED, REJECTS_SHOWN, RunTally
+from soapjms.replay.tasks import PartFound, forget_reader, read_part, taken_rows, write_records
+from soapjms.replay.terms import LateRecord, ReplayTerms, place
 
-KEPT: Final = pa.schema(
-    [
-        ("key", pa.string()),
-        ("by_alias", pa.bool_()),
-        ("announces", pa.string()),
-        ("time", TIMESTAMP),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("packed", pa.binary()),
-    ]
-)
-"""A held record: its keys, its time, its position, and its line, compressed because Java copies it."""
-FOUND: Final = pa.schema([*KEPT, ("raw", pa.string()), ("reason", pa.string())])
-"""A record, or a text that could not be read, with the reason."""
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
-CODEC: Final = "zstd"
-COMPRESSION_LEVEL: Final = 1
-SIZE_OCTETS: Final = 8
-"""Number of octets before compressed data that hold its original size."""
 LATE_NOTE: Final = (
     "lateRecord",
     "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
 )
+MAX_PYTHON_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,47 +57,54 @@ class Patience:
     remember: timedelta
 
 
-class _Counts(NamedTuple):
-    """Counts of a step's records, and their newest time."""
+class _NewRecords(NamedTuple):
+    """What was read: how many records came too late and what is no record, the first of each, and the newest time."""
 
     newest: datetime | None
     late: int
+    first_late: tuple[LateRecord, ...]
     rejected: int
+    rejects: tuple[RejectedRow, ...]
 
 
 class FollowSteps:
-    """Carries out plans, one after the other."""
+    """Carries out plans, one after the other.
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, terms: ReplayTerms, patience: Patience) -> None:
-        self._spark = spark
-        self._checkpoint = checkpoint
+    Args:
+        tasks: do the work on the records.
+        checkpoint: what is kept of earlier steps; it is open.
+        terms: how to judge.
+        patience: how long to wait.
+    """
+
+    def __init__(self, tasks: Tasks, checkpoint: Checkpoint, terms: ReplayTerms, patience: Patience) -> None:
+        self._tasks = tasks
+        self._checkpoint, self._held, self._folder = checkpoint, checkpoint.held, checkpoint.temporary
+        self._store = ColumnStore(self._folder, in_memory=True, memory=MEMORY_LIMIT)
         self._terms = terms
         self._patience = patience
+        self._unpack = Unpacker()
 
-    def take(self, plans: DataFrame, batch: int) -> None:
-        """Carry out the plans of a micro-batch; plans that were finished before an interruption are skipped."""
-        for plan in sorted((Plan.from_json(row.value) for row in plans.collect()), key=lambda each: each.number):
+    def close(self) -> None:
+        """Forget what is kept in memory."""
+        self._store.close()
+        forget_reader()
+
+    def carry_out(self, plans: Iterable[Plan]) -> None:
+        """Carry out plans in their order; those that were finished before an interruption are skipped."""
+        for plan in sorted(plans, key=lambda each: each.number):
             before = self._checkpoint.done()
             if plan.number > before.number:
                 self._do(plan, before)
 
     def _do(self, plan: Plan, before: FollowResults) -> None:
         folder = self._checkpoint.begin(plan.number)
-        with kept(self._found(plan.chunks)) as found:
-            counts = self._count(found, before)
-            unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
-            after = before.after(plan.number, counts.newest, unread, self._patience.disorder)
-            rejects, late = _write_left_out(found, before, counts, folder)
-            records = self._with_held(_timely(found, before), before.number)
-            with kept(_with_newest(_placed(records))) as placed:
-                over = self._over(after)
-                write(placed.where(~over).select(KEPT.names), str(folder / HELD))
-                tally = self._judge(placed.where(over), folder)
-        tally.add(before.tally)
-        _note(tally, counts, plan.chunks)
-        held = sum(parquet.read_metadata(each).num_rows for each in (folder / HELD).glob("*.parquet"))
-        done = replace(after, late=before.late + counts.late, held=held, tally=tally, rejects=rejects, first_late=late)
-        self._checkpoint.commit(folder, done)
+        new = self._read(plan.chunks, before, folder)
+        unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
+        after = before.after(plan.number, new.newest, unread, self._patience.disorder)
+        over = self._held.over(after.watermark and earlier(after.watermark, self._patience.remember))
+        done = replace(self._judged(over, plan.chunks, new, after, folder), held=self._held.number() - over.num_rows)
+        self._checkpoint.commit(folder, over, done)
         self._checkpoint.merge()
 
     def as_of_now(self, rests: Iterable[Chunk], result: Path) -> FollowResults:
@@ -125,168 +118,100 @@ class FollowSteps:
             the state after that, with all counts; it is not kept.
         """
         done, chunks = self._checkpoint.done(), tuple(rests)
-        with kept(self._found(chunks)) as found:
-            counts = self._count(found, done)
-            rejects, late = _write_left_out(found, done, counts, result)
-            tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result)
-        tally.add(done.tally)
-        _note(tally, counts, chunks)
-        return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects, first_late=late)
+        new = self._read(chunks, done, result)
+        after = self._judged(None, chunks, new, done, result)
+        self._held.forget_new()
+        return after
 
-    def _found(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        """Read chunks, each in a separate task."""
-        read = partial(_read, chunks=chunks)
-        return by_tasks(self._spark.range(0, len(chunks), 1, max(1, len(chunks))), read, FOUND)
+    # Reading
 
-    def _count(self, found: DataFrame, before: FollowResults) -> _Counts:
-        """Count records, and find the newest time; times in the future come from wrong clocks, and are ignored."""
-        now = F.lit(datetime.now(UTC))
-        row = found.agg(
-            F.max(F.when(F.col("reason").isNull() & (F.col("time") <= now), F.unix_micros("time"))).alias("newest"),
-            F.count(F.when(F.col("reason").isNull() & ~_in_time(before), True)).alias("late"),
-            F.count("reason").alias("rejected"),
-        ).first()
-        assert row is not None
-        newest = None if row.newest is None else EPOCH + timedelta(microseconds=row.newest)
-        return _Counts(newest, row.late, row.rejected)
-
-    def _with_held(self, new: DataFrame, number: int) -> DataFrame:
-        held = self._checkpoint.held(number)
-        return new if held is None else new.union(self._spark.read.parquet(str(held)).select(KEPT.names))
-
-    def _over(self, after: FollowResults) -> Column:
-        """Return the condition that the key of a record is finished."""
-        if after.watermark is None:
-            return F.lit(False)
-        return F.col("newest") < F.lit(earlier(after.watermark, self._patience.remember))
-
-    def _judge(self, placed: DataFrame, folder: Path) -> RunTally:
-        # The order of a replay: files in the order of their paths, a folder's name before longer names.
-        path = F.translate("file", "/", "\1")
-        together = (
-            placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "packed")
-        )
-        return judge_packed(together, self._terms, str(folder), _records)
-
-
-def _write_left_out(
-    found: DataFrame, before: FollowResults, counts: _Counts, folder: Path
-) -> tuple[tuple[RejectedRow, ...], tuple[LateRecord, ...]]:
-    """Write rejected and late records; return the first of each, including those of earlier steps."""
-    for rows, number, schema, name in (
-        (_refused(found), counts.rejected, REJECTED, "rejected"),
-        (_late(found, before), counts.late, LATE, "late"),
-    ):
-        if number:
-            write(rows, str(folder / name))
-        else:  # nearly always the case, and not worth a Spark job
+    def _read(self, chunks: tuple[Chunk, ...], before: FollowResults, folder: Path) -> _NewRecords:
+        """Add the records of chunks that are in time; write late/ and rejected/."""
+        for name in RESULTS:
             (folder / name).mkdir()
-            with Rows(folder / name / PART, schema):
-                pass
-    rejects = tuple(first_rejected(_refused(found))) if counts.rejected else ()
-    late = _first_late(_late(found, before)) if counts.late else ()
-    return first_rejects(before.rejects, rejects), first_late(before.first_late, late)
+        splits = [split_of(chunk) for chunk in chunks]
+        parts = [each for each in splits if not isinstance(each, RejectedRow)]
+        free = filterfalse(self._held.parts().__contains__, count())
+        read = partial(read_part, folder=self._folder, terms=self._terms, bodies=self._held.bodies)
+        found = [*self._tasks.map(read, zip(free, parts, strict=False))]
+        refused = [each for each in splits if isinstance(each, RejectedRow)]
+        rejects, rejected = _write_rejected(refused, found, folder), len(refused) + sum(each.refused for each in found)
+        facts = taken_rows((each.facts for each in found), FACTS)
+        contents = pa.concat_tables(
+            [
+                HELD.empty_table(),
+                *(_contents(each, split.log.name) for each, split in zip(found, parts, strict=True)),
+            ]
+        )
+        times, now = facts.column("time"), microseconds(datetime.now(UTC))
+        newest = pc.max(times.filter(pc.less_equal(times, now))).as_py()  # later times come from wrong clocks
+        is_late = pc.less(times, -(1 << 63) if before.watermark is None else microseconds(before.watermark))
+        late = facts.filter(is_late).column("row")
+        first = self._write_late(contents.filter(pc.is_in(contents.column("row"), late)), folder)
+        self._held.add(facts.filter(pc.invert(is_late)), contents)
+        time = None if newest is None else EPOCH + timedelta(microseconds=newest)
+        return _NewRecords(time, len(late), first, rejected, rejects)
+
+    def _write_late(self, records: pa.Table, folder: Path) -> tuple[LateRecord, ...]:
+        """Write late/; return the first of its records."""
+        first: list[LateRecord] = []
+        with Rows(folder / "late" / PART, LATE) as rows:
+            for batch in records.to_batches(MAX_PYTHON_ROWS):
+                where = zip(batch.column("log").to_pylist(), batch.column("line").to_pylist(), strict=True)
+                for (file, line), flat in zip(where, records_of(batch, self._held.bodies), strict=True):
+                    record = self._unpack.record(flat)
+                    rows.write((file, line, record.time, to_octets(record).decode()))
+                    first.append(LateRecord(file, line, format_time(record.time)))
+                first = nsmallest(LATE_SHOWN, first)
+        return tuple(first)
+
+    # Judging
+
+    def _judged(
+        self, rows: pa.Table | None, chunks: tuple[Chunk, ...], new: _NewRecords, before: FollowResults, folder: Path
+    ) -> FollowResults:
+        """Judge the records of some numbers, or all, and write verdicts/; return the state with all counts."""
+        tally = RunTally()
+        self._store.create("facts", FACTS)
+        self._store.insert_batches("facts", self._held.facts(rows))
+        facts = StoredFacts(self._store, self._terms, self._tasks, self._folder, self._fetch)
+        facts.judge(folder / "verdicts", tally)
+        tally.count("rejected", by=new.rejected)
+        for _ in filter(None, (chunk.marked for chunk in chunks)):
+            tally.note(*MARKED)
+        if new.late:
+            code, text = LATE_NOTE
+            tally.count("note", code, by=new.late)
+            tally.notes[code] = text
+        tally.add(before.tally)
+        return replace(
+            before,
+            late=before.late + new.late,
+            tally=tally,
+            rejects=first_rejects(before.rejects, new.rejects),
+            first_late=first_late(before.first_late, new.first_late),
+        )
+
+    def _fetch(self, rows: Iterator[int]) -> Iterator[pa.RecordBatch]:
+        """Write held records into files; see `stored_facts.Fetch`."""
+        wanted = pa.table([pa.array(rows, pa.int64())], ROWS)
+        for number, batch in enumerate(self._held.contents(wanted)):
+            where = batch.column("row"), batch.column("position")
+            yield write_records(self._folder, number, records_of(batch, self._held.bodies), *where)
 
 
-def _first_late(late: DataFrame) -> tuple[LateRecord, ...]:
-    first = late.orderBy("file", "line").limit(LATE_SHOWN).select("file", "line", F.unix_micros("time").alias("time"))
-    return tuple(
-        LateRecord(row.file, row.line, format_time(EPOCH + timedelta(microseconds=row.time))) for row in first.collect()
-    )
+def _write_rejected(refused: list[RejectedRow], found: list[PartFound], folder: Path) -> tuple[RejectedRow, ...]:
+    """Write rejected/; return the first of its rows."""
+    first: list[RejectedRow] = []
+    with Rows(folder / "rejected" / PART, REJECTED) as rows:
+        for each in chain(refused, *(part.take_refused() for part in found)):
+            rows.write(each)
+            first = nsmallest(REJECTS_SHOWN, [*first, each], key=place)
+    return tuple(first)
 
 
-def _note(tally: RunTally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
-    tally.count("rejected", by=counts.rejected)
-    for _ in filter(None, (chunk.marked for chunk in chunks)):
-        tally.note(*MARKED)
-    if counts.late:
-        code, text = LATE_NOTE
-        tally.count("note", code, by=counts.late)
-        tally.notes[code] = text
-
-
-# From DataFrame to DataFrame
-
-
-def _in_time(before: FollowResults) -> Column:
-    return F.lit(True) if before.watermark is None else F.col("time") >= F.lit(before.watermark)
-
-
-def _refused(found: DataFrame) -> DataFrame:
-    return found.where("reason IS NOT NULL").select(REJECTED.names)
-
-
-def _late(found: DataFrame, before: FollowResults) -> DataFrame:
-    late = found.where(F.col("reason").isNull() & ~_in_time(before)).select("file", "line", "time", "packed")
-    return by_tasks(late, _with_lines, LATE)
-
-
-def _timely(found: DataFrame, before: FollowResults) -> DataFrame:
-    return found.where(F.col("reason").isNull() & _in_time(before)).select(KEPT.names)
-
-
-def _placed(records: DataFrame) -> DataFrame:
-    """Give each record its place: the key that it shares with its copies and its partner, as far as those are here."""
-    aliases = (
-        records.where("announces IS NOT NULL")
-        .groupBy(F.col("announces").alias("alias"))
-        .agg(F.min("key").alias("request_key"))
-    )
-    answers = records.where("by_alias").join(aliases, F.col("key") == F.col("alias"), "left")
-    return (
-        records.where("NOT by_alias")
-        .withColumn("place", F.col("key"))
-        .union(answers.withColumn("place", F.coalesce("request_key", "key")).select(*KEPT.names, "place"))
-    )
-
-
-def _with_newest(placed: DataFrame) -> DataFrame:
-    """Give each record the time of the newest one at its place."""
-    return placed.withColumn("newest", F.max("time").over(Window.partitionBy("place")))
-
-
-# Inside the tasks
-
-
-def compressed(octets: bytes) -> bytes:
-    """Compress octets, with their size in front."""
-    packed: bytes = pa.Codec(CODEC, COMPRESSION_LEVEL).compress(octets, asbytes=True)
-    return len(octets).to_bytes(SIZE_OCTETS, "little") + packed
-
-
-def inflated(octets: bytes) -> bytes:
-    """Return the octets that `compressed` was given."""
-    size = int.from_bytes(octets[:SIZE_OCTETS], "little")
-    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE_OCTETS:], size, asbytes=True)
-    return found
-
-
-def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:
-    numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-    return to_batches(chain.from_iterable(_rows(chunks[number]) for number in numbers), FOUND)
-
-
-def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
-    for found in read_chunk(chunk):
-        if isinstance(found, RejectedRow):
-            yield None, None, None, None, found.file, found.line, None, found.raw, found.reason
-        else:
-            key, record = keys(found.record), found.record
-            packed = compressed(to_octets(record))
-            yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, packed, None, None
-
-
-def _records(batches: Batches) -> Iterator[tuple[str, FlatRecord]]:
-    for batch in batches:
-        for place, packed in zip(*batch.columns, strict=True):
-            yield place.as_py(), flattened(from_json(inflated(packed.as_py()).decode()))
-
-
-def _with_lines(batches: Batches) -> Batches:
-    return to_batches(_lines(batches), LATE)
-
-
-def _lines(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        for *where, packed in zip(*batch.columns, strict=True):
-            yield *(each.as_py() for each in where), inflated(packed.as_py()).decode()
+def _contents(found: PartFound, name: str) -> pa.Table:
+    """Return the contents of a part of a log, rows of `HELD`."""
+    assert found.contents is not None
+    rows = taken_rows([found.contents], CONTENTS)
+    return rows.append_column("log", pa.repeat(pa.scalar(name, pa.string()), rows.num_rows))

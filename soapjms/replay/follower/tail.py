@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
 from heapq import heapify, heappop, heapreplace
@@ -40,7 +40,7 @@ from soapjms.replay.inputs import (
     whole,
     why_closed,
 )
-from soapjms.replay.records import CapturedRecord, pieces, read
+from soapjms.replay.records import pieces
 
 READ_OCTETS: Final = 1 << 18
 
@@ -192,27 +192,19 @@ def _first_time(stream: BinaryIO) -> str:
         return ""
 
 
-def read_chunk(chunk: Chunk) -> Iterator[CapturedRecord | RejectedRow]:
-    """Read the records of a chunk, as a replay reads those of a whole file."""
-    log = LogFile(0, chunk.name, chunk.path, chunk.end, chunk.form)
+def split_of(chunk: Chunk) -> Split | RejectedRow:
+    """Return a chunk as a part of a log, or why it is none."""
     if chunk.problem is not None:
-        yield RejectedRow(chunk.name, None, chunk.problem)
-    elif chunk.form is LogForm.PARQUET:
-        yield from _read_rows(chunk)
-    else:
-        yield from read(Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line))
-
-
-def _read_rows(chunk: Chunk) -> Iterator[CapturedRecord | RejectedRow]:
+        return RejectedRow(chunk.name, None, chunk.problem)
+    if chunk.form is not LogForm.PARQUET:
+        log = LogFile(0, chunk.name, chunk.path, chunk.end, chunk.form)
+        return Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line)
     try:
         with open(chunk.path, "rb") as stream:
-            log = opened(stream, 0, chunk.name, chunk.path)
+            found = opened(stream, 0, chunk.name, chunk.path)
     except OSError as error:
-        log = RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
-    if isinstance(log, RejectedRow):
-        yield log
-    else:
-        yield from read(whole(log))
+        return RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
+    return found if isinstance(found, RejectedRow) else whole(found).without_groups
 
 
 PLAN_OCTETS: Final = 64 << 20
