@@ -29,7 +29,7 @@ from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice, EngineName
-from soapjms.replay.errors import ProcessLostError, SparkFailedError
+from soapjms.replay.errors import ProcessLostError, SparkFailedError, StoreFailedError
 from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
 
@@ -291,7 +291,7 @@ def command(
         )
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
-    except (ProcessLostError, SparkFailedError, OSError) as error:
+    except (ProcessLostError, SparkFailedError, StoreFailedError, OSError) as error:
         click.echo(f"Error: {visible_lines(str(error))}\n{GONE_ON if follow else 'Nothing was written.'}", err=True)
         sys.exit(USAGE_STATUS)
     if as_json:

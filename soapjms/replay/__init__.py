@@ -11,7 +11,13 @@ from brokers.public_names import import_when_used
 
 if TYPE_CHECKING:
     from soapjms.replay.engines import ENGINES, EngineChoice
-    from soapjms.replay.errors import NoInputError, ProcessLostError, SparkFailedError, SparkMissingError
+    from soapjms.replay.errors import (
+        NoInputError,
+        ProcessLostError,
+        SparkFailedError,
+        SparkMissingError,
+        StoreFailedError,
+    )
     from soapjms.replay.run import replay
     from soapjms.replay.summary import Summary
     from soapjms.replay.terms import Progress
@@ -20,7 +26,8 @@ else:
         __name__,
         {
             "soapjms.replay.engines": "ENGINES EngineChoice",
-            "soapjms.replay.errors": "NoInputError ProcessLostError SparkFailedError SparkMissingError",
+            "soapjms.replay.errors": "NoInputError ProcessLostError SparkFailedError "
+            "SparkMissingError StoreFailedError",
             "soapjms.replay.run": "replay",
             "soapjms.replay.summary": "Summary",
             "soapjms.replay.terms": "Progress",
@@ -35,6 +42,7 @@ __all__ = [
     "Progress",
     "SparkFailedError",
     "SparkMissingError",
+    "StoreFailedError",
     "Summary",
     "replay",
 ]

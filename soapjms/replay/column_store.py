@@ -16,6 +16,7 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
+from soapjms.replay.errors import StoreFailedError
 from soapjms.replay.parquet import to_batches
 
 PAGE_ROWS: Final = 2000
@@ -66,6 +67,19 @@ def widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([*values], columns)
 
 
+@contextmanager
+def failing_as_ours() -> Iterator[None]:
+    """Turn errors of the engine that are no mistakes in a statement into ours.
+
+    Raises:
+        StoreFailedError: there is too little memory or disk space.
+    """
+    try:
+        yield
+    except duckdb.OperationalError as error:
+        raise StoreFailedError(f"what is kept in between cannot be stored: {error}") from error
+
+
 class WaitingRows:
     """Rows that wait for others, as a statement has its price however few rows it is for.
 
@@ -110,15 +124,19 @@ class ColumnStore:
         folder: the folder for files, which exists, and which its owner deletes; nobody else may read it.
         threads: how many threads work on a statement; None for one on each core.
         in_memory: whether a file is only made for what does not fit into memory.
-        memory: how much memory it may take.
+        memory: how much memory it may take; None for `MEMORY_LIMIT`.
     """
 
     def __init__(
-        self, folder: Path, threads: int | None = None, *, in_memory: bool = False, memory: str = MEMORY_LIMIT
+        self, folder: Path, threads: int | None = None, *, in_memory: bool = False, memory: str | None = None
     ) -> None:
         self._folder = folder
         spilled = folder / f"columns-{uuid4().hex}"  # one for each store, as they would use the same names in it
-        config = {**settings(threads or cores()), "memory_limit": memory, "temp_directory": str(spilled)}
+        config = {
+            **settings(threads or cores()),
+            "memory_limit": memory or MEMORY_LIMIT,
+            "temp_directory": str(spilled),
+        }
         self._connection = duckdb.connect(":memory:" if in_memory else str(folder / "columns.duckdb"), config=config)
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown; SET enable_external_access = false")
 

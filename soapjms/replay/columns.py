@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from brokers.message import Properties
 from soapjms.protocol.errors import InvalidRecordError
@@ -131,6 +132,27 @@ def _list_column(name: str, ends: pa.Array, parts: list[pa.Array], mask: pa.Arra
     kind = COLUMNS.field(name).type
     entries = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
     return pa.ListArray.from_arrays(ends, entries, kind, mask=mask)
+
+
+def octets_of_rows(rows: pa.RecordBatch) -> pa.Array:
+    """Return how many octets the texts of each row have together."""
+    found = pa.repeat(pa.scalar(0, LONG), rows.num_rows)
+    for each in COLUMNS:
+        column = rows.column(each.name)
+        if each.name in LISTS:
+            numbers = pc.fill_null(pc.list_value_length(column), 0)
+            ends = pc.cumulative_sum(numbers)
+            starts = pc.subtract(ends, numbers)
+            for texts in column.flatten().flatten():
+                sums = pa.concat_arrays([pa.array([0], LONG), pc.cumulative_sum(_lengths(texts))])
+                found = pc.add(found, pc.subtract(sums.take(ends), sums.take(starts)))
+        elif each.type in (TEXT, pa.binary()):
+            found = pc.add(found, _lengths(column))
+    return found
+
+
+def _lengths(texts: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.binary_length(texts), 0).cast(LONG)
 
 
 ListValues: TypeAlias = tuple[Sequence[str | None], ...]

@@ -1,4 +1,4 @@
-"""Records as they are held until their calls are over: columns, and a file for each large body.
+"""Records as they are held until their calls are over: columns, and a file for each large record.
 
 An engine of columns works on some thousand rows at a time, so none of them may be large.
 """
@@ -14,50 +14,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS
-from soapjms.replay.columns import COLUMNS, FlatRow
-from soapjms.replay.flat_records import FlatRecord
+from soapjms.replay.column_store import widened
+from soapjms.replay.columns import COLUMNS, FlatRow, octets_of_rows
+from soapjms.replay.flat_records import FlatRecord, flat_of, pack
 from soapjms.replay.records import column_reader
 
-CONTENTS: Final = pa.schema([("row", pa.int64()), *COLUMNS, ("body_file", pa.string())])
-"""A record with its number, and the name of the file that has its body in place of the column."""
+CONTENTS: Final = pa.schema([("row", pa.int64()), *COLUMNS, ("record_file", pa.string())])
+"""A record with its number; or, for a large one, the name of the file that has it, in place of all but its position."""
+POSITION: Final = ("row", "line")
 
 
-def contents_of(given: pa.Table, bodies: Path) -> pa.Table:
+def contents_of(given: pa.Table, folder: Path) -> pa.Table:
     """Return records, with their numbers, as rows of `CONTENTS`.
 
     Args:
-        given: the records: their numbers, and `COLUMNS`.
-        bodies: the folder for files of large bodies.
+        given: the records, at least one: their numbers, and `COLUMNS`.
+        folder: the folder for the files of large ones.
     """
-    body = given.column("body")
-    is_large = pc.fill_null(pc.greater(pc.binary_length(body), MAX_MARKUP_OCTETS), False)
+    (batch,) = given.combine_chunks().to_batches()
+    is_large = pc.greater(octets_of_rows(batch), MAX_MARKUP_OCTETS)
     if not pc.any(is_large).as_py():
-        return given.append_column("body_file", pa.nulls(given.num_rows, pa.string()))
+        return pa.Table.from_batches([widened(batch, CONTENTS)])
+    large = batch.filter(is_large)
     files: list[str | None] = []
-    for octets, large in zip(body, is_large.to_pylist(), strict=True):
-        files.append(uuid4().hex if large else None)
-        if large:
-            (bodies / str(files[-1])).write_bytes(octets.as_buffer())
-    small = given.set_column(given.column_names.index("body"), "body", pc.if_else(is_large, None, body))
-    return small.append_column("body_file", pa.array(files, pa.string()))
+    for row in column_reader().rows(large.select(COLUMNS.names)):
+        files.append(None)
+        if isinstance(row, FlatRow):  # else it is no record
+            files[-1] = name = uuid4().hex
+            (folder / name).write_bytes(pack(row.record))
+    positions = [large.column(name) for name in POSITION]
+    named = pa.record_batch([*positions, pa.array(files, pa.string())], [*POSITION, "record_file"])
+    usual = batch.filter(pc.invert(is_large))
+    return pa.Table.from_batches([widened(usual, CONTENTS), widened(named, CONTENTS)])
 
 
-def records_of(contents: pa.RecordBatch, bodies: Path) -> Iterator[FlatRecord]:
+def records_of(contents: pa.RecordBatch, folder: Path) -> Iterator[FlatRecord]:
     """Read records out of rows of `CONTENTS`; see `contents_of`."""
-    rows = contents.select(COLUMNS.names)
-    files = contents.column("body_file")
-    if files.null_count == len(files):
-        yield from _records(rows)
-        return
-    for number, name in enumerate(files.to_pylist()):
-        row = rows.take(pa.array([number]))
+    start = 0
+    for number, name in enumerate(contents.column("record_file").to_pylist()):
         if name is not None:
-            octets = pa.array([(bodies / name).read_bytes()], pa.binary())
-            row = row.set_column(COLUMNS.names.index("body"), COLUMNS.field("body"), octets)
-        yield from _records(row)
+            yield from _records(contents.slice(start, number - start))
+            yield flat_of((folder / name).read_bytes())
+            start = number + 1
+    yield from _records(contents.slice(start))
 
 
-def _records(rows: pa.RecordBatch) -> Iterator[FlatRecord]:
-    for row in column_reader().rows(rows):
+def _records(contents: pa.RecordBatch) -> Iterator[FlatRecord]:
+    for row in column_reader().rows(contents.select(COLUMNS.names)):
         assert isinstance(row, FlatRow)
         yield row.record

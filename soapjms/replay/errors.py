@@ -23,11 +23,15 @@ class NoInputError(UsageError):
 
 
 class ProcessLostError(SoapJmsError):
-    """A process that reads or judges records ended in the middle of a run; nothing was written."""
+    """A process that reads or judges records ended in the middle of a run; only finished steps of `follow` are kept."""
 
 
 class SparkFailedError(SoapJmsError):
-    """Spark failed in the middle of a run; nothing was written."""
+    """Spark failed in the middle of a run; only finished steps of `follow` are kept."""
+
+
+class StoreFailedError(SoapJmsError):
+    """What a run keeps in between does not fit on the disk or into memory; only finished steps of `follow` are kept."""
 
 
 class SparkMissingError(UsageError):

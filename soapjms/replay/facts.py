@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
@@ -24,20 +25,21 @@ from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
 from soapjms.replay.column_store import ColumnStore, WaitingRows
-from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow
+from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow, octets_of_rows
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.parquet import properties_of, to_batch
-from soapjms.replay.records import MAX_BATCH_OCTETS, column_reader, read_columns
+from soapjms.replay.records import column_reader, read_columns
 from soapjms.replay.shapes import READ_NAMES, short_digest, told_by
 from soapjms.replay.terms import ReplayTerms
 
 READ_OCTETS: Final = 96 << 20
 """Size of the rows whose facts are found together."""
-MAX_USUAL_OCTETS: Final = 4 * MAX_BATCH_OCTETS
-"""Size of a batch above which one of its rows must be very large."""
+MAX_KEY_OCTETS: Final = 1024
+"""Size of an id above which it is no usual one."""
 LINE_BITS: Final = 40
-"""A record is numbered by its part of the logs, and in the low bits its line: so numbers are in order of positions."""
+"""A record is numbered by its part of the logs, and in the low bits its line: numbers are in the order of positions if
+those of parts are."""
 
 DIGEST: Final = pa.binary()
 OF_MESSAGE: Final = pa.schema(
@@ -249,6 +251,15 @@ ELSE [(expiration IS NULL)::BIGINT, (coalesce(timestamp, 0) <> 0)::BIGINT] END
 REPLY_TO: Final = """
 [reply_kind, (reply_name IS NULL)::VARCHAR, CASE WHEN states_headers THEN reply_name END]
 """
+
+
+def _within(header: str, least: int, most: int) -> str:
+    """Return the expression for what rules read of a header of one message: whether its value is valid, and the value
+    if it is not, or if it is known what was set. That of its partner is among `plan.PAIR_PARTS`."""
+    is_valid = f"{header} BETWEEN {least} AND {most}"
+    return f"[({is_valid})::BIGINT, CASE WHEN states_headers OR NOT ({is_valid}) THEN {header} END]"
+
+
 MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
     Fact.PROPERTIES: "rules",
     Fact.MESSAGE_TYPE: "message_type",
@@ -257,8 +268,8 @@ MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
     Fact.TRUNCATED: "truncated",
     Fact.UNTYPED: "untyped",
     Fact.ASKS: "has_reply_to",
-    Fact.DELIVERY_MODE: "delivery_mode",
-    Fact.PRIORITY: "priority",
+    Fact.DELIVERY_MODE: _within("delivery_mode", 1, 2),
+    Fact.PRIORITY: _within("priority", 0, 9),
     Fact.LIFETIME: LIFETIME,
     Fact.REPLY_TO: REPLY_TO,
 }
@@ -347,16 +358,15 @@ class FactReader:
             if isinstance(batch, RejectedRow):
                 yield batch
                 continue
-            given = _numbered(batch, part)
-            if keep is not None:
-                keep(given)
-            usual, large = _by_size(given)
+            if keep is not None and batch.num_rows:
+                keep(_numbered(batch, part))
+            usual, large = _by_size(batch)
             if large.num_rows:
-                yield from self._read_by_python(large, name)
+                yield from self._read_by_python(_numbered(large, part), name)
             for rows in waiting.add(usual):
-                yield from self._read_facts(rows, name)
+                yield from self._read_facts(_numbered(rows, part), name)
         for rows in waiting.rest():
-            yield from self._read_facts(rows, name)
+            yield from self._read_facts(_numbered(rows, part), name)
 
     def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
         store, terms = self._store, self._terms
@@ -385,7 +395,9 @@ class FactReader:
             if isinstance(row, RefusedRow):
                 yield RejectedRow(name, line, *row)
                 continue
-            rows.append((number, *row.keys, False, row.record.time, *(None,) * (3 + len(OF_MESSAGE))))
+            key, by_alias, announces = row.keys
+            found = number, _short(key), by_alias, _short(announces), False, row.record.time
+            rows.append((*found, *(None,) * (3 + len(OF_MESSAGE))))
             if self._terms.is_open:
                 self._see_edition(row.record)
         yield pa.Table.from_batches([to_batch(rows, FACTS)])
@@ -456,14 +468,23 @@ def _texts(stated: list[dict[str, str | None]]) -> tuple[Any, ...]:
     return tuple([(each["name"], each["type"], each["value"]) for each in stated])
 
 
-def _by_size(batch: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Divide a batch into rows of usual size and large ones."""
-    if batch.nbytes > MAX_USUAL_OCTETS:
-        return batch.slice(0, 0), batch
-    is_large = pc.fill_null(pc.greater(pc.binary_length(batch.column("body")), MAX_MARKUP_OCTETS), False)
+def _by_size(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Divide rows into those of usual size and large ones."""
+    is_large = pc.greater(octets_of_rows(given), MAX_MARKUP_OCTETS)
+    for name in ("message_id", "correlation_id"):
+        is_large = pc.or_(
+            is_large, pc.fill_null(pc.greater(pc.binary_length(given.column(name)), MAX_KEY_OCTETS), False)
+        )
     if not pc.any(is_large).as_py():
-        return batch, batch.slice(0, 0)
-    return batch.filter(pc.invert(is_large)), batch.filter(is_large)
+        return given, given.slice(0, 0)
+    return given.filter(pc.invert(is_large)), given.filter(is_large)
+
+
+def _short(key: str | None) -> str | None:
+    """Return a key, or for a large one a text that stands for no other."""
+    if key is None or len(octets := key.encode()) <= MAX_KEY_OCTETS:
+        return key
+    return f"{octets[:MAX_KEY_OCTETS].decode('utf-8', 'ignore')}{sha256(octets).hexdigest()}"
 
 
 def part_of(number: int) -> int:
@@ -476,9 +497,10 @@ def line_of(number: int) -> int:
     return number & ((1 << LINE_BITS) - 1)
 
 
-def _numbered(rows: pa.RecordBatch, part: int) -> pa.Table:
+def _numbered(rows: pa.RecordBatch | pa.Table, part: int) -> pa.Table:
     """Return rows with their numbers."""
-    return pa.Table.from_batches([rows]).add_column(0, "row", pc.add(rows.column("line"), part << LINE_BITS))
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    return table.add_column(0, "row", pc.add(table.column("line"), part << LINE_BITS))
 
 
 def _taken(given: pa.Table, numbers: list[tuple[int]]) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from heapq import nsmallest
 from itertools import chain, groupby
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.column_store import ColumnStore, cores
+from soapjms.replay.column_store import ColumnStore, cores, failing_as_ours
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
 from soapjms.replay.output import PART, Rows
@@ -50,6 +50,7 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         UsageError: a log is on another machine.
         NoInputError: a log was changed meanwhile.
         ProcessLostError: a process ended, as memory ran out.
+        StoreFailedError: memory or disk space ran out.
     """
     if job.elsewhere:
         raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
@@ -58,9 +59,10 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     is_small = octets_of(job.logs) < SMALL_OCTETS
     number = 1 if is_small else min(cores(), MAX_PROCESSES)
     try:
-        store = ColumnStore(result.parent, in_memory=is_small)  # as a file waits for its disk at each statement
-        with closing(store), Processes(number) as processes:
-            local = LocalRun(job, store, processes, result, progress)
+        with failing_as_ours(), ExitStack() as stack:
+            store = ColumnStore(result.parent, in_memory=is_small)  # as a file waits for its disk at each statement
+            stack.callback(store.close)
+            local = LocalRun(job, store, stack.enter_context(Processes(number)), result, progress)
             tally, first = local.read()
             local.judge(tally)
     finally:
@@ -142,7 +144,7 @@ class LocalRun:
         facts.judge(self._result / "verdicts", tally)
 
     def _fetch(self, rows: Iterator[int]) -> Iterator[pa.RecordBatch]:
-        """Read records again; see `stored_facts.Fetch`."""
+        """Read records again; see `stored_facts.FetchIntoFiles`."""
         return self._processes.map(partial(fetch, folder=self._folder), self._wanted(rows))
 
     def _wanted(self, rows: Iterator[int]) -> Iterator[PartLines]:

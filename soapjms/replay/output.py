@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.parquet import to_batch
+from soapjms.replay.parquet import BATCH_OCTETS, to_batch
 from soapjms.replay.summary import PRODUCER
 
 BATCH_ROWS: Final = 2000
@@ -61,6 +61,7 @@ class Rows:
         self._part = _beside(path)
         self._writer = pq.ParquetWriter(self._part, schema)
         self._waiting: list[tuple[Any, ...]] = []
+        self._octets = 0
 
     def __enter__(self) -> Rows:
         return self
@@ -83,12 +84,14 @@ class Rows:
     def write(self, row: tuple[Any, ...]) -> None:
         """Write one row, its values in the order of the columns."""
         self._waiting.append(row)
-        if len(self._waiting) >= BATCH_ROWS:
+        self._octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
+        if len(self._waiting) >= BATCH_ROWS or self._octets >= BATCH_OCTETS:
             self._flush()
 
     def _flush(self) -> None:
         self._writer.write_batch(to_batch(self._waiting, self._schema))
         self._waiting.clear()
+        self._octets = 0
 
 
 LOCK: Final = "lock.sqlite"

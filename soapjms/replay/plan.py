@@ -101,8 +101,8 @@ WHERE NOT coalesce(
 """Sides of which one copy is no copy."""
 MESSAGES: Final = """
 SELECT place, row, sides.asks AS asks, has_request, records, sides.time AS time, sides.direction AS direction,
-    message_id, correlation_id, has_destination, kind, name, has_reply_to, reply_kind, reply_name, expiration,
-    request_uri, is_jndi, is_fault, shape
+    message_id, correlation_id, has_destination, kind, name, has_reply_to, reply_kind, reply_name, delivery_mode,
+    priority, expiration, request_uri, is_jndi, is_fault, shape
 FROM sides JOIN facts ON facts.row = coalesce(rich, poor)
 WHERE shape IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM unlike WHERE unlike.place = sides.place AND unlike.asks = sides.asks)
@@ -130,6 +130,8 @@ PAIR_PARTS: Final[Mapping[Fact, tuple[str, ...]]] = {
         "answered.request_uri IS NULL",
         "asked.request_uri = answered.request_uri",
     ),
+    Fact.DELIVERY_MODE: ("asked.delivery_mode = answered.delivery_mode",),
+    Fact.PRIORITY: ("asked.priority = answered.priority",),
     Fact.EXPIRY: (
         "coalesce(asked.expiration, 0) = 0 OR answered.expiration IS NULL "
         "OR (answered.expiration > 0 "

@@ -197,6 +197,7 @@ def work(pipe: int, parent: int) -> None:
         pipe: the file descriptor for results.
         parent: the number of the process that they go to; this one ends when it has ended.
     """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends when its parent does, which systemd ends together with it
     gc.set_threshold(GARBAGE_OBJECTS)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
     with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError), os.fdopen(pipe, "wb") as results:

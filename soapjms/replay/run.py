@@ -82,7 +82,7 @@ def replay(
     Raises:
         UsageError: an argument is invalid, or the output folder holds other files; see `senders_of` too.
         NoInputError: none of the logs can be read.
-        ProcessLostError, SparkFailedError, SparkMissingError: a process ended; Spark failed; Spark cannot run here.
+        ProcessLostError, StoreFailedError, SparkFailedError, SparkMissingError: memory, the disk or Spark fails.
     """
     terms = make_terms(profile, senders, properties, variants, window, exact=engine == EXACT)
     earlier = earlier_results(against, terms)

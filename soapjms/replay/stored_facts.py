@@ -1,6 +1,7 @@
 """Judging records whose facts are in a store: the plan of `plan.py`, carried out with tasks.
 
-Without Spark the facts are those of all records of a run; when logs are followed, those of the calls that are over.
+Without Spark the facts are those of all records of a run; when logs are followed, those of the calls that are over, and
+for a report of all.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from soapjms.replay.terms import Progress, ReplayTerms
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Fetch: TypeAlias = Callable[[Iterator[int]], Iterable[pa.RecordBatch]]
+FetchIntoFiles: TypeAlias = Callable[[Iterator[int]], Iterable[pa.RecordBatch]]
 """Writes records, whose numbers it is given in order, into files, and returns where they are, as rows of `FETCHED`."""
 
-TASKS_AT_A_TIME: Final = 4
+TASKS_OF_PROCESS: Final = 4
 MIN_JUDGED, MAX_JUDGED = 500, 20_000
 """Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
+MAX_JUDGED_OCTETS: Final = 8 << 20
+"""Size of these records: a verdict quotes ids, so that what breaks several rules may become several times as large."""
 SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
 """A shape that breaks nothing, and a key of `SoundExamples.counts`."""
 IN_ORDER: Final = """
@@ -76,7 +79,7 @@ class StoredFacts:
         terms: ReplayTerms,
         tasks: Tasks,
         folder: Path,
-        fetch: Fetch,
+        fetch: FetchIntoFiles,
         progress: Progress = lambda phase: None,
     ) -> None:
         self._store, self._terms, self._tasks = store, terms, tasks
@@ -97,7 +100,7 @@ class StoredFacts:
         query = plan.REST if self._terms.counts_shapes else plan.ALL
         self._progress("sorting")
         with self._fetched(query) as (wanted, total), Rows(verdicts / PART, VERDICTS) as rows:
-            size = min(MAX_JUDGED, max(MIN_JUDGED, total // (TASKS_AT_A_TIME * self._tasks.number)))
+            size = min(MAX_JUDGED, max(MIN_JUDGED, total // (TASKS_OF_PROCESS * self._tasks.number)))
             task = partial(judge, folder=self._folder, terms=self._terms)
             judged = 0
             self._progress(_judging(judged, total))
@@ -147,13 +150,16 @@ def _judging(judged: int, total: int) -> Phase:
 
 
 def _some(stored: Iterator[Location], number: int) -> Iterator[list[Location]]:
-    """Divide records into lists of about a number, those of a place in one."""
+    """Divide records into lists of about a number, or fewer if they are large; those of a place are in one."""
     found: list[Location] = []
+    octets = 0
     for _, group in groupby(stored, key=itemgetter(0)):
-        found += group
-        if len(found) >= number:
+        for each in group:
+            found.append(each)
+            octets += each.octets
+        if len(found) >= number or octets >= MAX_JUDGED_OCTETS:
             yield found
-            found = []
+            found, octets = [], 0
     if found:
         yield found
 

@@ -1,4 +1,5 @@
-"""The tasks of the engine without Spark: to read a part of a log, to read some of its records again, to judge.
+"""The tasks of the engine without Spark, and of following logs: to read a part of a log, to read some of its records
+again, to judge.
 
 Each may run in a process of its own. So what may be large passes through files, in a folder that is given.
 """
@@ -35,6 +36,8 @@ from soapjms.replay.verdicts import judge_all
 MAX_OPEN_FILES: Final = 64
 """Number of files of parts that are open at a time."""
 REFUSED_ROWS: Final = 100
+MAPPED_OCTETS: Final = 1 << 20
+"""Size of a file above which it is mapped into memory: a process can map some ten thousand only."""
 
 
 class PartFound(NamedTuple):
@@ -47,7 +50,7 @@ class PartFound(NamedTuple):
         refused: their number.
         shown: how many records show each edition.
         lines: its number of lines if they are counted anew, else 0.
-        contents: the file of its rows, of `CONTENTS`, among them all records; None if they were not wanted.
+        contents: the file of its rows, of `CONTENTS`, among them all records, if they were wanted.
     """
 
     facts: Path
@@ -56,7 +59,7 @@ class PartFound(NamedTuple):
     refused: int
     shown: Counter[str]
     lines: int
-    contents: Path | None = None
+    contents: Path
 
     def take_refused(self, before: int = 0) -> Iterator[RejectedRow]:
         """Yield what is no record, whose file is deleted; `before` lines come before the part in its log."""
@@ -69,10 +72,11 @@ class PartFound(NamedTuple):
 
 
 def taken_rows(files: Iterable[Path], columns: pa.Schema) -> pa.Table:
-    """Return the rows of files in Arrow's IPC format, which are deleted, without copying them."""
+    """Return the rows of files in Arrow's IPC format, which are deleted; those of large ones are read when used."""
     tables = [columns.empty_table()]
     for path in files:
-        with pa.memory_map(str(path)) as file:
+        is_large = path.stat().st_size > MAPPED_OCTETS
+        with pa.memory_map(str(path)) if is_large else pa.BufferReader(path.read_bytes()) as file:
             tables.append(pa.ipc.open_file(file).read_all())
         path.unlink()  # what was mapped of it stays
     return pa.concat_tables(tables)
@@ -103,28 +107,27 @@ def forget_reader() -> None:
     _reader.cache_clear()
 
 
-def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, bodies: Path | None = None) -> PartFound:
+def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps: Path | None = None) -> PartFound:
     """Read a part of a log.
 
     Args:
         given: the number of the part among all parts, and the part.
         folder: for what is found.
         terms: how to judge.
-        bodies: a folder for large bodies, if the contents of the part are wanted too.
+        keeps: a folder for large records, if the contents of the part are wanted; its lines are numbered then.
     """
     part, split = given
     reader = _reader(pickle.dumps(terms), folder)
     reader.shown.clear()
-    facts, rejected = folder / f"facts-{uuid4().hex}", folder / f"rejected-{part}"
-    contents = folder / f"contents-{uuid4().hex}" if bodies else None
+    facts, rejected, contents = (folder / f"{name}-{uuid4().hex}" for name in ("facts", "rejected", "contents"))
     records = refused = 0
     with ExitStack() as files:
         sink = files.enter_context(pa.ipc.new_file(str(facts), FACTS))
         rows = files.enter_context(Rows(rejected, REJECTED))
         keep = None
-        if bodies is not None:
+        if keeps is not None:
             kept = files.enter_context(pa.ipc.new_file(str(contents), CONTENTS))
-            keep = partial(_keep, bodies=bodies, kept=kept)
+            keep = partial(_keep, folder=keeps, kept=kept)
         for found in reader.read(part, split, keep=keep):
             if isinstance(found, RejectedRow):
                 rows.write(found)
@@ -132,12 +135,12 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, bodies
             else:
                 sink.write_table(found)
                 records += found.num_rows
-    lines = count_lines(split) if split.is_counted_anew else 0
+    lines = count_lines(split) if split.is_counted_anew and keeps is None else 0
     return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 
-def _keep(given: pa.Table, bodies: Path, kept: pa.RecordBatchFileWriter) -> None:
-    kept.write_table(contents_of(given, bodies))
+def _keep(given: pa.Table, folder: Path, kept: pa.RecordBatchFileWriter) -> None:
+    kept.write_table(contents_of(given, folder))
 
 
 def records_file(folder: Path, number: int) -> Path:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from html import escape
 from pathlib import Path
 from random import Random
-from threading import Event
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
 
@@ -28,6 +28,7 @@ from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow
+from soapjms.replay.follower.held_records import FORMAT, HELD
 from soapjms.replay.report import load
 from soapjms.replay.spark_session import session
 from soapjms.replay.terms import LateRecord
@@ -139,6 +140,79 @@ def test_copies_that_come_after_a_restart(tmp_path: Path) -> None:
     write_log(logs / "4.jsonl", capture(request(1), at(day + 1)))
     found = caught_up(logs, out)
     assert [found.members[each] for each in ("records", "messages", "exchanges")] == [6, 5, 1]
+
+
+def test_large_records(tmp_path: Path) -> None:
+    """Late, held across a restart, and as a line without its end, they are as those of a replay; then none is left."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    body = b"<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body>%s</e:Body></e:Envelope>"
+    large = [request(n, body=body % (b"x" * 100_000)) for n in range(6)]
+    write_log(logs / "1.jsonl", capture(large[0], at(0)), capture(large[1], at(1)), capture(response(2), at(1)))
+    caught_up(logs, out, engine="local")
+    (logs / "2.jsonl").write_text(f"{to_json(capture(large[2], at(2)))}\n{to_json(capture(large[3], at(3)))}", "utf-8")
+    caught_up(logs, out, engine="local")
+    replay(logs, tmp_path / "batch", engine="exact")
+    assert_same(out, tmp_path / "batch")
+    assert len(list((tmp_path / "out.checkpoint/held/large").iterdir())) == 3
+    with (logs / "2.jsonl").open("ab") as file:
+        file.write(b"\n")
+    write_log(logs / "3.jsonl", capture(large[4], at(3000)))
+    caught_up(logs, out, engine="local")
+    write_log(logs / "4.jsonl", capture(large[5], at(10)))
+    assert caught_up(logs, out, engine="local").members["late"] == 1
+    assert json.loads(pq.read_table(out / "late").to_pylist()[0]["raw"]) == json.loads(
+        to_json(capture(large[5], at(10)))
+    )
+    assert len(list((tmp_path / "out.checkpoint/held/large").iterdir())) == 1
+
+
+def test_logs_in_parquet(tmp_path: Path) -> None:
+    """They come file by file, each as a whole."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (made,) = generate(tmp_path / "made", 1200, form="parquet", broken=0.3, pace=1).files
+    table = pq.read_table(made)
+    for number in range(3):
+        part = table.slice(number * 600, 600 if number < 2 else None)
+        pq.write_table(part, logs / f"{number}.parquet", row_group_size=250)
+        caught_up(logs, out, engine="local")
+    replay(logs, tmp_path / "batch", engine="exact")
+    assert_same(out, tmp_path / "batch")
+
+
+def test_news_are_waited_for(tmp_path: Path) -> None:
+    """However often lines are written, there is a look, and a step, each interval only."""
+    logs, out, steps = tmp_path / "logs", tmp_path / "out", list[str]()
+    logs.mkdir()
+    ended = Event()
+
+    def write() -> None:
+        for number in range(60):
+            write_log(logs / f"{number}.jsonl", capture(request(number), at(number)))
+            sleep(0.05)
+        ended.set()
+
+    writer = Thread(target=write)
+    writer.start()
+    follow(logs, out, engine="local", every=timedelta(seconds=1), stop=ended, progress=steps.append)
+    writer.join()
+    assert 1 <= len(steps) <= 5
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """It is told, and nothing is lost: with more room the run goes on."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    generate(logs, 6000, pace=10)
+    words = command("replay", "--follow", logs, "--out", out, "--local", "--until-idle", "0", "--every", "0.1")
+    small = ["bash", "-c", 'ulimit -f 1500; exec "$@"', "bash", *words]
+    done = subprocess.run(small, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, out.exists()) == (2, False), done.stderr
+    assert "File too large" in done.stderr
+    assert "start the command again to resume" in done.stderr
+    caught_up(logs, out, engine="local")
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
 
 
 @pytest.mark.spark
@@ -263,6 +337,11 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, engines: tuple[EngineName
     replay(logs, tmp_path / "batch", engine="local")
     assert_same(out, tmp_path / "batch")
     assert json.loads((tmp_path / "second.out").read_text("utf-8")) == summary(out)
+    if engines[0] != engines[1]:
+        write_log(logs / "more.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
+        caught_up(logs, out, engine=engines[0])
+        replay(logs, tmp_path / "more", engine="local")
+        assert_same(out, tmp_path / "more")
 
 
 @pytest.mark.spark
@@ -276,6 +355,12 @@ def test_sigterm_ends_it_in_good_order(tmp_path: Path, engine: EngineName) -> No
     with Process(logs, out, tmp_path / "said.txt", engine) as running:
         write_log(logs / "log.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
         running.wait_for("step 0: 1 file; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
+        if engine == LOCAL:  # as systemd does, too
+            pid = running.process.pid
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            assert len(children) > 1
+            for each in children:
+                os.kill(int(each), signal.SIGTERM)
         os.kill(running.process.pid, signal.SIGTERM)
         assert running.process.wait(120) == 0
     replay(logs, tmp_path / "batch", engine="local")
@@ -335,8 +420,12 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
     """Other terms than those of the run that it goes on are refused, by name."""
     kept = tmp_path / "kept"
     kept.mkdir()
-    (kept / "terms.json").write_text(json.dumps({"folder": str(tmp_path), "profile": "cr-2009"}), "utf-8")
+    terms = {"folder": str(tmp_path), "profile": "cr-2009", FORMAT: ", ".join(HELD.names)}
+    (kept / "terms.json").write_text(json.dumps(terms), "utf-8")
     with pytest.raises(UsageError, match=r"with profile cr-2009, but this one has rec-2012"):
+        follow(tmp_path, tmp_path / "out", checkpoint=kept)
+    (kept / "terms.json").write_text(json.dumps({**terms, FORMAT: "compressed"}), "utf-8")
+    with pytest.raises(UsageError, match=r"of another version of soapjms, .*; name another --checkpoint"):
         follow(tmp_path, tmp_path / "out", checkpoint=kept)
 
 

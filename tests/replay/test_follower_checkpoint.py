@@ -12,7 +12,7 @@ import pytest
 
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.facts import FACTS
-from soapjms.replay.follower import checkpoint
+from soapjms.replay.follower import checkpoint, held_records
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import HELD, ROWS
 from soapjms.replay.follower.results import FollowResults
@@ -35,13 +35,13 @@ def numbers(kept: Checkpoint, name: str) -> list[int]:
 
 def test_many_steps_are_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their results are put together, in order; the state is that after the last one."""
-    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 10)
+    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 4)
     kept = Checkpoint(tmp_path / "kept")
     with kept.opened({}):
         for number in range(95):
             do_step(kept, number)
             kept.merge()
-            assert len(kept.results("verdicts")) <= 10 + number // 10
+            assert len(kept.results("verdicts")) <= 8
         for name in RESULTS:
             assert numbers(kept, name) == list(range(95))
         assert kept.done().number == 94
@@ -117,6 +117,23 @@ def test_records_are_held_until_they_are_over(tmp_path: Path) -> None:
         assert held(kept) == [4, 5]
     with kept.opened({}):
         assert (held(kept), kept.done().number, kept.held.parts()) == ([4, 5], 1, {0})
+
+
+def test_records_that_another_version_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are judged by themselves, as rules of this version may read more of them."""
+    kept = Checkpoint(tmp_path / "kept")
+    with kept.opened({}):
+        facts, contents = records(1, 2)
+        is_plain = pa.array([True, True])
+        kept.held.add(facts.set_column(facts.column_names.index("is_plain"), "is_plain", is_plain), contents)
+        kept.commit(kept.begin(0), ROWS.empty_table(), FollowResults(number=0))
+    with kept.opened({}):
+        assert [each for batch in kept.held.facts(None) for each in batch.column("is_plain").to_pylist()] == [True] * 2
+    monkeypatch.setattr(held_records, "FACTS_DIGEST", "another")
+    with kept.opened({}):
+        assert held(kept) == [1, 2]
+        (found,) = kept.held.facts(None)
+        assert (found.column("is_plain").to_pylist(), found.column("key").to_pylist()) == ([False] * 2, ["c-1", "c-2"])
 
 
 def test_records_that_cannot_be_read(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
+from soapjms.replay.follower import tail as follower_tail
 from soapjms.replay.follower.tail import Chunk, Plan, Tail, split_of
 from soapjms.replay.inputs import RejectedRow, expand, whole
 from soapjms.replay.parquet import RECORDS, to_row
@@ -165,6 +166,17 @@ def test_damaged_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:
     assert [each for chunk in chunks for each in read_chunk(chunk)] == wanted
     assert isinstance(wanted[-1], CapturedRecord)
     assert watched.rests() == []
+
+
+def test_many_small_files_are_several_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with so many parts at most; what is left is no earlier than the plan says."""
+    monkeypatch.setattr(follower_tail, "PLAN_CHUNKS", 4)
+    for number in range(10):
+        append(tmp_path / f"{number}.jsonl", line(number))
+    watched = tail(tmp_path)
+    plans = [plan for _ in range(4) if (plan := watched.plan()) is not None]
+    assert [len(each.chunks) for each in plans] == [4, 4, 2]
+    assert [each.unread is None for each in plans] == [False, False, True]
 
 
 def test_parquet_is_taken_when_its_end_is_there(tmp_path: Path) -> None:

@@ -421,20 +421,54 @@ def test_most_ordinary_exchanges_are_only_counted(tmp_path: Path, judged: list[i
 
 
 def test_traffic_of_one_kind_is_judged_once(tmp_path: Path, judged: list[int]) -> None:
-    """Of calls that differ in ids, texts, times and traces, one is judged, and the others are counted."""
+    """Of calls that differ in ids, texts, times, traces, and valid headers, one is judged; the others are counted."""
     found = [
         record
         for number in range(500)
+        for headers in [{"priority": number % 10, "delivery_mode": 1 + number // 10 % 2}]
         for record in (
-            capture(traced(request(number), number), at(number), ASKS),
-            capture(traced(request(number, **SENT), number), at(number + 0.01), ASKS),
-            capture(traced(response(number), number + 1), at(number + 0.1 + number / 7000)),
+            capture(traced(request(number, **headers), number), at(number), ASKS),
+            capture(traced(request(number, **{**SENT, **headers}), number), at(number + 0.01), ASKS),
+            capture(traced(response(number, **headers), number + 1), at(number + 0.1 + number / 7000)),
         )
     ]
     assert_same_results(tmp_path, write_log(tmp_path / "log.jsonl", *found))
     assert judged == [1, 500]
     assert (summary(tmp_path / "local")["exchanges"], summary(tmp_path / "local")["records"]) == (500, 1500)
     assert rows(tmp_path / "local", "verdicts") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ({"priority": 4}, {"priority": 5}),
+        ({"priority": 10}, {"priority": 10}),
+        ({"priority": -1}, {"priority": -1}),
+        ({"delivery_mode": 2}, {"delivery_mode": 1}),
+        ({"delivery_mode": 3}, {"delivery_mode": 3}),
+        ({"delivery_mode": 0}, {"delivery_mode": 0}),
+    ],
+)
+def test_headers_that_differ_are_judged(
+    tmp_path: Path, judged: list[int], asked: dict[str, Any], answered: dict[str, Any]
+) -> None:
+    """Each call is whose response has another priority or delivery mode than its request, or whose are invalid."""
+    found = [
+        record
+        for number in range(20)
+        for record in (
+            capture(request(number, **asked), at(number), ASKS),
+            capture(response(number, **answered), at(number + 0.1), ANSWERS),
+        )
+    ]
+    sound = [
+        record
+        for number in range(100, 120)
+        for record in (capture(request(number), at(number), ASKS), capture(response(number), at(number + 0.1), ANSWERS))
+    ]
+    assert_same_results(tmp_path, write_log(tmp_path / "log.jsonl", *found, *sound))
+    assert judged == [22, 40]  # one of each shape, and all of the one that breaks a rule
+    assert {each["message_id"] for each in rows(tmp_path / "local", "verdicts")}
 
 
 def traced(message: Message, number: int) -> Message:
@@ -444,18 +478,14 @@ def traced(message: Message, number: int) -> Message:
 
 
 def unlike_calls(kinds: int) -> Iterator[list[Record]]:
-    """Yield calls of different kinds: by properties, by priority, by JMSReplyTo, by their document."""
+    """Yield calls of different kinds: by properties, by JMSReplyTo, by their document."""
     for number in range(kinds):
-        changes: dict[str, Any] = {
-            "priority": number % 10,
-            "delivery_mode": 1 + number // 10 % 2,
-            "body": f"<?xml version='1.0'{' ' * (number // 20 % 3)}?>{ENVELOPE.format(number)}".encode(),
-        }
-        reply_to = queue("answers") if number // 60 % 2 else Destination(DestinationKind.TOPIC, "answers")
-        asked = {**TO_SERVICE, "SOAPJMS_targetService": f"s{number // 120}"}
+        body = f"<?xml version='1.0'{' ' * (number % 3)}?>{ENVELOPE.format(number)}".encode()
+        reply_to = queue("answers") if number // 3 % 2 else Destination(DestinationKind.TOPIC, "answers")
+        asked = properties({**TO_SERVICE, "SOAPJMS_targetService": f"s{number // 6}"})
         yield [
-            capture(request(number, properties=properties(asked), reply_to=reply_to, **changes), at(number), ASKS),
-            capture(response(number, destination=reply_to, **changes), at(number + 0.1), ANSWERS),
+            capture(request(number, properties=asked, reply_to=reply_to, body=body), at(number), ASKS),
+            capture(response(number, destination=reply_to, body=body), at(number + 0.1), ANSWERS),
         ]
 
 

@@ -1,8 +1,8 @@
 """Following logs: the verdicts of a replay on logs that are still being written.
 
-New lines in a folder become a plan (`tail.py`: whole lines only), a small file, which Spark streams. Each plan is
-a step (`steps.py`), which holds unfinished calls and judges the others. `checkpoint.py` keeps the state needed to
-resume. Whenever results are written, they equal those of a replay of all records so far.
+New lines in a folder become a plan (`tail.py`: whole lines only), a small file, which Spark streams where it runs. Each
+plan is a step (`steps.py`), which holds unfinished calls and judges the others. `checkpoint.py` keeps the state needed
+to resume. Whenever results are written, they equal those of a replay of all records so far.
 
 Spec: capture record, version 1.
 """
@@ -30,9 +30,10 @@ from soapjms.protocol.text import counted
 from soapjms.protocol.values import Value
 from soapjms.replay import report
 from soapjms.replay.column_store import cores
-from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, EngineName, is_elsewhere, is_spark_here
+from soapjms.replay.engines import ENGINES, EXACT, SPARK, EngineName, choose_engine, is_elsewhere
 from soapjms.replay.errors import NoInputError, importing_spark
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
+from soapjms.replay.follower.held_records import FORMAT, HELD
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
@@ -94,7 +95,7 @@ def follow(
 
     Raises:
         UsageError, NoInputError: an argument is invalid, or a folder holds other files or does not exist.
-        ProcessLostError, SparkFailedError, SparkMissingError: a process ended, or Spark failed; the next run resumes.
+        ProcessLostError, StoreFailedError, SparkFailedError, SparkMissingError: see `replay`; the next run resumes.
     """
     chosen = _engine(engine, has_settings=bool(master or conf))
     terms = make_terms(profile, senders, properties, variants, window, exact=chosen == EXACT)
@@ -110,7 +111,7 @@ def follow(
 
 def _engine(name: EngineName | None, *, has_settings: bool) -> str:
     if name is None:
-        return SPARK if has_settings or is_spark_here() else LOCAL
+        return choose_engine(0, None, has_settings=has_settings).engine  # what is still to come has no size
     if name not in ENGINES:
         raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
     return name
@@ -175,7 +176,7 @@ def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any
         "disorder": str(patience.disorder),
         "remember": str(patience.remember),
         "variants": sorted(terms.setting.variants),
-        "held records": "in columns",
+        FORMAT: ", ".join(HELD.names),
         "counts": "by party",
         "senders": [_said_of(each) for each in terms.senders.all],
     }
@@ -229,10 +230,12 @@ class _Following:
         if self._on_report is None:
             due, told = news + REPORT_SECONDS, True
         while not stop.is_set():
-            plan = self._tail.plan()
+            begun, plan = monotonic(), self._tail.plan()
             if plan is not None:
                 self._do(plan)
                 news, told = monotonic(), False
+                if plan.unread is None:  # else there is more to read at once
+                    stop.wait(max(0.0, every - (news - begun)))
             elif patience is not None and monotonic() - news >= patience:
                 return
             else:

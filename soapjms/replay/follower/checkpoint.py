@@ -3,11 +3,11 @@
 | entry | content |
 |---|---|
 | `terms.json` | the terms of judging, and the folder that is followed: a run with other terms is refused |
-| `plans/` | what is to be read, each plan a file, which Spark streams; finished plans are removed |
+| `plans/` | what is to be read, each plan a file, which Spark streams if it is the engine; finished plans are removed |
 | `spark/` | Spark's own checkpoint: which plans are finished |
 | `steps/` | for each finished plan `verdicts/`, `rejected/`, `late/` |
-| `held/` | a database with the records of unfinished calls, and the state after the last step |
-| `merged/` | the results of many steps in one file each; it covers all steps up to its number, which are removed |
+| `held/` | a database with the records of unfinished calls, and the state after the last step; files of large records |
+| `merged/` | the results of many steps in one file each; its name has the numbers of the first and the last of them |
 | `temporary/` | files in between, while the process runs |
 | `lock` | locked by the running process |
 
@@ -30,14 +30,16 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.follower.held_records import HeldRecords
+from soapjms.replay.column_store import failing_as_ours
+from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
 from soapjms.replay.output import write_text
 
 RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
-"""Number of steps after which their results are merged: steps of a few seconds make many files in a week."""
+"""Number of steps after which their results are merged, and of merged parts that are merged again: steps of a few
+seconds make many files in a week."""
 
 
 class Checkpoint:
@@ -71,6 +73,7 @@ class Checkpoint:
 
         Raises:
             UsageError: another process uses the folder, it cannot be written, or the terms differ.
+            StoreFailedError: memory or disk space ran out.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,8 +94,8 @@ class Checkpoint:
             shutil.rmtree(self.temporary, ignore_errors=True)  # the Java of a killed run may still write there
             self.temporary.mkdir(exist_ok=True)
             try:
-                with closing(HeldRecords(self.folder / "held")) as self.held:
-                    self._forget_steps()
+                with failing_as_ours(), closing(HeldRecords(self.folder / "held")) as self.held:
+                    self._forget_steps(self.done().number)
                     yield
             finally:
                 shutil.rmtree(self.temporary, ignore_errors=True)
@@ -104,6 +107,11 @@ class Checkpoint:
             return
         before = json.loads(path.read_text("utf-8"))
         other = [name for name, value in terms.items() if before.get(name) != value]
+        if FORMAT in other:
+            raise UsageError(
+                f"the checkpoint {self.folder} is of another version of soapjms, which holds records in another form; "
+                "name another --checkpoint"
+            )
         if other:
             raise UsageError(
                 f"the checkpoint {self.folder} is of a run with {other[0]} {before.get(other[0])}, but this one has "
@@ -149,26 +157,37 @@ class Checkpoint:
         self.held.commit(over, done)
 
     def merge(self) -> None:
-        """Merge the results of steps if there are many."""
+        """Merge the results of steps if there are many, and what was merged if that is in many parts."""
         steps = sorted(self._steps.glob("[0-9]*"))
         if len(steps) < MAX_STEP_RESULTS:
             return
-        folder = self._merged / f".{steps[-1].name}"
+        merged = sorted(self._merged.glob("[0-9]*"))
+        parts = [*merged, *steps] if len(merged) >= MAX_STEP_RESULTS else steps
+        whole = f"{parts[0].name.partition('-')[0]}-{steps[-1].name}"
+        folder = self._merged / f".{whole}"
         for name in RESULTS:
-            _join([path for step in steps for path in sorted(step.glob(f"{name}/*.parquet"))], folder / name)
-        folder.rename(self._merged / steps[-1].name)
-        self._forget_steps()
+            _join([path for part in parts for path in sorted(part.glob(f"{name}/*.parquet"))], folder / name)
+        folder.rename(self._merged / whole)
+        self._forget_steps(self.done().number)
 
-    def _forget_steps(self) -> None:
-        """Remove the steps whose results were merged, and one that was not done whole."""
-        merged = max((each.name for each in self._merged.glob("[0-9]*")), default="")
-        for each in self._steps.glob("[0-9]*"):
-            if each.name <= merged or int(each.name) > self.done().number:
+    def _forget_steps(self, done: int) -> None:
+        """Remove what was merged, and a step that was not done whole; `done` is the number of the last that was."""
+        merged = [_numbers(each) for each in self._merged.glob("[0-9]*")]
+        for each in [*self._steps.glob("[0-9]*"), *self._merged.glob("[0-9]*")]:
+            first, last = _numbers(each)
+            is_merged = any(start <= first and last <= end for start, end in merged if (start, end) != (first, last))
+            if is_merged or last > done or (each.parent == self._steps and (first, last) in merged):
                 shutil.rmtree(each)
 
     def results(self, name: str) -> list[Path]:
         """Return the files of one of `RESULTS`, of all steps."""
         return sorted(path for place in (self._merged, self._steps) for path in place.glob(f"[0-9]*/{name}/*.parquet"))
+
+
+def _numbers(folder: Path) -> tuple[int, int]:
+    """Return the numbers of the first and the last step whose results a folder has, by its name."""
+    first, _, last = folder.name.partition("-")
+    return int(first), int(last or first)
 
 
 def _join(files: list[Path], folder: Path) -> None:

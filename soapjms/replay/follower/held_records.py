@@ -15,13 +15,15 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from soapjms import __version__
 from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS
-from soapjms.replay.facts import FACTS, LINE_BITS
+from soapjms.replay.facts import FACTS, LINE_BITS, MESSAGE_PARTS, OWN, seen
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.follower.results import FollowResults
+from soapjms.replay.shapes import short_digest
 
 MEMORY_LIMIT: Final = "512MB"
 """Memory of each of the two databases of a run."""
@@ -30,12 +32,18 @@ HELD: Final = pa.schema([*CONTENTS, ("log", pa.string())])
 POSITIONED: Final = pa.schema([*HELD, ("position", pa.int64())])
 """The same with a number in the order of the logs."""
 ROWS: Final = pa.schema([("row", pa.int64())])
-STATE: Final = pa.schema([("state", pa.string())])
+STATE: Final = pa.schema([("state", pa.string()), ("facts", pa.string())])
+"""The state after the last step, and what the facts were computed by: `FACTS_DIGEST`."""
+FORMAT: Final = "held records"
+"""The name of the term of a checkpoint that says in which form it holds records."""
+FACTS_DIGEST: Final = short_digest(repr([__version__, FACTS, seen(with_markup=True), MESSAGE_PARTS, OWN]))
+"""Differs if a rule reads more, for example."""
 TABLES: Final = {"held_facts": FACTS, "held_contents": HELD, "state": STATE}
 
+FORMER: Final = "SELECT row, key, by_alias, announces, false AS is_plain, time FROM former"
 FACTS_HERE: Final = "FROM held_facts UNION ALL FROM new_facts"
 CONTENTS_HERE: Final = "FROM held_contents UNION ALL FROM new_contents"
-BODIES: Final = "SELECT body_file FROM held_contents WHERE body_file IS NOT NULL"
+LARGE: Final = "SELECT record_file FROM held_contents WHERE record_file IS NOT NULL"
 WANTED: Final = f"""
 WITH found AS (SELECT here.* FROM ({CONTENTS_HERE}) AS here SEMI JOIN wanted USING (row)),
 -- In the order of a replay: files in the order of their paths, a folder's name before longer names.
@@ -54,15 +62,15 @@ class HeldRecords:
         folder: the folder of the database; made if it does not exist.
 
     Attributes:
-        bodies: the folder of large bodies; see `contents.py`.
+        large: the folder of large records; see `contents.py`.
 
     Raises:
         UsageError: the database cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.bodies = folder / "bodies"
-        self.bodies.mkdir(parents=True, exist_ok=True)
+        self.large = folder / "large"
+        self.large.mkdir(parents=True, exist_ok=True)
         for left in folder.glob("columns-*"):  # by a killed run
             shutil.rmtree(left)
         try:
@@ -75,15 +83,24 @@ class HeldRecords:
             with self._store.transaction():
                 for name, columns in TABLES.items():
                     self._store.create(name, columns)
+        self._distrust_facts()
         self.forget_new()
 
     def close(self) -> None:
         """Close the database."""
         self._store.close()
 
+    def _distrust_facts(self) -> None:
+        """Have the records judged by themselves whose facts another version of this program computed."""
+        if self._store.fetch("SELECT facts FROM state") not in ([], [(FACTS_DIGEST,)]):
+            with self._store.transaction():
+                self._store.define("former", "FROM held_facts", "TEMP TABLE")
+                self._store.create("held_facts", FACTS)
+                self._store.insert_from("held_facts", f"BY NAME {FORMER}")
+
     def done(self) -> FollowResults:
         """Return the state after the last step."""
-        found = self._store.fetch("FROM state")
+        found = self._store.fetch("SELECT state FROM state")
         return FollowResults.from_json(found[0][0]) if found else FollowResults()
 
     def parts(self) -> set[int]:
@@ -103,8 +120,8 @@ class HeldRecords:
     def forget_new(self) -> None:
         """Forget the records that were added and are not held."""
         self.add(FACTS.empty_table(), HELD.empty_table())
-        held = {name for (name,) in self._store.fetch(BODIES)}
-        for each in self.bodies.iterdir():
+        held = {name for (name,) in self._store.fetch(LARGE)}
+        for each in self.large.iterdir():
             if each.name not in held:
                 each.unlink()
 
@@ -156,5 +173,5 @@ SELECT row FROM placed SEMI JOIN places USING (place)
                 "held_contents", "FROM new_contents SEMI JOIN new_facts USING (row) ANTI JOIN over USING (row)"
             )
             store.delete("state", "true")
-            store.insert_rows("state", [(done.to_json(),)], STATE)
+            store.insert_rows("state", [(done.to_json(), FACTS_DIGEST)], STATE)
         self.forget_new()

@@ -24,8 +24,8 @@ Result = TypeVar("Result")
 
 SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
 """Settings of Spark: the poll interval for plans, in milliseconds."""
-TASKS_AT_A_TIME: Final = 16
-"""Number of tasks for each core that Spark is given at a time."""
+TASKS_AT_A_TIME: Final = 2
+"""Number of tasks for each core that Spark is given at a time, as the driver has all their results at once."""
 
 
 class SparkTasks:

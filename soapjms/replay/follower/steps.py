@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from soapjms.protocol.record import format_time, parse_time, to_octets
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS, records_of
-from soapjms.replay.facts import FACTS
+from soapjms.replay.facts import FACTS, MAX_PYTHON_ROWS
 from soapjms.replay.flat_records import EPOCH, Unpacker, microseconds
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import HELD, MEMORY_LIMIT, ROWS
@@ -41,7 +41,6 @@ LATE_NOTE: Final = (
     "lateRecord",
     "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
 )
-MAX_PYTHON_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +131,7 @@ class FollowSteps:
         splits = [split_of(chunk) for chunk in chunks]
         parts = [each for each in splits if not isinstance(each, RejectedRow)]
         free = filterfalse(self._held.parts().__contains__, count())
-        read = partial(read_part, folder=self._folder, terms=self._terms, bodies=self._held.bodies)
+        read = partial(read_part, folder=self._folder, terms=self._terms, keeps=self._held.large)
         found = [*self._tasks.map(read, zip(free, parts, strict=False))]
         refused = [each for each in splits if isinstance(each, RejectedRow)]
         rejects, rejected = _write_rejected(refused, found, folder), len(refused) + sum(each.refused for each in found)
@@ -146,9 +145,9 @@ class FollowSteps:
         times, now = facts.column("time"), microseconds(datetime.now(UTC))
         newest = pc.max(times.filter(pc.less_equal(times, now))).as_py()  # later times come from wrong clocks
         is_late = pc.less(times, -(1 << 63) if before.watermark is None else microseconds(before.watermark))
-        late = facts.filter(is_late).column("row")
+        late = facts.column("row").filter(is_late)
         first = self._write_late(contents.filter(pc.is_in(contents.column("row"), late)), folder)
-        self._held.add(facts.filter(pc.invert(is_late)), contents)
+        self._held.add(facts.filter(pc.invert(is_late)) if len(late) else facts, contents)
         time = None if newest is None else EPOCH + timedelta(microseconds=newest)
         return _NewRecords(time, len(late), first, rejected, rejects)
 
@@ -158,7 +157,7 @@ class FollowSteps:
         with Rows(folder / "late" / PART, LATE) as rows:
             for batch in records.to_batches(MAX_PYTHON_ROWS):
                 where = zip(batch.column("log").to_pylist(), batch.column("line").to_pylist(), strict=True)
-                for (file, line), flat in zip(where, records_of(batch, self._held.bodies), strict=True):
+                for (file, line), flat in zip(where, records_of(batch, self._held.large), strict=True):
                     record = self._unpack.record(flat)
                     rows.write((file, line, record.time, to_octets(record).decode()))
                     first.append(LateRecord(file, line, format_time(record.time)))
@@ -193,11 +192,11 @@ class FollowSteps:
         )
 
     def _fetch(self, rows: Iterator[int]) -> Iterator[pa.RecordBatch]:
-        """Write held records into files; see `stored_facts.Fetch`."""
+        """Write held records into files; see `stored_facts.FetchIntoFiles`."""
         wanted = pa.table([pa.array(rows, pa.int64())], ROWS)
         for number, batch in enumerate(self._held.contents(wanted)):
             where = batch.column("row"), batch.column("position")
-            yield write_records(self._folder, number, records_of(batch, self._held.bodies), *where)
+            yield write_records(self._folder, number, records_of(batch, self._held.large), *where)
 
 
 def _write_rejected(refused: list[RejectedRow], found: list[PartFound], folder: Path) -> tuple[RejectedRow, ...]:
@@ -212,6 +211,5 @@ def _write_rejected(refused: list[RejectedRow], found: list[PartFound], folder: 
 
 def _contents(found: PartFound, name: str) -> pa.Table:
     """Return the contents of a part of a log, rows of `HELD`."""
-    assert found.contents is not None
     rows = taken_rows([found.contents], CONTENTS)
     return rows.append_column("log", pa.repeat(pa.scalar(name, pa.string()), rows.num_rows))

@@ -211,6 +211,8 @@ PLAN_OCTETS: Final = 64 << 20
 """Approximate size of the lines in a plan."""
 PLAN_PARTS: Final = 16
 """Approximate number of parts of files in a plan; each file gets its turn after one part."""
+PLAN_CHUNKS: Final = 1000
+"""Maximum number of parts in a plan, about: there may be many small files."""
 GROWTH_FACTOR: Final = 1.2
 """Factor by which an unfinished part must grow before it is examined again, while the file is growing."""
 MIN_GROWTH_OCTETS: Final = 1 << 20
@@ -315,7 +317,7 @@ class Tail:
         sources = [source for path in map(str, below.logs) if (source := self._source(path, chunks)) is not None]
         heapify(sources)
         left = self._octets
-        while sources and left > 0:
+        while sources and left > 0 and len(chunks) < PLAN_CHUNKS:
             source = sources[0]
             octets = self._take(source, chunks)
             left -= octets
