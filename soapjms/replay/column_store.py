@@ -76,7 +76,7 @@ def failing_as_ours() -> Iterator[None]:
     """
     try:
         yield
-    except duckdb.OperationalError as error:
+    except (duckdb.OperationalError, duckdb.FatalException) as error:  # the latter if it cannot write its own file
         raise StoreFailedError(f"what is kept in between cannot be stored: {error}") from error
 
 
@@ -164,6 +164,10 @@ class ColumnStore:
             kind: `TEMP TABLE` for one that is not written to the file, `VIEW` for none at all.
         """
         self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
+
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        self._connection.execute(f"DROP TABLE {name}")
 
     def lend(self, name: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Let queries read rows, which are not copied, until others are lent by this name."""

@@ -50,16 +50,12 @@ def contents_of(given: pa.Table, folder: Path) -> pa.Table:
 
 def records_of(contents: pa.RecordBatch, folder: Path) -> Iterator[FlatRecord]:
     """Read records out of rows of `CONTENTS`; see `contents_of`."""
-    start = 0
-    for number, name in enumerate(contents.column("record_file").to_pylist()):
+    files = contents.column("record_file")
+    usual = column_reader().rows(contents.filter(files.is_null()).select(COLUMNS.names))
+    for name in files.to_pylist():
         if name is not None:
-            yield from _records(contents.slice(start, number - start))
             yield flat_of((folder / name).read_bytes())
-            start = number + 1
-    yield from _records(contents.slice(start))
-
-
-def _records(contents: pa.RecordBatch) -> Iterator[FlatRecord]:
-    for row in column_reader().rows(contents.select(COLUMNS.names)):
+            continue
+        row = next(usual)
         assert isinstance(row, FlatRow)
         yield row.record

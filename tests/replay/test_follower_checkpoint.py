@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from soapjms.protocol.errors import UsageError
+from soapjms.replay.errors import StoreFailedError
 from soapjms.replay.facts import FACTS
 from soapjms.replay.follower import checkpoint, held_records
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
@@ -117,6 +120,30 @@ def test_records_are_held_until_they_are_over(tmp_path: Path) -> None:
         assert held(kept) == [4, 5]
     with kept.opened({}):
         assert (held(kept), kept.done().number, kept.held.parts()) == ([4, 5], 1, {0})
+
+
+def do_large_steps(kept: Checkpoint) -> None:
+    """Do ten steps that hold 8 MB each."""
+    with kept.opened({}):
+        for number in range(10):
+            facts, contents = records(*range(number * 2000, number * 2000 + 2000))
+            bodies = pa.array([os.urandom(4000) for _ in range(2000)], pa.binary())
+            kept.held.add(facts, contents.set_column(contents.column_names.index("body"), "body", bodies))
+            kept.commit(kept.begin(number), ROWS.empty_table(), FollowResults(number=number))
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Whatever cannot be written, it is an error of ours; with room again it goes on behind the last whole step."""
+    kept, limits = Checkpoint(tmp_path / "kept"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (22 << 20, limits[1]))
+    try:
+        with pytest.raises(StoreFailedError, match="cannot be stored"):
+            do_large_steps(kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with kept.opened({}):
+        assert 0 < kept.done().number < 9
+        assert held(kept) == list(range(2000 * (kept.done().number + 1)))
 
 
 def test_records_that_another_version_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,15 +234,14 @@ class _Following:
             if plan is not None:
                 self._do(plan)
                 news, told = monotonic(), False
-                if plan.unread is None:  # else there is more to read at once
-                    stop.wait(max(0.0, every - (news - begun)))
             elif patience is not None and monotonic() - news >= patience:
                 return
-            else:
-                stop.wait(every)
-            if not told and (begun := monotonic()) >= due:
+            if not told and (now := monotonic()) >= due and not stop.is_set():
                 self._report()
-                due, told = self._due(begun, monotonic()), True
+                due, told = self._due(now, monotonic()), True
+            if plan is None or plan.unread is None:  # else there is more to read at once
+                rest = every - (monotonic() - begun)
+                stop.wait(max(0.0, rest if patience is None else min(rest, patience)))
 
     def _due(self, begun: float, ended: float) -> float:
         """Return when the report may be written again."""

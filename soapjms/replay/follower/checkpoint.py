@@ -23,6 +23,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.column_store import failing_as_ours
+from soapjms.replay.column_store import failing_as_ours, gathered
 from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
@@ -40,6 +41,10 @@ RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
 """Number of steps after which their results are merged, and of merged parts that are merged again: steps of a few
 seconds make many files in a week."""
+
+
+JOINED_ROWS: Final = 500
+"""Number of rows that are read at a time, as each may be large."""
 
 
 class Checkpoint:
@@ -197,5 +202,11 @@ def _join(files: list[Path], folder: Path) -> None:
         return
     schema = parquet.read_schema(files[0]).remove_metadata()
     with parquet.ParquetWriter(folder / "merged.parquet", schema) as writer:
-        for path in files:
-            writer.write_table(parquet.ParquetFile(path).read().cast(schema))
+        for some in gathered(chain.from_iterable(map(_batches, files))):
+            writer.write_table(some.cast(schema))
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    with closing(parquet.ParquetFile(file)) as found:
+        for batch in found.iter_batches(JOINED_ROWS):
+            yield batch.replace_schema_metadata()

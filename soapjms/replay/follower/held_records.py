@@ -20,10 +20,10 @@ from soapjms.protocol.errors import UsageError
 from soapjms.replay import plan
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS
-from soapjms.replay.facts import FACTS, LINE_BITS, MESSAGE_PARTS, OWN, seen
+from soapjms.replay.facts import FACTS, LINE_BITS, MARKUPS, found, seen
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.follower.results import FollowResults
-from soapjms.replay.shapes import short_digest
+from soapjms.replay.shapes import READ_NAMES, short_digest
 
 MEMORY_LIMIT: Final = "512MB"
 """Memory of each of the two databases of a run."""
@@ -36,11 +36,12 @@ STATE: Final = pa.schema([("state", pa.string()), ("facts", pa.string())])
 """The state after the last step, and what the facts were computed by: `FACTS_DIGEST`."""
 FORMAT: Final = "held records"
 """The name of the term of a checkpoint that says in which form it holds records."""
-FACTS_DIGEST: Final = short_digest(repr([__version__, FACTS, seen(with_markup=True), MESSAGE_PARTS, OWN]))
-"""Differs if a rule reads more, for example."""
+_QUERIES: Final = (seen(with_markup=True), MARKUPS, found(with_shapes=True, by_destination=True))
+FACTS_DIGEST: Final = short_digest(repr([__version__, FACTS, sorted(READ_NAMES), _QUERIES]))
+"""Differs if facts are found in another way by the queries; the version of this program tells the rest."""
 TABLES: Final = {"held_facts": FACTS, "held_contents": HELD, "state": STATE}
 
-FORMER: Final = "SELECT row, key, by_alias, announces, false AS is_plain, time FROM former"
+FORMER: Final = "SELECT row, key, by_alias, announces, false AS is_plain, time FROM held_facts"
 FACTS_HERE: Final = "FROM held_facts UNION ALL FROM new_facts"
 CONTENTS_HERE: Final = "FROM held_contents UNION ALL FROM new_contents"
 LARGE: Final = "SELECT record_file FROM held_contents WHERE record_file IS NOT NULL"
@@ -94,9 +95,10 @@ class HeldRecords:
         """Have the records judged by themselves whose facts another version of this program computed."""
         if self._store.fetch("SELECT facts FROM state") not in ([], [(FACTS_DIGEST,)]):
             with self._store.transaction():
-                self._store.define("former", "FROM held_facts", "TEMP TABLE")
+                self._store.define("former", FORMER)
                 self._store.create("held_facts", FACTS)
-                self._store.insert_from("held_facts", f"BY NAME {FORMER}")
+                self._store.insert_from("held_facts", "BY NAME FROM former")
+                self._store.drop("former")
 
     def done(self) -> FollowResults:
         """Return the state after the last step."""

@@ -307,6 +307,7 @@ class Tail:
         self._next = 0 if last is None else last.number + 1
         self._places = {} if last is None else {name: replace(place, tried=0) for name, place in last.places.items()}
         self._sizes: dict[str, int] = {}
+        self._examined: dict[str, tuple[int, int, str, bool]] = {}
 
     def plan(self) -> Plan | None:
         """Plan what to read next; None if there is nothing new."""
@@ -378,11 +379,14 @@ class Tail:
             return None
         if not self._worth_a_look(path, place, size):
             return None
-        try:
-            place.form = place.form or form_at(path)
-            time, marked = next_record(path, place.form, place.octets)
-        except OSError:  # the file was deleted, or cannot be read yet
-            return None
+        known = self._examined.get(path)
+        if known is None or known[:2] != (place.octets, size):
+            try:
+                place.form = place.form or form_at(path)
+                known = self._examined[path] = (place.octets, size, *next_record(path, place.form, place.octets))
+            except OSError:  # the file was deleted, or cannot be read yet
+                return None
+        _, _, time, marked = known
         return _Source(time, path, place, size, marked)
 
     def _worth_a_look(self, path: str, place: FilePosition, size: int) -> bool:
