@@ -29,6 +29,8 @@ WAITING_TABLES: Final = 256
 MEMORY_LIMIT: Final = "1GB"
 
 
+INTERRUPTED: Final = "Query interrupted"
+"""The text of the error that the engine raises in place of KeyboardInterrupt."""
 CORES_OF_CONTAINER: Final = Path("/sys/fs/cgroup/cpu.max")
 """Where a container sees its limit of processor time: microseconds, or "max", in a period of microseconds."""
 
@@ -73,11 +75,16 @@ def failing_as_ours() -> Iterator[None]:
 
     Raises:
         StoreFailedError: there is too little memory or disk space.
+        KeyboardInterrupt: Ctrl-C ended a statement.
     """
     try:
         yield
     except (duckdb.OperationalError, duckdb.FatalException) as error:  # the latter if it cannot write its own file
         raise StoreFailedError(f"what is kept in between cannot be stored: {error}") from error
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if str(error) == INTERRUPTED or isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from None
+        raise
 
 
 class WaitingRows:
