@@ -70,7 +70,7 @@ def widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 @contextmanager
-def failing_as_ours() -> Iterator[None]:
+def failures_told() -> Iterator[None]:
     """Turn errors of the engine that are no mistakes in a statement into ours.
 
     Raises:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
-from heapq import nsmallest
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Final
@@ -20,16 +19,23 @@ import pyarrow as pa
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.column_store import ColumnStore, cores, failing_as_ours
+from soapjms.replay.column_store import ColumnStore, cores, failures_told
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
-from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import REJECTED
 from soapjms.replay.processes import Processes
 from soapjms.replay.stored_facts import StoredFacts
-from soapjms.replay.summary import REJECTS_SHOWN, RunTally
-from soapjms.replay.tasks import MAX_OPEN_FILES, PartFound, PartLines, fetch, forget_reader, read_part, taken_rows
-from soapjms.replay.terms import SHOWN, Job, Progress, place
+from soapjms.replay.summary import RunTally
+from soapjms.replay.tasks import (
+    MAX_OPEN_FILES,
+    PartFound,
+    PartLines,
+    fetch,
+    forget_reader,
+    read_part,
+    taken_rows,
+    write_rejected,
+)
+from soapjms.replay.terms import SHOWN, Job, Progress
 
 SMALL_OCTETS: Final = 32 << 20
 """Size of the logs, uncompressed, below which processes are not worth their start, which takes half a second."""
@@ -59,10 +65,12 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     is_small = octets_of(job.logs) < SMALL_OCTETS
     number = 1 if is_small else min(cores(), MAX_PROCESSES)
     try:
-        with failing_as_ours(), ExitStack() as stack:
-            store = ColumnStore(result.parent, in_memory=is_small)  # as a file waits for its disk at each statement
-            stack.callback(store.close)
-            local = LocalRun(job, store, stack.enter_context(Processes(number)), result, progress)
+        with (
+            failures_told(),
+            closing(ColumnStore(result.parent, in_memory=is_small)) as store,  # a file waits at each statement
+            Processes(number) as processes,
+        ):
+            local = LocalRun(job, store, processes, result, progress)
             tally, first = local.read()
             local.judge(tally)
     finally:
@@ -92,12 +100,8 @@ class LocalRun:
     def read(self) -> tuple[RunTally, list[RejectedRow]]:
         """Store the facts of all records, and write rejected/; return the counts, and the first rejected records."""
         tally = RunTally()
-        first: list[RejectedRow] = []
-        with Rows(self._result / "rejected" / PART, REJECTED) as rows:
-            for found in chain(self._job.rejected, self._read_parts(tally)):
-                rows.write(found)
-                tally.count("rejected")
-                first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
+        rejected, first = write_rejected(chain(self._job.rejected, self._read_parts(tally)), self._result / "rejected")
+        tally.count("rejected", by=rejected)
         self._terms = self._job.terms.decided(tally.counts)
         if self._terms.setting.profile != self._job.terms.setting.profile:  # not the one that was supposed
             for _ in self._read_parts(RunTally()):

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.parquet import BATCH_OCTETS, to_batch
+from soapjms.replay.parquet import BATCH_OCTETS, row_octets, to_batch
 from soapjms.replay.summary import PRODUCER
 
 BATCH_ROWS: Final = 2000
@@ -84,7 +84,7 @@ class Rows:
     def write(self, row: tuple[Any, ...]) -> None:
         """Write one row, its values in the order of the columns."""
         self._waiting.append(row)
-        self._octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
+        self._octets += row_octets(row)
         if len(self._waiting) >= BATCH_ROWS or self._octets >= BATCH_OCTETS:
             self._flush()
 

@@ -103,13 +103,18 @@ BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 4 << 20
 
 
+def row_octets(row: tuple[Any, ...]) -> int:
+    """Return about how many octets the texts of a row have."""
+    return sum([len(value) for value in row if isinstance(value, str | bytes)])
+
+
 def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Collect rows into batches of bounded size."""
     waiting: list[tuple[Any, ...]] = []
     octets = 0
     for row in rows:
         waiting.append(row)
-        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
+        octets += row_octets(row)
         if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
             yield to_batch(waiting, schema)
             waiting, octets = [], 0

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from functools import lru_cache, partial
+from heapq import nsmallest
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from uuid import uuid4
@@ -26,11 +27,11 @@ from soapjms.replay.counts import packed_counts
 from soapjms.replay.facts import FACTS, LINE_BITS, FactReader
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
 from soapjms.replay.inputs import RejectedRow, Split, count_lines
-from soapjms.replay.output import Rows
+from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS, to_batches
 from soapjms.replay.records import read_rows
-from soapjms.replay.summary import RunTally
-from soapjms.replay.terms import ReplayTerms
+from soapjms.replay.summary import REJECTS_SHOWN, RunTally
+from soapjms.replay.terms import ReplayTerms, place
 from soapjms.replay.verdicts import judge_all
 
 MAX_OPEN_FILES: Final = 64
@@ -69,6 +70,18 @@ class PartFound(NamedTuple):
                     for file_, line, *others in zip(*(each.to_pylist() for each in batch.columns), strict=True):
                         yield RejectedRow(file_, None if line is None else line + before, *others)
         self.rejected.unlink()
+
+
+def write_rejected(rejected: Iterable[RejectedRow], folder: Path) -> tuple[int, list[RejectedRow]]:
+    """Write rejected/, which is there; return the number of its rows, and the first of them."""
+    number = 0
+    first: list[RejectedRow] = []
+    with Rows(folder / PART, REJECTED) as rows:
+        for found in rejected:
+            rows.write(found)
+            number += 1
+            first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
+    return number, first
 
 
 def taken_rows(files: Iterable[Path], columns: pa.Schema) -> pa.Table:

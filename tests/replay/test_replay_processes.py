@@ -27,7 +27,7 @@ from replay_logs import CXF, assert_same_reports, bad_logs, child, rows, summary
 from soapjms.generate import generate
 from soapjms.protocol.record import from_json
 from soapjms.replay import ProcessLostError, StoreFailedError, column_store, inputs, local, replay, stored_facts
-from soapjms.replay.column_store import ColumnStore, failing_as_ours
+from soapjms.replay.column_store import ColumnStore, failures_told
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.processes import Processes
 
@@ -121,9 +121,9 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     """It is an error of ours, which says what is missing; a mistake in a statement stays what it is."""
     with closing(ColumnStore(tmp_path, 1, in_memory=True, memory="1MB")) as store:
         said = r"what is kept in between cannot be stored: .*[Mm]emory"
-        with pytest.raises(StoreFailedError, match=said), failing_as_ours():
+        with pytest.raises(StoreFailedError, match=said), failures_told():
             store.define("large", "SELECT i, repeat('x', 5000) || i AS text FROM range(100000) AS numbers(i)")
-        with pytest.raises(duckdb.ProgrammingError), failing_as_ours():
+        with pytest.raises(duckdb.ProgrammingError), failures_told():
             store.fetch("SELECT nothing")
 
 

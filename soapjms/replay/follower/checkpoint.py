@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.column_store import failing_as_ours, gathered
+from soapjms.replay.column_store import failures_told, gathered
 from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
@@ -41,8 +41,6 @@ RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
 """Number of steps after which their results are merged, and of merged parts that are merged again: steps of a few
 seconds make many files in a week."""
-
-
 JOINED_ROWS: Final = 500
 """Number of rows that are read at a time, as each may be large."""
 
@@ -99,7 +97,7 @@ class Checkpoint:
             shutil.rmtree(self.temporary, ignore_errors=True)  # the Java of a killed run may still write there
             self.temporary.mkdir(exist_ok=True)
             try:
-                with failing_as_ours(), closing(HeldRecords(self.folder / "held")) as self.held:
+                with failures_told(), closing(HeldRecords(self.folder / "held")) as self.held:
                     self._forget_steps(self.done().number)
                     yield
             finally:
@@ -180,8 +178,8 @@ class Checkpoint:
         merged = [_numbers(each) for each in self._merged.glob("[0-9]*")]
         for each in [*self._steps.glob("[0-9]*"), *self._merged.glob("[0-9]*")]:
             first, last = _numbers(each)
-            is_merged = any(start <= first and last <= end for start, end in merged if (start, end) != (first, last))
-            if is_merged or last > done or (each.parent == self._steps and (first, last) in merged):
+            others = [other for other in merged if each.parent == self._steps or other != (first, last)]
+            if last > done or any(start <= first and last <= end for start, end in others):
                 shutil.rmtree(each)
 
     def results(self, name: str) -> list[Path]:

@@ -30,11 +30,11 @@ from soapjms.replay.follower.results import FollowResults, earlier, first_late, 
 from soapjms.replay.follower.tail import Chunk, Plan, split_of
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import REJECTED, TIMESTAMP
+from soapjms.replay.parquet import TIMESTAMP
 from soapjms.replay.stored_facts import StoredFacts, Tasks
-from soapjms.replay.summary import LATE_SHOWN, MARKED, REJECTS_SHOWN, RunTally
-from soapjms.replay.tasks import PartFound, forget_reader, read_part, taken_rows, write_records
-from soapjms.replay.terms import LateRecord, ReplayTerms, place
+from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
+from soapjms.replay.tasks import PartFound, forget_reader, read_part, taken_rows, write_records, write_rejected
+from soapjms.replay.terms import LateRecord, ReplayTerms
 
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
 LATE_NOTE: Final = (
@@ -134,7 +134,8 @@ class FollowSteps:
         read = partial(read_part, folder=self._folder, terms=self._terms, keeps=self._held.large)
         found = [*self._tasks.map(read, zip(free, parts, strict=False))]
         refused = [each for each in splits if isinstance(each, RejectedRow)]
-        rejects, rejected = _write_rejected(refused, found, folder), len(refused) + sum(each.refused for each in found)
+        refused_lines = chain.from_iterable(each.take_refused() for each in found)
+        rejected, rejects = write_rejected(chain(refused, refused_lines), folder / "rejected")
         facts = taken_rows((each.facts for each in found), FACTS)
         contents = pa.concat_tables(
             [
@@ -149,7 +150,7 @@ class FollowSteps:
         first = self._write_late(contents.filter(pc.is_in(contents.column("row"), late)), folder)
         self._held.add(facts.filter(pc.invert(is_late)) if len(late) else facts, contents)
         time = None if newest is None else EPOCH + timedelta(microseconds=newest)
-        return _NewRecords(time, len(late), first, rejected, rejects)
+        return _NewRecords(time, len(late), first, rejected, tuple(rejects))
 
     def _write_late(self, records: pa.Table, folder: Path) -> tuple[LateRecord, ...]:
         """Write late/; return the first of its records."""
@@ -197,16 +198,6 @@ class FollowSteps:
         for number, batch in enumerate(self._held.contents(wanted)):
             where = batch.column("row"), batch.column("position")
             yield write_records(self._folder, number, records_of(batch, self._held.large), *where)
-
-
-def _write_rejected(refused: list[RejectedRow], found: list[PartFound], folder: Path) -> tuple[RejectedRow, ...]:
-    """Write rejected/; return the first of its rows."""
-    first: list[RejectedRow] = []
-    with Rows(folder / "rejected" / PART, REJECTED) as rows:
-        for each in chain(refused, *(part.take_refused() for part in found)):
-            rows.write(each)
-            first = nsmallest(REJECTS_SHOWN, [*first, each], key=place)
-    return tuple(first)
 
 
 def _contents(found: PartFound, name: str) -> pa.Table:
