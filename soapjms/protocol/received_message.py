@@ -184,7 +184,7 @@ class MessageDescription:
         if not text:
             return text
         if entry.name in URI_NAMES and text == self.text(names.REQUEST_URI):
-            return _told_by_uri(text)
+            return told_by_uri(text)
         if (
             entry.name in ACTION_NAMES
             and text == self.text(names.SOAP_ACTION)
@@ -221,7 +221,7 @@ def without_quotes(action: str) -> str:
     return action[1:-1] if len(action) > 1 and action[0] == action[-1] == '"' else action
 
 
-def _told_by_uri(text: str) -> object:
+def told_by_uri(text: str) -> object:
     """Return the part of a requestURI that rules depend on: all of it if it has parameters or is not valid."""
     uri = parse_uri(text)
     if not uri.well_formed or uri.parameters or not uri.variant or not uri.destination:

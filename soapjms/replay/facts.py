@@ -28,9 +28,9 @@ from soapjms.replay.column_store import ColumnStore, WaitingRows
 from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow, octets_of_rows
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
-from soapjms.replay.parquet import properties_of, to_batch
+from soapjms.replay.parquet import to_batch
 from soapjms.replay.records import column_reader, read_columns
-from soapjms.replay.shapes import READ_NAMES, short_digest, told_by
+from soapjms.replay.shapes import READ_NAMES, PropertyReader, Stated, short_digest
 from soapjms.replay.terms import ReplayTerms
 
 READ_OCTETS: Final = 96 << 20
@@ -334,6 +334,7 @@ class FactReader:
         self._terms = terms
         self._store = store
         self._kinds = MAX_KINDS
+        self._properties = PropertyReader(terms.setting.profile, knows_senders=terms.knows_senders)
         self._documents: dict[tuple[Any, ...], Document] = {}
         self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
         self._unpack = Unpacker()
@@ -420,14 +421,13 @@ class FactReader:
         self._store.insert_from("kinds", TOLD_KINDS)
         self._kinds += len(told)
 
-    def _tell(self, stated: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _tell(self, stated: Stated) -> tuple[Any, ...]:
         """Return what properties tell as a row of `TOLD`, without its number."""
         try:
-            digest = short_digest(repr(stated))
-            properties = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in stated)
+            told = self._properties.read(stated)
         except InvalidRecordError:
             return False, *(None,) * 9
-        told = told_by(properties, self._terms.setting.profile, knows_senders=self._terms.knows_senders)
+        digest = short_digest(repr(stated))
         return (True, False, digest, *(None,) * 7) if told is None else (True, True, digest, *told)
 
     def _document(self, outline: str, is_ascii: bool, kind: str, charset: str | None, body: bytes) -> Document:
@@ -464,7 +464,7 @@ MAX_PYTHON_ROWS: Final = 1000
 MAX_DOCUMENTS: Final = 50_000
 
 
-def _texts(stated: list[dict[str, str | None]]) -> tuple[Any, ...]:
+def _texts(stated: list[dict[str, str | None]]) -> Stated:
     return tuple([(each["name"], each["type"], each["value"]) for each in stated])
 
 

@@ -1,8 +1,8 @@
 """The engine without Spark: this machine, with a process on each core if there is much to read.
 
-The processes read parts of the logs, and judge. This one runs the queries of `plan.py` over the facts, which it keeps
-in a temporary store on disk. No body is stored, but those of records that are judged by themselves: these are read
-again, and put into files in between.
+The processes read parts of the logs, and judge. This one puts the facts together in a file, over which it runs the
+queries of `plan.py`. No body is stored, but those of records that are judged by themselves: these are read again, and
+put into files in between.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from soapjms.replay.processes import Processes
 from soapjms.replay.stored_facts import StoredFacts
 from soapjms.replay.summary import RunTally
 from soapjms.replay.tasks import (
-    MAX_OPEN_FILES,
-    PartFound,
     PartLines,
     fetch,
     forget_reader,
@@ -40,9 +38,7 @@ from soapjms.replay.terms import SHOWN, Job, Progress
 SMALL_OCTETS: Final = 32 << 20
 """Size of the logs, uncompressed, below which processes are not worth their start, which takes half a second."""
 MAX_PROCESSES: Final = 8
-"""Maximum number of processes: more would wait for this one, which stores what they read."""
-STORED_ROWS: Final = 245_760
-"""Number of facts that are stored at a time: two cores work on half of them each. Fewer take three times as long."""
+"""Maximum number of processes: more would wait for this one, which puts together what they read."""
 
 
 @contextmanager
@@ -83,7 +79,7 @@ class LocalRun:
 
     Args:
         job: the logs and the terms.
-        store: for the facts.
+        store: for what the queries find.
         processes: do the tasks.
         result: the folder for verdicts/ and rejected/; that around it is for files in between.
         progress: called with each phase.
@@ -93,12 +89,13 @@ class LocalRun:
         self._job, self._terms = job, job.terms
         self._store, self._processes = store, processes
         self._result, self._folder, self._progress = result, result.parent, progress
+        self._facts = str(self._folder / "facts")
         self._parts = [each.without_groups for each in splits(job.logs, split_size(job.logs, processes.number))]
 
     # Reading
 
     def read(self) -> tuple[RunTally, list[RejectedRow]]:
-        """Store the facts of all records, and write rejected/; return the counts, and the first rejected records."""
+        """Find the facts of all records, and write rejected/; return the counts, and the first rejected records."""
         tally = RunTally()
         rejected, first = write_rejected(chain(self._job.rejected, self._read_parts(tally)), self._result / "rejected")
         tally.count("rejected", by=rejected)
@@ -109,41 +106,35 @@ class LocalRun:
         return tally, first
 
     def _read_parts(self, tally: RunTally) -> Iterator[RejectedRow]:
-        """Store the facts of all records; yield what is no record."""
-        self._store.create("facts", FACTS)
+        """Write the facts of all records into a file; yield what is no record."""
         logs = self._job.logs
         octets, total = 0, sum(part.octets for part in self._parts) if len(self._parts) > 1 else None
-        stored = lines = 0
+        records = lines = 0
         lost = set[str]()
         task = partial(read_part, folder=self._folder, terms=self._terms)
         self._progress(Phase(_reading(logs[0].name, 0, len(logs)), octets, total))
-        coming = list[PartFound]()
-        for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
-            coming.append(found)
-            if sum(each.records for each in coming) >= STORED_ROWS or len(coming) >= MAX_OPEN_FILES:
-                self._store_facts(coming)
-            lines, lost = (lines, lost) if split.start else (0, set[str]())
-            for refused in found.take_refused(lines):
-                if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
-                    yield refused
-                if refused.line is None:
-                    lost.add(refused.reason)
-            lines += found.lines
-            stored, octets = stored + found.records, octets + split.octets
-            for edition, records in found.shown.items():
-                tally.count(SHOWN, edition, by=records)
-            what = _reading(split.log.name, split.log.number, len(logs))
-            self._progress(Phase(f"{what}: {stored} records", octets, total))
-        self._store_facts(coming)
-
-    def _store_facts(self, coming: list[PartFound]) -> None:
-        self._store.insert("facts", taken_rows((each.facts for each in coming), FACTS))
-        coming.clear()
+        with pa.ipc.new_file(self._facts, FACTS) as facts:
+            for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
+                facts.write_table(taken_rows([found.facts], FACTS))
+                lines, lost = (lines, lost) if split.start else (0, set[str]())
+                for refused in found.take_refused(lines):
+                    if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
+                        yield refused
+                    if refused.line is None:
+                        lost.add(refused.reason)
+                lines += found.lines
+                records, octets = records + found.records, octets + split.octets
+                for edition, number in found.shown.items():
+                    tally.count(SHOWN, edition, by=number)
+                what = _reading(split.log.name, split.log.number, len(logs))
+                self._progress(Phase(f"{what}: {records} records", octets, total))
 
     # Judging
 
     def judge(self, tally: RunTally) -> None:
         """Pair and judge the records, write verdicts/, and count."""
+        with pa.memory_map(self._facts) as file:  # the store reads it where it is
+            self._store.lend("facts", pa.ipc.open_file(file).read_all())
         facts = StoredFacts(self._store, self._terms, self._processes, self._folder, self._fetch, self._progress)
         facts.judge(self._result / "verdicts", tally)
 

@@ -12,14 +12,21 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from brokers.message import Properties
+from brokers.message import Properties, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions import STACK_MARKS, stack_marks_of
 from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import PROPERTY_NAMES
-from soapjms.protocol.received_message import TRUE_TEXTS, describe
+from soapjms.protocol.received_message import (
+    MAX_CACHED_CHARACTERS,
+    TRUE_TEXTS,
+    URI_NAMES,
+    describe,
+    told_by_uri,
+)
+from soapjms.replay.parquet import properties_of
 
 
 def short_digest(text: str) -> str:
@@ -79,6 +86,56 @@ def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) ->
     )
 
 
+Stated: TypeAlias = tuple[tuple[str | None, str | None, str | None], ...]
+"""Properties as columns hold them: of each its name, its type, and its value as text."""
+MAX_KINDS_TOLD: Final = 16_384
+
+
+class PropertyReader:
+    """Tells what properties tell, and remembers it for all that differ in nothing but an ordinary requestURI.
+
+    Args:
+        profile, knows_senders: see `told_by`.
+    """
+
+    def __init__(self, profile: Profile, *, knows_senders: bool) -> None:
+        self._profile, self._knows_senders = profile, knows_senders
+        self._told: dict[Any, PropertyFacts | None] = {}
+
+    def read(self, stated: Stated) -> PropertyFacts | None:
+        """Return what properties tell; see `told_by`.
+
+        Raises:
+            InvalidRecordError: one of them is not a valid property.
+        """
+        uri, key = (None, None) if self._knows_senders else _without_uri(stated)
+        if uri is None:
+            return self._read(stated)
+        if key not in self._told:
+            if len(self._told) >= MAX_KINDS_TOLD:
+                self._told.clear()
+            self._told[key] = self._read(stated)
+        told = self._told[key]
+        return None if told is None else told._replace(request_uri=uri)
+
+    def _read(self, stated: Stated) -> PropertyFacts | None:
+        properties = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in stated)
+        return told_by(properties, self._profile, knows_senders=self._knows_senders)
+
+
+def _without_uri(stated: Stated) -> tuple[str | None, object]:
+    """Return the requestURI of short properties, and them with no more of it than rules read; None if they read all."""
+    uris = [each for each in stated if each[0] in URI_NAMES]
+    if len(uris) == 1 and sum([len(name or "") + len(value or "") for name, _, value in stated]) <= MAX_SHORT:
+        ((_, kind, uri),) = uris
+        told = told_by_uri(uri) if uri and kind == PropertyType.STRING else None
+        if isinstance(told, tuple):
+            return uri, tuple([(name, kind, told if name in URI_NAMES else value) for name, kind, value in stated])
+    return None, None
+
+
+MAX_SHORT: Final = MAX_CACHED_CHARACTERS // 2
+"""Number of characters of properties that are short, whatever their values are as texts."""
 CONTENT_TYPE_NAMES: Final = frozenset({names.CONTENT_TYPE, *names.ALIASES.get(names.CONTENT_TYPE, ())})
 READ_NAMES: Final = PROPERTY_NAMES | STACK_MARKS
 """The properties that rules and the guess of a stack read."""
