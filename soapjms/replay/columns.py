@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -316,7 +317,7 @@ class ColumnReader:
     def rows(self, batch: pa.RecordBatch) -> Iterator[FlatRow | RefusedRow]:
         """Read the rows of a batch of `COLUMNS`."""
         try:
-            properties, meta = _Entries(batch.column("properties")), _Entries(batch.column("meta"))
+            properties, meta = Entries(batch.column("properties")), Entries(batch.column("meta"))
             columns = zip(*(batch.column(name).to_pylist() for name in READ), strict=True)
         except UnicodeDecodeError:  # Arrow does not say in which row
             yield from (self.by_itself(batch, index) for index in range(batch.num_rows))
@@ -459,8 +460,12 @@ def _shown(value: object) -> str:
 Texts: TypeAlias = tuple[str | None, ...]
 
 
-class _Entries:
-    """The entries in the lists of a column, end to end, and where those of each row end."""
+class Entries:
+    """The entries in the lists of a column, end to end, and where those of each row end.
+
+    Args:
+        column: one of the types of `COLUMNS`.
+    """
 
     def __init__(self, column: pa.ListArray) -> None:
         self._ends = column.offsets.to_pylist()
@@ -470,3 +475,8 @@ class _Entries:
         """Return the entries of one row: those of the first member, then those of the next."""
         start, end = self._ends[index], self._ends[index + 1]
         return tuple([value for column in self._columns for value in column[start:end]]) if start != end else ()
+
+    def __iter__(self) -> Iterator[tuple[Texts, ...]]:
+        """Yield the entries of each row, each with its members."""
+        for start, end in pairwise(self._ends):
+            yield tuple(zip(*(column[start:end] for column in self._columns), strict=True))

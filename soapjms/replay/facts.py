@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
 from soapjms.replay.column_store import ColumnStore, WaitingRows
-from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, RefusedRow, octets_of_rows
+from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, Entries, RefusedRow, octets_of_rows
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.parquet import to_batch
@@ -110,9 +111,10 @@ list_filter(meta, lambda each: NOT coalesce(
 KINDS: Final = f"SELECT {STATED} AS stated, told.* EXCLUDE (kind_number) FROM given, told LIMIT 0"
 NEW_KINDS: Final = f"""
 SELECT row_number() OVER () AS kind_number, stated FROM (
-    SELECT DISTINCT found.stated FROM (SELECT {STATED} AS stated FROM given) AS found
+    SELECT DISTINCT found.stated FROM (SELECT {STATED} AS stated FROM (SELECT DISTINCT properties FROM given)) AS found
     LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM found.stated WHERE is_valid IS NULL)
 """
+NEW: Final = pa.schema([("kind_number", pa.int64()), COLUMNS.field("properties").with_name("stated")])
 TOLD_KINDS: Final = "SELECT stated, told.* EXCLUDE (kind_number) FROM new_kinds JOIN told USING (kind_number)"
 TOLD: Final = pa.schema(
     [
@@ -218,22 +220,32 @@ FROM read
 """
 
 
-MARKUPS: Final = f"""
+_SAME_MARKUP: Final = """
+markups.markup = seen.markup AND markups.message_type = seen.message_type
+AND markups.is_ascii = seen.is_ascii AND markups.charset IS NOT DISTINCT FROM seen.charset
+"""
+MARKUPS: Final = "SELECT markup, message_type, is_ascii, charset, document, has_fault FROM seen, documents LIMIT 0"
+NEW_MARKUPS: Final = f"""
 WITH found AS (
     SELECT markup, message_type, is_ascii, charset, min(row) AS row FROM seen WHERE markup IS NOT NULL
     GROUP BY markup, message_type, is_ascii, charset
-), texts AS (SELECT found.*, decode(body) AS text FROM found JOIN given USING (row)),
+), fresh AS (SELECT seen.* FROM found AS seen LEFT JOIN markups ON {_SAME_MARKUP} WHERE markups.markup IS NULL),
+texts AS (SELECT fresh.*, decode(body) AS text FROM fresh JOIN given USING (row)),
 parts AS (SELECT *, substr(text, 1, {PROLOGUE}) AS prologue, {BARE} AS bare FROM texts),
 outlines AS (SELECT *, sha256({OUTLINE}) AS outline FROM parts)
-SELECT markup, message_type, is_ascii, charset, outline, row,
+SELECT markup, message_type, is_ascii, charset, row,
     min(row) OVER (PARTITION BY outline, message_type, is_ascii, charset) AS example
 FROM outlines
 """
 """Values of attributes are left out here, and not for each record, as they seldom make a difference."""
 EXAMPLES: Final = """
-SELECT row, outline, is_ascii, markups.message_type, charset, body FROM markups JOIN given USING (row)
+SELECT row, new_markups.message_type, charset, body FROM new_markups JOIN given USING (row)
 WHERE row = example
 """
+TOLD_MARKUPS: Final = """
+SELECT markup, message_type, is_ascii, charset, document, has_fault FROM new_markups JOIN documents USING (example)
+"""
+OCTETS_OF_MARKUPS: Final = "SELECT coalesce(sum(octet_length(encode(markup))), 0) FROM new_markups"
 IN_PARTS: Final = f"""
 SELECT row, seen.message_type, multipart, body FROM seen JOIN given USING (row)
 WHERE is_plain AND multipart IS NOT NULL AND octet_length(body) <= {MAX_MARKUP_OCTETS}
@@ -276,14 +288,12 @@ MESSAGE_PARTS: Final[Mapping[Fact, str]] = {
 """The facts of one message. Its direction, which copies state for each other, is among `plan.PAIR_PARTS`."""
 
 
-READ: Final = """
+READ: Final = f"""
 WITH read AS (
-    SELECT seen.*, coalesce(in_parts.document, documents.document) AS document,
-        coalesce(in_parts.has_fault, documents.has_fault) AS has_fault
+    SELECT seen.*, coalesce(in_parts.document, markups.document) AS document,
+        coalesce(in_parts.has_fault, markups.has_fault) AS has_fault
     FROM seen LEFT JOIN in_parts ON in_parts.example = seen.row
-    LEFT JOIN markups ON markups.markup = seen.markup AND markups.message_type = seen.message_type
-        AND markups.is_ascii = seen.is_ascii AND markups.charset IS NOT DISTINCT FROM seen.charset
-    LEFT JOIN documents ON documents.example = markups.example
+    LEFT JOIN markups ON {_SAME_MARKUP}
     WHERE is_plain
 )
 """
@@ -334,9 +344,9 @@ class FactReader:
         self._terms = terms
         self._store = store
         self._kinds = MAX_KINDS
+        self._octets_of_markups = MAX_MARKUPS_OCTETS
         self._properties = PropertyReader(terms.setting.profile, knows_senders=terms.knows_senders)
-        self._documents: dict[tuple[Any, ...], Document] = {}
-        self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0, MAX_DOCUMENTS)
+        self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0)
         self._unpack = Unpacker()
 
     def read(
@@ -375,9 +385,7 @@ class FactReader:
         self._store_kinds()
         with_bodies = terms.is_open or terms.counts_shapes
         store.define("seen", seen(with_markup=with_bodies), TEMPORARY)
-        store.define("markups", MARKUPS, TEMPORARY)
-        documents = [(row, *self._document(*each)) for row, *each in store.fetch(EXAMPLES)]
-        store.lend("documents", to_batch(documents, DOCUMENTS))
+        self._store_markups()
         in_parts = [(row, *self._in_parts(*each)) for row, *each in store.fetch(IN_PARTS)] if with_bodies else []
         store.lend("in_parts", to_batch(in_parts, DOCUMENTS))
         yield store.table(found(with_shapes=terms.counts_shapes, by_destination=terms.knows_senders), FACTS)
@@ -416,7 +424,10 @@ class FactReader:
             self._store.define("kinds", KINDS, TEMPORARY)
             self._kinds = 0
         self._store.define("new_kinds", NEW_KINDS, TEMPORARY)
-        told = [(number, *self._tell(_texts(stated))) for number, stated in self._store.fetch("FROM new_kinds")]
+        new = self._store.table("FROM new_kinds", NEW)
+        numbers = new.column(0).to_pylist()
+        entries = chain.from_iterable(map(Entries, new.column(1).chunks))
+        told = [(number, *self._tell(stated)) for number, stated in zip(numbers, entries, strict=True)]
         self._store.lend("told", to_batch(told, TOLD))
         self._store.insert_from("kinds", TOLD_KINDS)
         self._kinds += len(told)
@@ -430,17 +441,24 @@ class FactReader:
         digest = short_digest(repr(stated))
         return (True, False, digest, *(None,) * 7) if told is None else (True, True, digest, *told)
 
-    def _document(self, outline: str, is_ascii: bool, kind: str, charset: str | None, body: bytes) -> Document:
+    def _store_markups(self) -> None:
+        """Store what rules may read of the documents whose markups are new in this batch."""
+        store = self._store
+        if self._octets_of_markups >= MAX_MARKUPS_OCTETS:
+            store.lend("documents", to_batch([], DOCUMENTS))
+            store.define("markups", MARKUPS, TEMPORARY)
+            self._octets_of_markups = 0
+        store.define("new_markups", NEW_MARKUPS, TEMPORARY)
+        documents = [(row, *self._document(*each)) for row, *each in store.fetch(EXAMPLES)]
+        store.lend("documents", to_batch(documents, DOCUMENTS))
+        store.insert_from("markups", TOLD_MARKUPS)
+        ((octets,),) = store.fetch(OCTETS_OF_MARKUPS)
+        self._octets_of_markups += octets
+
+    def _document(self, kind: str, charset: str | None, body: bytes) -> Document:
         """Return a digest of what rules may read of a body (None: anything), and whether it has a fault."""
-        key = outline, is_ascii, kind, charset
-        if key not in self._documents:
-            if len(self._documents) >= MAX_DOCUMENTS:
-                self._documents.clear()
-            facts = document_facts(body.decode() if kind == "text" else body, charset, self._terms.setting.limits)
-            self._documents[key] = (
-                (None, None) if facts is None else (short_digest(repr(facts)), facts.fault is not None)
-            )
-        return self._documents[key]
+        facts = document_facts(body.decode() if kind == "text" else body, charset, self._terms.setting.limits)
+        return (None, None) if facts is None else (short_digest(repr(facts)), facts.fault is not None)
 
     def _in_parts(self, kind: str, content_type: str, body: bytes) -> Document:
         """Return the same of a body in parts."""
@@ -460,12 +478,9 @@ def _parts_told(facts: MultipartFacts) -> Document:
 
 TEMPORARY: Final = "TEMP TABLE"
 MAX_KINDS: Final = 50_000
+MAX_MARKUPS_OCTETS: Final = 32 << 20
+"""Size of the markups that are kept from batch to batch."""
 MAX_PYTHON_ROWS: Final = 1000
-MAX_DOCUMENTS: Final = 50_000
-
-
-def _texts(stated: list[dict[str, str | None]]) -> Stated:
-    return tuple([(each["name"], each["type"], each["value"]) for each in stated])
 
 
 def _by_size(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:

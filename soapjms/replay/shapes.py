@@ -86,7 +86,7 @@ def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) ->
     )
 
 
-Stated: TypeAlias = tuple[tuple[str | None, str | None, str | None], ...]
+Stated: TypeAlias = tuple[tuple[str | None, ...], ...]
 """Properties as columns hold them: of each its name, its type, and its value as text."""
 MAX_KINDS_TOLD: Final = 16_384
 
