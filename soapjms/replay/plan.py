@@ -6,10 +6,9 @@ reads. Each query makes a table, or a view, from those before it:
 - `facts`: one row a record (`facts.py`).
 - `aliases`: the message ids of requests that have another key, as far as others have them as their keys.
 - `placed`: the records by place: the key that they share with all their copies and their partner.
-- `collapsed`: the same, with equal copies taken together.
-- `certain`: the places whose records belong together.
-- `sides`, `unlike`, `messages`: for each of them the message that asks for a response, and the one that does not, if
-  the records certainly are copies of no more than these two.
+- `sides`: the records of a place that ask for a response, and those that do not, and whether they certainly are copies
+  of one message.
+- `unlike`: the places at which they are not after all.
 - `exchanges`: the places that certainly hold one call, or one one-way message, with their shapes.
 - `entries`: the records by place again, with the shape of their exchange; one of them also has what is counted of it.
 - `shapes_here`: their shapes, each with the place of one of its exchanges.
@@ -48,47 +47,36 @@ UNION ALL SELECT facts.*, coalesce(aliases.key, facts.key) AS place
 FROM facts LEFT JOIN aliases ON aliases.announces = facts.key WHERE by_alias
 """
 
-COLLAPSED: Final = """
-SELECT place, asks, own, count(*) AS records, count(direction) AS directed, min(direction) AS direction,
-    max(direction) AS other_direction, min(time) AS time, max(time) AS latest, min(row) AS row,
-    bool_and(is_plain) AS is_plain, bool_and(message_id IS NOT NULL) AS is_named, bool_or(truncated) AS truncated
-FROM placed GROUP BY place, asks, own
-"""
-"""Copies that differ in nothing but who captured them."""
+NAMED: Final = "FILTER (message_id IS NOT NULL)"
 
 
-def certain(window: int) -> str:
-    """Return the query for the places whose records belong together.
+def sides(window: int) -> str:
+    """Return the query for `sides`.
+
+    One of several copies may lack the message id: that of a sender that did not know it. All others differ in nothing
+    but who captured them.
 
     Args:
         window: see `ReplayTerms.window`, in microseconds.
     """
     return f"""
-SELECT place, bool_or(asks) AS has_request FROM collapsed GROUP BY place
-HAVING bool_and(is_plain) AND max(latest) - min(time) <= {window}
+SELECT place, coalesce(asks, false) AS asks, count(*) AS records, min(time) AS time, max(time) AS latest,
+    max(direction) AS direction, min(row) {NAMED} AS rich, min(row) FILTER (message_id IS NULL) AS poor,
+    bool_and(is_plain) AND max(time) - min(time) <= {window}
+        AND coalesce(min(own) {NAMED} = max(own) {NAMED}, true)
+        AND count(*) - count(message_id) <= 1
+        AND coalesce(min(direction) = max(direction), true)
+        AND NOT (count(message_id) > 1 AND bool_or(truncated))
+        AND count(*) IN (count(message_id), count(direction)) AS is_certain
+FROM placed GROUP BY place, coalesce(asks, false)
 """
 
-
-SIDES: Final = """
-SELECT place, asks, has_request, sum(records) AS records, min(time) AS time, max(other_direction) AS direction,
-    max(row) FILTER (WHERE is_named) AS rich, max(row) FILTER (WHERE NOT is_named) AS poor
-FROM collapsed JOIN certain USING (place)
-GROUP BY place, asks, has_request
-HAVING count(*) FILTER (WHERE is_named) <= 1
-    AND coalesce(sum(records) FILTER (WHERE NOT is_named), 0) <= 1
-    AND coalesce(min(direction) = max(other_direction), true)
-    AND NOT bool_or(records > 1 AND truncated)
-    AND (bool_and(is_named) OR bool_and(directed = records))
-"""
-"""The message that those records of a place are copies of that ask for a response, or that do not. One copy may lack
-the message id: that of a sender that did not know it."""
 
 _SAME: Final = ("delivery_mode", "priority", "expiration", "timestamp", "type")
 """Headers that a node may not know of the message that it sends."""
 UNLIKE: Final = f"""
-SELECT place, sides.asks AS asks
-FROM sides JOIN facts AS known ON known.row = rich JOIN facts AS sent ON sent.row = poor
-WHERE NOT coalesce(
+SELECT place FROM sides JOIN facts AS known ON known.row = rich JOIN facts AS sent ON sent.row = poor
+WHERE is_certain AND NOT coalesce(
     sent.untyped AND NOT known.untyped AND NOT sent.truncated AND NOT known.truncated
     AND sent.states_digest AND known.states_digest AND sent.correlation_id = known.correlation_id
     AND sent.message_type = known.message_type AND sent.digest IS NOT DISTINCT FROM known.digest
@@ -98,18 +86,10 @@ WHERE NOT coalesce(
         AND sent.reply_name IS NOT DISTINCT FROM known.reply_name))
     AND {" AND ".join(f"(sent.{each} IS NULL OR sent.{each} = known.{each})" for each in _SAME)}, false)
 """
-"""Sides of which one copy is no copy."""
-MESSAGES: Final = """
-SELECT place, row, sides.asks AS asks, has_request, records, sides.time AS time, sides.direction AS direction,
-    message_id, correlation_id, has_destination, kind, name, has_reply_to, reply_kind, reply_name, delivery_mode,
-    priority, expiration, request_uri, is_jndi, is_fault, shape
-FROM sides JOIN facts ON facts.row = coalesce(rich, poor)
-WHERE shape IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM unlike WHERE unlike.place = sides.place AND unlike.asks = sides.asks)
-"""
+"""The places with a side of which one copy is no copy."""
 
 PAIR_PARTS: Final[Mapping[Fact, tuple[str, ...]]] = {
-    Fact.DIRECTION: ("asked.direction IS NULL", "answered.direction IS NULL"),
+    Fact.DIRECTION: ("asked_direction IS NULL", "answered_direction IS NULL"),
     Fact.JNDI: ("asked.is_jndi",),
     Fact.CORRELATION: (
         "answered.correlation_id IS NOT DISTINCT FROM asked.correlation_id",
@@ -156,20 +136,29 @@ def exchanges(window: int) -> str:
         window: see `ReplayTerms.window`, in microseconds.
     """
     return f"""
-SELECT place, asked.row AS row, asked.records + answered.records AS records,
-    asked.time AS asked, answered.time AS answered, asked.kind AS kind, asked.name AS name,
-    asked.shape || answered.shape || encode({_PAIR}) AS shape
-FROM messages AS asked JOIN messages AS answered USING (place)
-WHERE asked.asks AND NOT answered.asks
-    AND answered.direction IS DISTINCT FROM '{Direction.ONE_WAY}' AND answered.message_id <> asked.message_id
+WITH certain AS (
+    SELECT *, coalesce(rich, poor) AS row FROM sides WHERE is_certain AND place NOT IN (FROM unlike)
+), calls AS (
+    SELECT place, asked.records + answered.records AS records, asked.row AS asked_row, answered.row AS answered_row,
+        asked.time AS asked_time, answered.time AS answered_time,
+        asked.direction AS asked_direction, answered.direction AS answered_direction
+    FROM certain AS asked JOIN certain AS answered USING (place)
+    WHERE asked.asks AND NOT answered.asks AND answered.direction IS DISTINCT FROM '{Direction.ONE_WAY}'
+        AND greatest(asked.latest, answered.latest) - least(asked.time, answered.time) <= {window}
+)
+SELECT place, asked_row AS row, records, asked_time AS asked, answered_time AS answered, asked.kind AS kind,
+    asked.name AS name, asked.shape || answered.shape || encode({_PAIR}) AS shape
+FROM calls JOIN facts AS asked ON asked.row = asked_row JOIN facts AS answered ON answered.row = answered_row
+WHERE asked.shape IS NOT NULL AND answered.shape IS NOT NULL AND answered.message_id <> asked.message_id
     AND (answered.correlation_id = asked.correlation_id OR answered.correlation_id = asked.message_id)
     AND coalesce(asked.reply_name = answered.name, true)
-    AND abs(answered.time - asked.time) <= {window}
 UNION ALL
-SELECT place, row, records, time, NULL, kind, name, shape || encode({_marks(["direction IS NULL"])})
-FROM messages
-WHERE NOT has_request AND (direction = '{Direction.ONE_WAY}' OR (
-    direction IS NULL AND NOT has_reply_to AND correlation_id IS NULL AND NOT is_fault))
+SELECT place, facts.row, records, certain.time, NULL, kind, name,
+    shape || encode({_marks(["certain.direction IS NULL"])})
+FROM certain JOIN facts USING (row)
+WHERE NOT certain.asks AND shape IS NOT NULL AND place NOT IN (SELECT place FROM sides WHERE asks)
+    AND (certain.direction = '{Direction.ONE_WAY}' OR (
+        certain.direction IS NULL AND NOT has_reply_to AND correlation_id IS NULL AND NOT is_fault))
 """
 
 
@@ -189,11 +178,8 @@ def within_places(window: int) -> dict[str, str]:
         window: see `ReplayTerms.window`, in microseconds.
     """
     return {
-        "collapsed": COLLAPSED,
-        "certain": certain(window),
-        "sides": SIDES,
+        "sides": sides(window),
         "unlike": UNLIKE,
-        "messages": MESSAGES,
         "exchanges": exchanges(window),
         "entries": ENTRIES,
     }

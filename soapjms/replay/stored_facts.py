@@ -170,7 +170,7 @@ def _some(stored: Iterator[Location], number: int) -> Iterator[list[Location]]:
 def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
     """Make `entries` of the records in `facts` and `placed`; see `plan`."""
     for name, query in plan.within_places(terms.window // MICROSECOND).items():
-        store.define(name, query, "VIEW" if name == "messages" else "TABLE")
+        store.define(name, query)
 
 
 def count_sound(
