@@ -26,7 +26,17 @@ from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import VERSION, Direction, Node
 from soapjms.replay.column_store import ColumnStore, WaitingRows
-from soapjms.replay.columns import COLUMNS, EARLIEST, LATEST, SIMPLE, Entries, RefusedRow, octets_of_rows
+from soapjms.replay.columns import (
+    COLUMNS,
+    EARLIEST,
+    LATEST,
+    SIMPLE,
+    Entries,
+    RefusedRow,
+    longest_text,
+    most_octets,
+    octets_of_rows,
+)
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.parquet import to_batch
@@ -485,13 +495,12 @@ MAX_PYTHON_ROWS: Final = 1000
 
 def _by_size(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Divide rows into those of usual size and large ones."""
-    is_large = pc.greater(octets_of_rows(given), MAX_MARKUP_OCTETS)
-    for name in ("message_id", "correlation_id"):
-        is_large = pc.or_(
-            is_large, pc.fill_null(pc.greater(pc.binary_length(given.column(name)), MAX_KEY_OCTETS), False)
-        )
-    if not pc.any(is_large).as_py():
+    ids = [given.column(name) for name in ("message_id", "correlation_id")]
+    if most_octets(given) <= MAX_MARKUP_OCTETS and max(map(longest_text, ids)) <= MAX_KEY_OCTETS:
         return given, given.slice(0, 0)
+    is_large = pc.greater(octets_of_rows(given), MAX_MARKUP_OCTETS)
+    for each in ids:
+        is_large = pc.or_(is_large, pc.fill_null(pc.greater(pc.binary_length(each), MAX_KEY_OCTETS), False))
     return given.filter(pc.invert(is_large)), given.filter(is_large)
 
 
