@@ -46,12 +46,15 @@ from wsdl_kit import wsdl
 
 from brokers.message import Destination, DestinationKind, Message, properties, queue
 from soapjms.generate import generate
+from soapjms.protocol import names
+from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Exchange
-from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, REC_2012, Profile
+from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, PROFILES, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, capture, format_time
 from soapjms.replay import local, plan, replay, verdicts
 from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS
 from soapjms.replay.follower import follow
+from soapjms.replay.shapes import PropertyFacts, PropertyReader, Stated
 from soapjms.wsdl import read_wsdl
 
 ASKS, ANSWERS = Direction.REQUEST, Direction.RESPONSE
@@ -506,3 +509,54 @@ def copied(records: Iterable[Record], number: int) -> Iterator[Record]:
     for each in records:
         ids = {"correlation_id": f"c{number:05}", "message_id": f"{each.message.message_id}/{number}"}
         yield replace(each, message=replace(each.message, **ids))
+
+
+# Properties that are remembered
+
+URIS = (
+    *(
+        "jms:queue:orders",
+        "jms:queue:bills",
+        "jms:topic:orders",
+        "jms:jndi:orders",
+        "jms:jndi:bills",
+        "jms:other:orders",
+    ),
+    *(
+        "jms:queue:orders?priority=4",
+        "jms:queue:orders%20",
+        "jms:queue:",
+        "jms:queue:<",
+        "JMS:queue:orders",
+        "http:orders",
+    ),
+    *("", f"jms:queue:{'x' * 900}", f"jms:queue:{'x' * 3000}"),
+)
+BESIDE_URI: tuple[Stated, ...] = (
+    (),
+    ((names.CONTENT_TYPE, "string", "text/xml"), (names.SOAP_ACTION, "string", '"urn:a"')),
+    ((names.SOAP_ACTION, "string", "jms:queue:orders"), (names.CONTENT_TYPE, "string", 'text/xml; action="urn:a"')),
+    *(((name, "string", uri),) for name in names.ALIASES[names.REQUEST_URI] for uri in ("jms:queue:orders", "jms:x")),
+    ((names.REQUEST_URI, "string", "jms:queue:orders"),),
+    ((names.IS_FAULT, "boolean", "true"), ("JMSXGroupSeq", "int", "1")),
+    ((names.IS_FAULT, "boolean", "maybe"),),
+    ((names.TARGET_SERVICE, "string", "x" * 1200),),
+)
+
+
+@pytest.mark.parametrize("knows_senders", [False, True])
+def test_what_properties_tell_is_remembered_for_other_queues_only_if_it_is_the_same(knows_senders: bool) -> None:
+    for profile in PROFILES.values():
+        reader = PropertyReader(profile, knows_senders=knows_senders)
+        for uri, kind, beside in product(URIS, ("string", "long"), BESIDE_URI):
+            entry = (names.REQUEST_URI, kind, uri)
+            for stated in ((entry, *beside), (*beside, entry), beside):
+                alone = PropertyReader(profile, knows_senders=knows_senders)
+                assert told(reader, stated) == told(alone, stated), stated
+
+
+def told(reader: PropertyReader, stated: Stated) -> PropertyFacts | str | None:
+    try:
+        return reader.read(stated)
+    except InvalidRecordError:
+        return "invalid"
