@@ -118,23 +118,14 @@ list_filter(meta, lambda each: NOT coalesce(
 """
 """Entries of meta that may be invalid."""
 
-KINDS: Final = "SELECT properties, true AS has_others, told.* EXCLUDE (kind_number) FROM given, told LIMIT 0"
-NEW_SETS: Final = f"""
-WITH fresh AS (
-    SELECT found.properties FROM (SELECT DISTINCT properties FROM given) AS found
-    LEFT JOIN kinds ON kinds.properties IS NOT DISTINCT FROM found.properties WHERE is_valid IS NULL
-)
-SELECT properties, {STATED} AS stated, {OTHERS} AS odd FROM fresh
-"""
-NEW_KINDS: Final = """
-SELECT row_number() OVER () AS kind_number, stated FROM (SELECT DISTINCT stated FROM new_sets)
+KINDS: Final = f"SELECT {STATED} AS stated, told.* EXCLUDE (kind_number) FROM given, told LIMIT 0"
+NEW_KINDS: Final = f"""
+SELECT row_number() OVER () AS kind_number, stated FROM (
+    SELECT DISTINCT found.stated FROM (SELECT {STATED} AS stated FROM (SELECT DISTINCT properties FROM given)) AS found
+    LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM found.stated WHERE is_valid IS NULL)
 """
 NEW: Final = pa.schema([("kind_number", pa.int64()), COLUMNS.field("properties").with_name("stated")])
-TOLD_KINDS: Final = """
-SELECT properties, coalesce(len(properties) > len(new_sets.stated), false), is_valid AND coalesce(len(odd) = 0, true),
-    told.* EXCLUDE (kind_number, is_valid)
-FROM new_sets JOIN new_kinds ON new_kinds.stated IS NOT DISTINCT FROM new_sets.stated JOIN told USING (kind_number)
-"""
+TOLD_KINDS: Final = "SELECT stated, told.* EXCLUDE (kind_number) FROM new_kinds JOIN told USING (kind_number)"
 TOLD: Final = pa.schema(
     [
         ("kind_number", pa.int64()),
@@ -163,7 +154,7 @@ coalesce(
     AND (NOT has_reply_to OR reply_kind IN ({_words(DestinationKind)}))
     AND (message_type <> 'text' OR body IS NULL OR text IS NOT NULL)
     AND (sha256 IS NULL OR body IS NULL OR coalesce(truncated, false) OR hex(digest) = upper(sha256))
-    AND coalesce(len({ODD_META}), 0) = 0
+    AND coalesce(len({OTHERS}), 0) = 0 AND coalesce(len({ODD_META}), 0) = 0
     AND coalesce(message_id, correlation_id) IS NOT NULL
     AND (message_id IS NULL OR message_id <> '') AND (correlation_id IS NULL OR correlation_id <> '')
     AND kinds.is_valid, false)
@@ -207,7 +198,7 @@ def digest_of(parts: Iterable[str]) -> str:
 
 
 OWN: Final = (
-    "message_type", "hex(digest)", "stated_digest", "CASE WHEN has_others THEN properties END",
+    "message_type", "hex(digest)", "stated_digest", "CASE WHEN len(properties) > len(stated) THEN properties END",
     "has_destination", "kind", "name", "has_reply_to", "reply_kind", "reply_name", "message_id", "correlation_id",
     "delivery_mode", "priority", "expiration", "timestamp", "type", "coalesce(untyped, false)",
 )  # fmt: skip
@@ -219,17 +210,17 @@ def seen(*, with_markup: bool) -> str:
     return f"""
 WITH texts AS (
     SELECT *, CASE WHEN message_type IN ({_words(SIMPLE)}) THEN try(decode(body)) END AS text,
-        unhex(sha256(body)) AS digest
+        unhex(sha256(body)) AS digest, {STATED} AS stated
     FROM given
 ), read AS (
-    SELECT texts.*, kinds.* EXCLUDE (properties, is_valid), {PLAIN} AS is_plain,
+    SELECT texts.*, kinds.* EXCLUDE (stated, is_valid), {PLAIN} AS is_plain,
         coalesce(CASE WHEN direction IS NULL THEN has_reply_to ELSE direction = '{Direction.REQUEST}' END, false)
             AS asks,
         octet_length(body) = length(text) AS is_ascii
-    FROM texts LEFT JOIN kinds ON kinds.properties IS NOT DISTINCT FROM texts.properties
+    FROM texts LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM texts.stated
 )
-SELECT * EXCLUDE (v, node, redelivered, sha256, meta, extra, text, body, properties, has_others,
-    untyped, truncated),
+SELECT * EXCLUDE (v, node, redelivered, sha256, meta, extra, text, body, properties, stated, untyped,
+    truncated),
     sha256 IS NOT NULL AS states_digest, coalesce(untyped, false) AS untyped, coalesce(truncated, false) AS truncated,
     octet_length(body) = 0 AS is_empty, {digest_of(OWN)} AS own,
     CASE WHEN is_plain AND is_usual AND multipart IS NULL AND octet_length(body) <= {MAX_MARKUP_OCTETS}
@@ -264,6 +255,7 @@ WHERE row = example
 TOLD_MARKUPS: Final = """
 SELECT markup, message_type, is_ascii, charset, document, has_fault FROM new_markups JOIN documents USING (example)
 """
+OCTETS_OF_MARKUPS: Final = "SELECT coalesce(sum(octet_length(encode(markup))), 0) FROM new_markups"
 IN_PARTS: Final = f"""
 SELECT row, seen.message_type, multipart, body FROM seen JOIN given USING (row)
 WHERE is_plain AND multipart IS NOT NULL AND octet_length(body) <= {MAX_MARKUP_OCTETS}
@@ -341,11 +333,6 @@ FROM read
 """
 
 
-def octets_of(texts: str, source: str) -> str:
-    """Return the query for the size of all texts in a column, of any type."""
-    return f"SELECT coalesce(sum(octet_length(encode({texts}::VARCHAR))), 0) FROM {source}"
-
-
 UNPLAIN: Final = "SELECT row FROM seen WHERE NOT is_plain"
 
 Document: TypeAlias = tuple[str | None, bool | None]
@@ -366,7 +353,8 @@ class FactReader:
         self.shown = Counter[str]()
         self._terms = terms
         self._store = store
-        self._octets = {"kinds": MAX_KEPT_OCTETS, "markups": MAX_KEPT_OCTETS}
+        self._kinds = MAX_KINDS
+        self._octets_of_markups = MAX_MARKUPS_OCTETS
         self._properties = PropertyReader(terms.setting.profile, knows_senders=terms.knows_senders)
         self._parts_told: ValueCache[MultipartFacts, Document] = ValueCache(_parts_told, lambda facts: 0)
         self._unpack = Unpacker()
@@ -441,17 +429,18 @@ class FactReader:
 
     def _store_kinds(self) -> None:
         """Store what the properties tell that are new in this batch."""
-        store = self._store
-        store.lend("told", to_batch([], TOLD))
-        self._forget_if_full("kinds", KINDS)
-        store.define("new_sets", NEW_SETS, TEMPORARY)
-        store.define("new_kinds", NEW_KINDS, TEMPORARY)
-        new = store.table("FROM new_kinds", NEW)
+        if self._kinds >= MAX_KINDS:
+            self._store.lend("told", to_batch([], TOLD))
+            self._store.define("kinds", KINDS, TEMPORARY)
+            self._kinds = 0
+        self._store.define("new_kinds", NEW_KINDS, TEMPORARY)
+        new = self._store.table("FROM new_kinds", NEW)
         numbers = new.column(0).to_pylist()
         entries = chain.from_iterable(map(Entries, new.column(1).chunks))
         told = [(number, *self._tell(stated)) for number, stated in zip(numbers, entries, strict=True)]
-        store.lend("told", to_batch(told, TOLD))
-        self._keep("kinds", TOLD_KINDS, "properties", "new_sets")
+        self._store.lend("told", to_batch(told, TOLD))
+        self._store.insert_from("kinds", TOLD_KINDS)
+        self._kinds += len(told)
 
     def _tell(self, stated: Stated) -> tuple[Any, ...]:
         """Return what properties tell as a row of `TOLD`, without its number."""
@@ -465,23 +454,16 @@ class FactReader:
     def _store_markups(self) -> None:
         """Store what rules may read of the documents whose markups are new in this batch."""
         store = self._store
-        store.lend("documents", to_batch([], DOCUMENTS))
-        self._forget_if_full("markups", MARKUPS)
+        if self._octets_of_markups >= MAX_MARKUPS_OCTETS:
+            store.lend("documents", to_batch([], DOCUMENTS))
+            store.define("markups", MARKUPS, TEMPORARY)
+            self._octets_of_markups = 0
         store.define("new_markups", NEW_MARKUPS, TEMPORARY)
         documents = [(row, *self._document(*each)) for row, *each in store.fetch(EXAMPLES)]
         store.lend("documents", to_batch(documents, DOCUMENTS))
-        self._keep("markups", TOLD_MARKUPS, "markup", "new_markups")
-
-    def _forget_if_full(self, name: str, query: str) -> None:
-        """Empty a table that is kept from batch to batch if there is much in it, by a query that finds nothing."""
-        if self._octets[name] >= MAX_KEPT_OCTETS:
-            self._store.define(name, query, TEMPORARY)
-            self._octets[name] = 0
-
-    def _keep(self, name: str, query: str, texts: str, source: str) -> None:
-        """Add to such a table what a query finds, and count the octets of the texts that its source has in a column."""
-        self._store.insert_from(name, query)
-        self._octets[name] += self._store.fetch(octets_of(texts, source))[0][0]
+        store.insert_from("markups", TOLD_MARKUPS)
+        ((octets,),) = store.fetch(OCTETS_OF_MARKUPS)
+        self._octets_of_markups += octets
 
     def _document(self, kind: str, charset: str | None, body: bytes) -> Document:
         """Return a digest of what rules may read of a body (None: anything), and whether it has a fault."""
@@ -505,8 +487,9 @@ def _parts_told(facts: MultipartFacts) -> Document:
 
 
 TEMPORARY: Final = "TEMP TABLE"
-MAX_KEPT_OCTETS: Final = 32 << 20
-"""Size of the sets of properties, and of the markups, that are kept from batch to batch."""
+MAX_KINDS: Final = 50_000
+MAX_MARKUPS_OCTETS: Final = 32 << 20
+"""Size of the markups that are kept from batch to batch."""
 MAX_PYTHON_ROWS: Final = 1000
 
 
