@@ -145,7 +145,7 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         """Look until told to stop."""
-        while not self._done.wait(0.1):
+        while not self._done.wait(0.25):  # more often would take a hundredth of a core
             now: dict[str, int] = {}
             for number, used in used_below(os.getpid()):
                 now[used.kind] = now.get(used.kind, 0) + used.octets
