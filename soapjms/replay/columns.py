@@ -93,19 +93,20 @@ MAX_ROW_CHARACTERS: Final = 1 << 16
 # Into columns
 
 
-def columns_of_rows(batch: pa.RecordBatch, lines: pa.Array) -> pa.RecordBatch:
+def columns_of_rows(batch: pa.RecordBatch, line: int) -> pa.RecordBatch:
     """Flatten rows of `parquet.RECORDS`.
 
     Args:
         batch: the rows.
-        lines: the number of each row in their log.
+        line: the number of the first row in their log.
     """
+    size = batch.num_rows
     jms = dict(zip((each.name for each in batch.column("jms").type), batch.column("jms").flatten(), strict=True))
     destination, reply_to = batch.column("destination"), jms["reply_to"]
     (kind, name), (reply_kind, reply_name) = destination.flatten(), reply_to.flatten()
     properties, meta = batch.column("properties"), batch.column("meta")
     found = {
-        "line": lines,
+        "line": pa.array(range(line, line + size), LONG),
         "time": batch.column("time").cast(LONG),
         "has_destination": destination.is_valid(),
         "kind": kind,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,9 +38,9 @@ from soapjms.replay.columns import (
     octets_of_rows,
 )
 from soapjms.replay.flat_records import Unpacker, ValueCache
-from soapjms.replay.inputs import RejectedRow
+from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.parquet import to_batch
-from soapjms.replay.records import column_reader
+from soapjms.replay.records import column_reader, read_columns
 from soapjms.replay.shapes import READ_NAMES, PropertyReader, Stated, short_digest
 from soapjms.replay.terms import ReplayTerms
 
@@ -362,20 +362,20 @@ class FactReader:
     def read(
         self,
         part: int,
-        name: str,
-        batches: Iterable[pa.RecordBatch | RejectedRow],
+        split: Split,
+        stream: BinaryIO | None = None,
         keep: Callable[[pa.Table], object] | None = None,
     ) -> Iterator[pa.Table | RejectedRow]:
         """Yield the facts of the records of one part of a log as tables of `FACTS`, and what is no record.
 
         Args:
             part: its number among all parts.
-            name: the name of the log.
-            batches: what `read_columns` yields of the part.
+            split: the part.
+            stream: its octets, if the log is not a file on this machine.
             keep: called with all rows that may be records: their numbers, and `COLUMNS`.
         """
-        waiting = WaitingRows(READ_OCTETS)
-        for batch in batches:
+        waiting, name = WaitingRows(READ_OCTETS), split.log.name
+        for batch in read_columns(split, stream):
             if isinstance(batch, RejectedRow):
                 yield batch
                 continue

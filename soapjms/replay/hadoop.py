@@ -2,14 +2,12 @@
 
 Spark lists the files and fetches their octets; they are read like any other log. A task holds one whole file, so the
 size of a file is limited: recorders begin another one every 64 MiB. Larger ones of JSON Lines are cut into blocks, each
-of which one task holds; of larger ones of Parquet, Spark reads the row groups. Results are built in a hidden folder
-beside the one that is named, and then renamed.
+of which one task holds. Results are built in a hidden folder beside the one that is named, and then renamed.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,13 +16,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.inputs import (
+    HEAD_OCTETS,
     SUFFIXES,
     ExpandedInputs,
     LogFile,
@@ -37,22 +35,16 @@ from soapjms.replay.inputs import (
     whole,
 )
 from soapjms.replay.output import check_names
-from soapjms.replay.parquet import RECORDS
 from soapjms.replay.records import MAX_LINE_OCTETS
 
 MAX_FILE_OCTETS: Final = 512 << 20
 """Maximum size of a file that is fetched as a whole, in octets."""
-MAX_UNCUT_OCTETS: Final = 128 << 20
-"""Size of a file, in octets, above which it is read in parts if its form allows."""
+MAX_LINES_OCTETS: Final = 128 << 20
+"""Size of a file of JSON Lines, in octets, above which it is read in blocks."""
 BLOCK_OCTETS: Final = 32 << 20
-"""Size of a block, in octets; a line belongs to the block that it begins in, or at whose end it begins; a row group to
-the block that its middle is in."""
-FETCHED_OCTETS: Final = 1 << 18
-"""Number of octets of a large file that the driver fetches at a time, to see its form and its row groups."""
+"""Size of a block, in octets; a line belongs to the block that it begins in, or at whose end it begins."""
 LINE_OF_PARTITION: Final = (1 << 33) - 1
 """The bits of `monotonically_increasing_id` that count the rows of a partition."""
-UNREADABLE: Final = re.compile(r"\[ns\b|\b(time32|time64|duration|halffloat)\b")
-"""Types of columns of Parquet that Spark does not read, whether it needs them or not."""
 PLAIN: Final = ".jsonl"
 """How names end that Hadoop's readers take for no compressed file."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
@@ -81,83 +73,37 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
             rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
             name = without_user_info(path)
-            log = _look_into(spark, LogFile(number + len(found), name, path, size, form_of(b"", path)))
-            if isinstance(log, RejectedRow):
-                rejected.append(log)
+            log = LogFile(number + len(found), name, path, size, form_of(b"", path))
+            try:
+                log = log._replace(form=_form_of(spark, path)) if has_blocks(log) else log
+            except Py4JJavaError as error:
+                rejected.append(RejectedRow(name, None, f"cannot be opened: {_why(error)}"))
+                continue
+            if size > MAX_FILE_OCTETS and not has_blocks(log):
+                reason = (
+                    f"{log.form}, of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
+                    "cut it into several"
+                )
+                rejected.append(RejectedRow(name, None, reason))
             elif path not in found:
                 found[path] = log
     foreign = [name for path, name in others.items() if path not in found and not (output and path.startswith(output))]
     return ExpandedInputs(list(found.values()), rejected, foreign)
 
 
-def _look_into(spark: SparkSession, log: LogFile) -> LogFile | RejectedRow:
-    """Find out the form of a large file, and its row groups; those of others are seen when they are fetched."""
-    if log.size <= MAX_UNCUT_OCTETS:
-        return log
+def _form_of(spark: SparkSession, path: str) -> LogForm:
+    """Return the form of a file by its first octets; those of a file that is fetched as a whole are seen then."""
+    system, place = place_of(spark, path)
+    stream = system.open(place)
     try:
-        with _far_file(spark, log) as stream:
-            seen = opened(stream, log.number, log.name, log.path)
-            if isinstance(seen, RejectedRow):
-                return seen
-            if seen.form is LogForm.PARQUET and UNREADABLE.search(_columns(stream)):
-                seen = seen._replace(groups=())
-    except (Py4JJavaError, OSError) as error:
-        return RejectedRow(log.name, None, f"cannot be opened: {_why(error)}")
-    log = log._replace(form=seen.form, groups=seen.groups)
-    if log.size <= MAX_FILE_OCTETS or has_blocks(log) or has_row_groups(log):
-        return log
-    reason = f"{log.form}, of {log.size} octets; at most {MAX_FILE_OCTETS} are read from another machine"
-    return RejectedRow(log.name, None, f"{reason}: cut it into several")
-
-
-def _far_file(spark: SparkSession, log: LogFile) -> io.BufferedReader:
-    return io.BufferedReader(_HadoopFile(spark, log.path, log.size), FETCHED_OCTETS)
-
-
-class _HadoopFile(io.RawIOBase):
-    """A file on another machine, for the driver, which reads little of it."""
-
-    def __init__(self, spark: SparkSession, path: str, size: int) -> None:
-        system, place = place_of(spark, path)
-        self._stream, self._size, self._at = system.open(place), size, 0
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        size = max(0, min(len(buffer), self._size - self._at))
-        if size:
-            self._stream.seek(self._at)
-            octets = self._stream.readNBytes(size)
-            size = len(octets)
-            buffer[:size] = octets
-            self._at += size
-        return size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+        return form_of(bytes(stream.readNBytes(HEAD_OCTETS)), path)
+    finally:
+        stream.close()
 
 
 def has_blocks(log: LogFile) -> bool:
     """Say whether a file on another machine is read in blocks: Hadoop decompresses files with some other names."""
-    return log.form is LogForm.LINES and log.path.endswith(PLAIN) and log.size > MAX_UNCUT_OCTETS
-
-
-def has_row_groups(log: LogFile) -> bool:
-    """Say whether Spark reads the row groups of a file on another machine."""
-    return log.form is LogForm.PARQUET and log.size > MAX_UNCUT_OCTETS and bool(log.groups)
+    return log.form is LogForm.LINES and log.path.endswith(PLAIN) and log.size > MAX_LINES_OCTETS
 
 
 def number_of_blocks(log: LogFile) -> int:
@@ -287,8 +233,8 @@ def _octets_of(spark: SparkSession, uri: str) -> bytes:
     return bytes(row.content)
 
 
-def _why(error: Exception) -> str:
-    return without_user_info(str(getattr(error, "java_exception", error))[:1000])
+def _why(error: Py4JJavaError) -> str:
+    return without_user_info(str(error.java_exception)[:1000])
 
 
 def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
@@ -301,7 +247,9 @@ def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
 
     Longer lines than `MAX_LINE_OCTETS` are passed over. A block is a partition, and its lines are in order.
     """
-    _cut_files(spark)
+    for name in ("maxPartitionBytes", "openCostInBytes"):
+        spark.conf.set(f"spark.sql.files.{name}", str(BLOCK_OCTETS))
+    spark.conf.unset("spark.sql.files.maxPartitionNum")  # which puts several blocks into a partition
     # Hadoop's reader leaves a line out from this length on, its end included
     options = {"lineSep": "\n", "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_OCTETS + 2)}
     return (
@@ -315,33 +263,6 @@ def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
             F.col("value").cast("binary").alias("octets"),
         )
     )
-
-
-def rows(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
-    """Return the rows of files of Parquet with the same columns: `record`, the URI of the file, and their number."""
-    _cut_files(spark)
-    found = spark.read.parquet(*map(_escaped, paths))
-    return found.select(
-        F.col("_metadata.file_path").alias("uri"),
-        (F.col("_metadata.row_index") + 1).alias("line"),
-        F.struct(*(name for name in RECORDS.names if name in found.columns)).alias("record"),
-    )
-
-
-def columns_of(spark: SparkSession, log: LogFile) -> str:
-    """Return a text that is the same for files of Parquet with the same columns."""
-    with _far_file(spark, log) as stream:
-        return _columns(stream)
-
-
-def _columns(stream: io.BufferedReader) -> str:
-    return str(parquet.read_schema(stream).remove_metadata())
-
-
-def _cut_files(spark: SparkSession) -> None:
-    for name in ("maxPartitionBytes", "openCostInBytes"):
-        spark.conf.set(f"spark.sql.files.{name}", str(BLOCK_OCTETS))
-    spark.conf.unset("spark.sql.files.maxPartitionNum")  # which puts several blocks into a partition
 
 
 def _escaped(path: str) -> str:

@@ -299,7 +299,7 @@ def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Re
     """
     lines = LINE_READERS.get(split.log.form)
     if lines is None:
-        yield from sound_rows(split.log.name, _opened(split, _batches, stream))
+        yield from _in_columns(split, stream)
         return
     writer = ColumnWriter()
     for found in _opened(split, partial(lines, parse=_parsed_row), stream):
@@ -551,14 +551,10 @@ def _rows_of_parquet(split: Split, stream: BinaryIO, wanted: WantedLines) -> Ite
             yield row
 
 
-def sound_rows(name: str, batches: Iterable[pa.RecordBatch | RejectedRow]) -> Iterator[pa.RecordBatch | RejectedRow]:
-    """Reject rows of Parquet that hold what is no text.
-
-    Args:
-        name: the name of their log.
-        batches: the rows, as `COLUMNS`, and what was rejected before.
-    """
-    for batch in batches:
+def _in_columns(split: Split, stream: BinaryIO | None) -> Iterator[pa.RecordBatch | RejectedRow]:
+    """Read rows of Parquet, and reject those that hold what is no text."""
+    log = split.log
+    for batch in _opened(split, _batches, stream):
         if isinstance(batch, RejectedRow) or _is_sound(batch):
             yield batch
             continue
@@ -570,7 +566,7 @@ def sound_rows(name: str, batches: Iterable[pa.RecordBatch | RejectedRow]) -> It
             found = column_reader().by_itself(row, 0)
             line = row.column("line")[0].as_py()
             assert isinstance(found, RefusedRow)
-            yield RejectedRow(name, line, *found)
+            yield RejectedRow(log.name, line, *found)
 
 
 def _is_sound(batch: pa.RecordBatch) -> bool:
@@ -605,8 +601,8 @@ def _batches(
         if wanted is None or (wanted.next is not None and wanted.next < end):
             try:
                 for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
-                    before, line = line, line + batch.num_rows
-                    yield columns_of_rows(as_records(batch), pa.array(range(before, line), pa.int64()))
+                    yield columns_of_rows(as_records(batch), line)
+                    line += batch.num_rows
             except (pa.ArrowException, InvalidRecordError, OSError) as error:
                 yield RejectedRow(log.name, line, f"rows {line} to {end - 1} cannot be read: {error}")
         line = end

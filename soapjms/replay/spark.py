@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 
 from soapjms.protocol.text import counted
-from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.errors import NoInputError, SparkFailedError
@@ -46,16 +45,13 @@ JAVA_ENDED: Final = (
 CHANGED: Final = re.compile(rf"^[\w.]*{NoInputError.__name__}: (.*)$", re.MULTILINE)
 """What a task says that did not find a record again."""
 
-DAMAGED: Final = re.compile(r"Encountered error while reading file (\S+?)\.?\s")
-"""What Spark says of a file of Parquet whose row groups it reads."""
-
 
 @contextmanager
 def failing_as_ours() -> Iterator[None]:
     """Turn Spark's exceptions into ours.
 
     Raises:
-        SparkFailedError: Spark failed, its Java process ended, or a large file of Parquet at a URI is damaged.
+        SparkFailedError: Spark failed, or its Java process ended.
         NoInputError: a log was changed meanwhile.
         KeyboardInterrupt: Spark failed because of Ctrl-C.
     """
@@ -68,11 +64,6 @@ def failing_as_ours() -> Iterator[None]:
             raise SparkFailedError(JAVA_ENDED) from error
         if changed := CHANGED.search(str(error)):
             raise NoInputError(changed[1]) from error
-        if damaged := DAMAGED.search(str(error)):
-            raise SparkFailedError(
-                f"{without_user_info(damaged[1])} is damaged, or was not there any more: leave it out, or copy it to "
-                "this machine, where all of it that is not damaged is judged"
-            ) from error
         raise SparkFailedError(f"the Spark job failed: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
 
 

@@ -1,9 +1,8 @@
 """The logs of a run on Spark: tasks read their facts, and later some of their records again.
 
-There are four kinds. Those on this machine, which all machines of a cluster see, are read in parts by the tasks
-themselves. Those on other machines are read by Spark, through Hadoop: each as a whole, but large ones of JSON Lines in
-blocks, and of Parquet in row groups. Each part, file or block has a number; the number of a record is made of it and
-the line.
+There are three kinds. Those on this machine, which all machines of a cluster see, are read in parts by the tasks
+themselves. Those on other machines are read by Spark, through Hadoop: each as a whole, or large ones of JSON Lines in
+blocks. Each part, file or block has a number; the number of a record is made of it and the line.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial, reduce
 from io import BytesIO
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
@@ -26,7 +24,6 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.column_store import WaitingRows
-from soapjms.replay.columns import FlatRow, columns_of_rows
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.facts import LINE_BITS, READ_OCTETS, FactReader, line_of, part_of
 from soapjms.replay.flat_records import pack
@@ -41,19 +38,9 @@ from soapjms.replay.inputs import (
     splits,
     whole,
 )
-from soapjms.replay.parquet import REJECTED, as_records, to_batches
-from soapjms.replay.records import MAX_LINE_OCTETS, column_reader, read_columns, read_rows, sound_rows
-from soapjms.replay.spark_plan import (
-    PACKED,
-    READ,
-    WANTED,
-    Batches,
-    by_tasks,
-    frame,
-    number_of_buckets,
-    rows_of,
-    task_store,
-)
+from soapjms.replay.parquet import REJECTED, to_batches
+from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
+from soapjms.replay.spark_plan import PACKED, READ, Batches, by_tasks, frame, number_of_buckets, rows_of, task_store
 from soapjms.replay.terms import ReplayTerms
 
 SHUFFLED_OCTETS: Final = 64 << 20
@@ -124,17 +111,11 @@ class Logs:
         near, elsewhere = list(logs), list(far)
         self.number = len(near) + len(elsewhere)
         self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
-        tables = [log for log in elsewhere if hadoop.has_row_groups(log)]
-        self._states = [(log, hadoop.state_of(spark, log.path)) for log in (*self._long, *tables)]
-        whole_files = [log for log in elsewhere if not (hadoop.has_blocks(log) or hadoop.has_row_groups(log))]
+        self._states = [hadoop.state_of(spark, log.path) for log in self._long]
+        whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
         self._sources: list[tuple[int, LogParts]] = []
         self._logs: list[int] = []  # the number of the log of each part
-        for kind, some in (
-            (LocalParts, near),
-            (WholeFiles, whole_files),
-            (Blocks, self._long),
-            (Tables, tables),
-        ):
+        for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
             if some:
                 source: LogParts = kind(spark, some, len(self._logs))
                 self._sources.append((len(self._logs), source))
@@ -190,12 +171,12 @@ class Logs:
         ]
 
     def require_unchanged(self) -> None:
-        """Require that files that Spark reads in parts are what they were at first, as they are read several times.
+        """Require that files that are read in blocks are what they were at first, as they are read several times.
 
         Raises:
             NoInputError: one is not.
         """
-        for log, before in self._states:
+        for log, before in zip(self._long, self._states, strict=True):
             if hadoop.state_of(self._spark, log.path) != before:
                 raise NoInputError(f"{log.name}: its size or time is another now: the log was changed meanwhile")
 
@@ -258,13 +239,8 @@ def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
 
 
 def _read(batches: Batches, terms: TaskTerms) -> Batches:
-    parts = (_near_part(part, pickle.loads(split)) for part, split in rows_of(batches))  # noqa: S301  # the driver made it
+    parts = (GivenPart(part, pickle.loads(split)) for part, split in rows_of(batches))  # noqa: S301  # the driver made it
     return _reader(pickle.dumps(terms)).read(parts)
-
-
-def _near_part(part: int, split: Split) -> GivenPart:
-    told = {"lines": count_lines(split)} if split.is_counted_anew else None
-    return GivenPart(part, split.log.name, read_columns(split), told)
 
 
 def _fetched(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -318,14 +294,11 @@ def sent(rows: DataFrame, made: DataFrame) -> DataFrame:
 
 
 def _read_whole(batches: Batches, terms: TaskTerms) -> Batches:
-    parts = (_whole_part(part, pickle.loads(log), octets) for part, log, octets in rows_of(batches))  # noqa: S301  # see above
+    parts = (
+        GivenPart(part, hadoop.split_of(pickle.loads(log), octets), BytesIO(octets))  # noqa: S301  # see above
+        for part, log, octets in rows_of(batches)
+    )
     return _reader(pickle.dumps(terms)).read(parts)
-
-
-def _whole_part(part: int, log: LogFile, octets: bytes) -> GivenPart:
-    split = hadoop.split_of(log, octets)
-    found = [split] if isinstance(split, RejectedRow) else read_columns(split, BytesIO(octets))
-    return GivenPart(part, log.name, found)
 
 
 def _fetched_whole(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -396,92 +369,13 @@ def _blocks(batches: Batches, logs: LogsOfParts) -> Iterator[GivenPart]:
             octets += line
             octets += b"\n"
         split = whole(logs.value[part]._replace(size=len(octets)))._replace(first_line=0)
-        told = {"lines": number, "octets": len(octets) - 1}
-        yield GivenPart(part, name, read_columns(split, BytesIO(octets)), told)
+        yield GivenPart(part, split, BytesIO(octets), {"lines": number, "octets": len(octets) - 1})
 
 
 def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, ...]]:
     for place, time, row, octets in rows_of(batches):
         split = whole(logs.value[part_of(row)])._replace(first_line=line_of(row))
         yield from _packed(split, [(place, time, row)], BytesIO(octets))
-
-
-# Logs of which Spark reads the rows
-
-
-class Tables:
-    """Large logs of Parquet on other machines, each of which is one part; see `LogParts`.
-
-    Args:
-        spark: the session.
-        logs: the logs.
-        first: the number of the first part.
-    """
-
-    def __init__(self, spark: SparkSession, logs: Sequence[LogFile], first: int) -> None:
-        self._spark = spark
-        self.logs = [log.number for log in logs]
-        self._alike: dict[str, dict[str, int]] = {}  # by their columns: files with their parts
-        for part, log in enumerate(logs, first):
-            self._alike.setdefault(hadoop.columns_of(spark, log), {})[log.path] = part
-        self._told = spark.sparkContext.broadcast({part: log.name for part, log in enumerate(logs, first)})
-
-    def facts(self, terms: TaskTerms) -> DataFrame:
-        """Read all: rows of `STAGED`."""
-        task = partial(_read_tables, names=self._told, terms=terms)
-        return reduce(DataFrame.union, [by_tasks(rows, task, STAGED) for rows in self._rows()])
-
-    def fetch(self, rows: DataFrame) -> DataFrame:
-        """Let Spark find the rows of the wanted records."""
-        wanted = sent(rows, rows.select("place", "time", "row"))
-        task = partial(_fetch, rows=partial(_fetched_rows, names=self._told))
-        found = (each.join(wanted, "row").select("place", "time", "row", "record") for each in self._rows())
-        return reduce(DataFrame.union, [by_tasks(each, task, PACKED) for each in found])
-
-    def _rows(self) -> Iterator[DataFrame]:
-        """Yield the rows of files with the same columns, with the numbers of their records."""
-        for parts in self._alike.values():
-            first_parts = [(hadoop.uri_of(self._spark, path), part) for path, part in parts.items()]
-            told = F.broadcast(frame(self._spark, first_parts, FIRST_PARTS))
-            found = hadoop.rows(self._spark, parts).coalesce(MAX_TASKS).join(told, "uri")
-            yield found.select((F.shiftleft("part", LINE_BITS) + F.col("line")).alias("row"), "record")
-
-
-def _read_tables(batches: Batches, names: Broadcast[dict[int, str]], terms: TaskTerms) -> Batches:
-    return _reader(pickle.dumps(terms)).read(_tables(batches, names))
-
-
-def _tables(batches: Batches, names: Broadcast[dict[int, str]]) -> Iterator[GivenPart]:
-    for part, found in groupby(chain.from_iterable(map(_by_part, batches)), key=itemgetter(0)):
-        name = names.value[part]
-        columns = (_columns(row, record) for _, row, record in found)
-        yield GivenPart(part, name, sound_rows(name, columns))
-
-
-def _by_part(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Array, pa.StructArray]]:
-    """Yield the numbers and the contents of rows, those of each part by themselves."""
-    row, record = batch.column("row"), batch.column("record")
-    parts = pc.shift_right(row, LINE_BITS)
-    for part in pc.unique(parts).to_pylist():
-        is_of_part = pc.equal(parts, part)
-        yield part, row.filter(is_of_part), record.filter(is_of_part)
-
-
-def _columns(row: pa.Array, record: pa.StructArray) -> pa.RecordBatch:
-    lines = pc.bit_wise_and(row, (1 << LINE_BITS) - 1)
-    return columns_of_rows(as_records(pa.RecordBatch.from_struct_array(record)), lines)
-
-
-def _fetched_rows(batches: Batches, names: Broadcast[dict[int, str]]) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        wanted = zip(*(batch.column(name).to_pylist() for name in WANTED.names), strict=True)
-        found = column_reader().rows(_columns(batch.column("row"), batch.column("record")))
-        for where, row in zip(wanted, found, strict=True):
-            if not isinstance(row, FlatRow):
-                number = where[-1]
-                name = names.value[part_of(number)]
-                raise NoInputError(f"{name}: line {line_of(number)} is no record now: the log was changed meanwhile")
-            yield *where, pack(row.record)
 
 
 # Inside the tasks
@@ -492,14 +386,14 @@ class GivenPart(NamedTuple):
 
     Attributes:
         part: its number.
-        name: the name of the log.
-        batches: what `read_columns` yields of it.
+        split: the part; or why it cannot be read.
+        stream: its octets, if the log is not a file on this machine.
         told: what else is told of it; see `TOLD`.
     """
 
     part: int
-    name: str
-    batches: Iterable[pa.RecordBatch | RejectedRow]
+    split: Split | RejectedRow
+    stream: BinaryIO | None = None
     told: Mapping[str, Any] | None = None
 
 
@@ -531,12 +425,17 @@ class TaskReader:
 
     def _read_part(self, given: GivenPart) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield facts, and what is told."""
-        part, name, batches, told = given
+        part, split, stream, told = given
+        if isinstance(split, RejectedRow):
+            yield _told(part, split._asdict())
+            return
         self._reader.shown.clear()
-        for found in self._reader.read(part, name, batches):
+        for found in self._reader.read(part, split, stream):
             yield _told(part, found._asdict()) if isinstance(found, RejectedRow) else found
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
+        if split.is_counted_anew:
+            yield _told(part, {"lines": count_lines(split)})
         if told is not None:
             yield _told(part, told)
 

@@ -29,7 +29,7 @@ from soapjms.replay.flat_records import FlatRecord, flat_of, pack
 from soapjms.replay.inputs import RejectedRow, Split, count_lines
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS, to_batches
-from soapjms.replay.records import read_columns, read_rows
+from soapjms.replay.records import read_rows
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally
 from soapjms.replay.terms import ReplayTerms, place
 from soapjms.replay.verdicts import judge_all
@@ -141,7 +141,7 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
         if keeps is not None:
             kept = files.enter_context(pa.ipc.new_file(str(contents), CONTENTS))
             keep = partial(_keep, folder=keeps, kept=kept)
-        for found in reader.read(part, split.log.name, read_columns(split), keep):
+        for found in reader.read(part, split, keep=keep):
             if isinstance(found, RejectedRow):
                 rows.write(found)
                 refused += 1

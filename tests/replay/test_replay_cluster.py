@@ -16,8 +16,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pyspark
 import pytest
 from places import ROOT
@@ -39,9 +37,8 @@ from replay_logs import (
 from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
-from soapjms.replay import NoInputError, SparkFailedError, hadoop, replay, spark_logs
+from soapjms.replay import NoInputError, hadoop, replay, spark_logs
 from soapjms.replay.output import LOCK, staging
-from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
@@ -89,29 +86,6 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     assert found_in_folder == in_globs
 
 
-@pytest.mark.usefixtures("running")
-def test_large_logs_of_parquet_at_a_uri_that_spark_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with columns that Spark does not know is read as a whole; a damaged one ends the run, which names it."""
-    monkeypatch.setattr(hadoop, "MAX_UNCUT_OCTETS", 100)
-    generate(tmp_path / "made", 100, form="parquet")
-    (log,) = (tmp_path / "made" / "logs").iterdir()
-    table = pq.read_table(log)
-    time = pa.chunked_array(table.column("time")).cast(pa.timestamp("ns", "UTC"))
-    pq.write_table(table.set_column(table.column_names.index("time"), "time", time), tmp_path / "precise.parquet")
-    found = replay(f"file://{tmp_path}/precise.parquet", tmp_path / "out")
-    assert (found.members["records"], found.members["rejected"]) == (table.num_rows, 0)
-    pq.write_table(table, tmp_path / "damaged.parquet", row_group_size=20)
-    octets = bytearray((tmp_path / "damaged.parquet").read_bytes())
-    bodies = pq.ParquetFile(tmp_path / "damaged.parquet").metadata.row_group(2).column(21)
-    start = bodies.data_page_offset
-    octets[start + 10 : start + 60] = bytes(50)
-    (tmp_path / "damaged.parquet").write_bytes(octets)
-    with pytest.raises(SparkFailedError, match=r"damaged\.parquet is damaged.*copy it to this machine"):
-        replay(f"file://{tmp_path}/damaged.parquet", tmp_path / "out")
-    found = replay(tmp_path / "damaged.parquet", tmp_path / "out", engine="local")
-    assert found.members["rejected"] == 1
-
-
 def long_logs(folder: Path) -> None:
     """Write logs of many blocks: with lines of all kinds, whole and torn, beside some that are read as a whole."""
     generate(folder / "made", 300, seed=3)
@@ -142,7 +116,7 @@ def test_large_logs_of_a_uri_are_read_in_blocks(
     replay(logs, tmp_path / "here", engine="local", profile=profile)
     monkeypatch.setattr(spark_logs, "MAX_SENT", sent)
     monkeypatch.setattr(spark_logs, "MAX_TASKS", tasks)
-    monkeypatch.setattr(hadoop, "MAX_UNCUT_OCTETS", 100_000)
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 100_000)
     monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
     assert sum(each.stat().st_size > 100_000 for each in logs.iterdir()) == 2
     replay(f"file://{logs}", tmp_path / "there", profile=profile)
@@ -157,68 +131,10 @@ def test_large_logs_of_a_uri_are_read_in_blocks(
     assert summary(tmp_path / "there") == in_here
 
 
-def tables(folder: Path) -> None:
-    """Write logs of Parquet of many row groups: rows of all kinds, columns in other types, some that are not there."""
-    generate(folder / "made", 300, form="parquet", seed=3)
-    (made,) = (folder / "made" / "logs").iterdir()
-    table = pq.read_table(made)
-    shutil.rmtree(folder / "made")
-    half = table.num_rows // 2
-    pq.write_table(table.slice(0, half), folder / "[1] 2%20.parquet", row_group_size=37)
-    good = to_row(capture(request(1), at(1), Direction.REQUEST))
-    wrong: list[dict[str, Any]] = [
-        {"v": 2},
-        {"time": None},
-        {"properties": [("a", None)]},
-        {"extra": "nonsense"},
-        {"sha256": "0"},
-    ]
-    twice = {"properties": [*good["properties"], ("b", {"type": "string", "value": "1"})] * 2}
-    bad = [{**good, **each} for each in (*wrong, {}, twice)]
-    pq.write_table(pa.Table.from_pylist(bad, RECORDS), folder / "bad.parquet", row_group_size=2)
-    rest = table.slice(half).drop_columns(["node", "meta", "extra"])
-    for name, kind in {"message_type": pa.large_string(), "v": pa.int32(), "body": pa.large_binary()}.items():
-        rest = rest.set_column(rest.column_names.index(name), name, rest.column(name).cast(kind))
-    rest = rest.append_column("uri", pa.array(range(rest.num_rows)))
-    pq.write_table(rest, folder / "rest.parquet", row_group_size=101)
-    no_text = pa.Table.from_pylist([good, good], RECORDS).drop_columns(["sha256"])
-    no_text = no_text.append_column("sha256", pa.array([b"a\xff", b""]).view(pa.string()))  # Parquet does not check it
-    pq.write_table(no_text, folder / "no_text.parquet")
-    pq.write_table(pa.table({"a": range(100)}), folder / "foreign.parquet")
-    (folder / "torn.parquet").write_bytes((folder / "bad.parquet").read_bytes()[:-9])
-
-
-@pytest.mark.usefixtures("running")
-@pytest.mark.parametrize(
-    ("profile", "sent", "tasks"), [("auto", spark_logs.MAX_SENT, spark_logs.MAX_TASKS), ("rec-2012", 0, 3)]
-)
-def test_large_logs_of_parquet_at_a_uri_are_read_in_row_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, sent: int, tasks: int
-) -> None:
-    """Many tasks read one file: results, and what could not be read, are those of the same files here."""
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    tables(logs)
-    replay(logs, tmp_path / "here", engine="local", profile=profile)
-    monkeypatch.setattr(spark_logs, "MAX_SENT", sent)
-    monkeypatch.setattr(spark_logs, "MAX_TASKS", tasks)
-    monkeypatch.setattr(hadoop, "MAX_UNCUT_OCTETS", 100)
-    monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 200)
-    monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
-    replay(f"file://{logs}", tmp_path / "there", profile=profile)
-    assert rows(tmp_path / "there", "verdicts") == rows(tmp_path / "here", "verdicts")
-    refused = [
-        [(Path(each.pop("file")).name, *each.values()) for each in rows(tmp_path / name, "rejected")]
-        for name in ("here", "there")
-    ]
-    assert sorted(refused[0], key=repr) == sorted(refused[1], key=repr)
-    assert summary(tmp_path / "there") == summary(tmp_path / "here")
-
-
 @pytest.mark.usefixtures("running")
 def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line beyond the limit is said, wherever it is; a file of another form is not cut; a change ends the run."""
-    monkeypatch.setattr(hadoop, "MAX_UNCUT_OCTETS", 10_000)
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 10_000)
     monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 20_000)
     monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
     for module in (hadoop, spark_logs):
@@ -255,7 +171,7 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_large_log_of_a_uri_that_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Before the judging, or in between: the run ends, as records would be others."""
-    monkeypatch.setattr(hadoop, "MAX_UNCUT_OCTETS", 10_000)
+    monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 10_000)
     log = tmp_path / "log.jsonl"
     shutil.copy(CXF, log)
     asked, state_of = 0, hadoop.state_of
@@ -281,11 +197,8 @@ def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NoInputError, match=r"none\.jsonl: no \.jsonl.*empty: no.*nonsense://a/b: cannot be opened"):
         replay(nowhere, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    for name in ("MAX_UNCUT_OCTETS", "MAX_FILE_OCTETS"):
-        monkeypatch.setattr(hadoop, name, 10)
-    packed = tmp_path / "packed.jsonl.gz"
-    packed.write_bytes(gzip.compress(CXF.read_bytes()))
-    replay([CXF, *nowhere, f"file://{packed}"], tmp_path / "out")
+    monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 10)
+    replay([CXF, *nowhere, f"file://{CXF}"], tmp_path / "out")
     reasons = [each["reason"] for each in rows(tmp_path / "out", "rejected")]
     assert len(reasons) == 4
     assert any("at most 10 are read from another machine" in each for each in reasons)
