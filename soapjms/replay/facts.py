@@ -1,6 +1,6 @@
 """What rules read of records, as narrow columns: keys, what tells copies apart, and a digest of the message's shape.
 
-Each batch of records goes through three statements, in an engine of columns without files; no body leaves them. Python
+Each batch of records goes through some statements, in an engine of columns without files; no body leaves them. Python
 is asked once for each different set of properties, and for each outline of a body. What is no record, unusual or large
 is read by Python, one by one; exchanges with it are judged by themselves.
 
@@ -489,7 +489,7 @@ def _parts_told(facts: MultipartFacts) -> Document:
 TEMPORARY: Final = "TEMP TABLE"
 MAX_KINDS: Final = 50_000
 MAX_MARKUPS_OCTETS: Final = 32 << 20
-"""Size of the markups that are kept from batch to batch."""
+"""Size of the markups that are kept from batch to batch, from which on they are forgotten before the next."""
 MAX_PYTHON_ROWS: Final = 1000
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.column_store import ColumnStore, cores, failures_told
+from soapjms.replay.column_store import ColumnStore, WaitingRows, cores, failures_told
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
 from soapjms.replay.processes import Processes
@@ -114,8 +114,11 @@ class LocalRun:
         task = partial(read_part, folder=self._folder, terms=self._terms)
         self._progress(Phase(_reading(logs[0].name, 0, len(logs)), octets, total))
         with pa.ipc.new_file(self._facts, FACTS) as facts:
+            waiting = WaitingRows()  # as each batch of the file needs some memory, however few rows it has
             for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
-                facts.write_table(taken_rows([found.facts], FACTS))
+                for batch in taken_rows([found.facts], FACTS).to_batches():
+                    for some in waiting.add(batch):
+                        facts.write_table(some.combine_chunks())
                 lines, lost = (lines, lost) if split.start else (0, set[str]())
                 for refused in found.take_refused(lines):
                     if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
@@ -128,6 +131,8 @@ class LocalRun:
                     tally.count(SHOWN, edition, by=number)
                 what = _reading(split.log.name, split.log.number, len(logs))
                 self._progress(Phase(f"{what}: {records} records", octets, total))
+            for some in waiting.rest():
+                facts.write_table(some.combine_chunks())
 
     # Judging
 

@@ -47,23 +47,23 @@ UNION ALL SELECT facts.*, coalesce(aliases.key, facts.key) AS place
 FROM facts LEFT JOIN aliases ON aliases.announces = facts.key WHERE by_alias
 """
 
-NAMED: Final = "FILTER (message_id IS NOT NULL)"
+_NAMED: Final = "FILTER (message_id IS NOT NULL)"
 
 
 def sides(window: int) -> str:
     """Return the query for `sides`.
 
-    One of several copies may lack the message id: that of a sender that did not know it. All others differ in nothing
-    but who captured them.
+    It is certain that the records are copies of one message if they differ in nothing but who captured them. One of
+    several may lack the message id: that of a sender that did not know it; `unlike` has those that are no copy.
 
     Args:
         window: see `ReplayTerms.window`, in microseconds.
     """
     return f"""
 SELECT place, coalesce(asks, false) AS asks, count(*) AS records, min(time) AS time, max(time) AS latest,
-    max(direction) AS direction, min(row) {NAMED} AS rich, min(row) FILTER (message_id IS NULL) AS poor,
+    max(direction) AS direction, min(row) {_NAMED} AS rich, min(row) FILTER (message_id IS NULL) AS poor,
     bool_and(is_plain) AND max(time) - min(time) <= {window}
-        AND coalesce(min(own) {NAMED} = max(own) {NAMED}, true)
+        AND coalesce(min(own) {_NAMED} = max(own) {_NAMED}, true)
         AND count(*) - count(message_id) <= 1
         AND coalesce(min(direction) = max(direction), true)
         AND NOT (count(message_id) > 1 AND bool_or(truncated))

@@ -89,6 +89,7 @@ def told_by(properties: Properties, profile: Profile, *, knows_senders: bool) ->
 Stated: TypeAlias = tuple[tuple[str | None, ...], ...]
 """Properties as columns hold them: of each its name, its type, and its value as text."""
 MAX_KINDS_TOLD: Final = 16_384
+"""Number of sets of properties that are remembered."""
 
 
 class PropertyReader:
@@ -126,7 +127,10 @@ class PropertyReader:
 def _without_uri(stated: Stated) -> tuple[str | None, object]:
     """Return the requestURI of short properties, and them with no more of it than rules read; None if they read all."""
     uris = [each for each in stated if each[0] in URI_NAMES]
-    if len(uris) == 1 and sum([len(name or "") + len(value or "") for name, _, value in stated]) <= MAX_SHORT:
+    if (
+        len(uris) == 1
+        and sum([len(name or "") + len(value or "") for name, _, value in stated]) <= MAX_SHORT_CHARACTERS
+    ):
         ((_, kind, uri),) = uris
         told = told_by_uri(uri) if uri and kind == PropertyType.STRING else None
         if isinstance(told, tuple):
@@ -134,8 +138,8 @@ def _without_uri(stated: Stated) -> tuple[str | None, object]:
     return None, None
 
 
-MAX_SHORT: Final = MAX_CACHED_CHARACTERS // 2
-"""Number of characters of properties that are short, whatever their values are as texts."""
+MAX_SHORT_CHARACTERS: Final = MAX_CACHED_CHARACTERS // 2
+"""Number of characters of properties up to which `MessageDescription.is_short` certainly holds for them."""
 CONTENT_TYPE_NAMES: Final = frozenset({names.CONTENT_TYPE, *names.ALIASES.get(names.CONTENT_TYPE, ())})
 READ_NAMES: Final = PROPERTY_NAMES | STACK_MARKS
 """The properties that rules and the guess of a stack read."""
