@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS
 from soapjms.replay.column_store import widened
-from soapjms.replay.columns import COLUMNS, FlatRow, most_octets, octets_of_rows
+from soapjms.replay.columns import COLUMNS, FlatRow, are_larger
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
 from soapjms.replay.records import column_reader
 
@@ -32,9 +32,9 @@ def contents_of(given: pa.Table, folder: Path) -> pa.Table:
         folder: the folder for the files of large ones.
     """
     (batch,) = given.combine_chunks().to_batches()
-    if most_octets(batch) <= MAX_MARKUP_OCTETS:
+    is_large = are_larger(batch, MAX_MARKUP_OCTETS)
+    if not pc.any(is_large).as_py():
         return pa.Table.from_batches([widened(batch, CONTENTS)])
-    is_large = pc.greater(octets_of_rows(batch), MAX_MARKUP_OCTETS)
     large = batch.filter(is_large)
     files: list[str | None] = []
     for row in column_reader().rows(large.select(COLUMNS.names)):

@@ -1,8 +1,8 @@
 """What rules read of records, as narrow columns: keys, what tells copies apart, and a digest of the message's shape.
 
 Each batch of records goes through some statements, in an engine of columns without files; no body leaves them. Python
-is asked once for each different set of properties, and for each outline of a body. What is no record, unusual or large
-is read by Python, one by one; exchanges with it are judged by themselves.
+is asked about once for each different set of properties, and for each outline of a body. What is no record, unusual or
+large is read by Python, one by one; exchanges with it are judged by themselves.
 
 Spec: capture record, version 1, "Copies and pairing".
 """
@@ -33,9 +33,7 @@ from soapjms.replay.columns import (
     SIMPLE,
     Entries,
     RefusedRow,
-    longest_text,
-    most_octets,
-    octets_of_rows,
+    are_larger,
 )
 from soapjms.replay.flat_records import Unpacker, ValueCache
 from soapjms.replay.inputs import RejectedRow, Split
@@ -124,7 +122,8 @@ SELECT row_number() OVER () AS kind_number, stated FROM (
     SELECT DISTINCT found.stated FROM (SELECT {STATED} AS stated FROM (SELECT DISTINCT properties FROM given)) AS found
     LEFT JOIN kinds ON kinds.stated IS NOT DISTINCT FROM found.stated WHERE is_valid IS NULL)
 """
-NEW: Final = pa.schema([("kind_number", pa.int64()), COLUMNS.field("properties").with_name("stated")])
+NEW_KIND: Final = pa.schema([("kind_number", pa.int64()), COLUMNS.field("properties").with_name("stated")])
+"""A row of `NEW_KINDS`."""
 TOLD_KINDS: Final = "SELECT stated, told.* EXCLUDE (kind_number) FROM new_kinds JOIN told USING (kind_number)"
 TOLD: Final = pa.schema(
     [
@@ -230,16 +229,20 @@ FROM read
 """
 
 
-_SAME_MARKUP: Final = """
-markups.markup = seen.markup AND markups.message_type = seen.message_type
-AND markups.is_ascii = seen.is_ascii AND markups.charset IS NOT DISTINCT FROM seen.charset
+def _is_markup_of(rows: str) -> str:
+    """Return the condition for a row of `markups` that belongs to one of a relation."""
+    return f"""
+markups.markup = {rows}.markup AND markups.message_type = {rows}.message_type
+AND markups.is_ascii = {rows}.is_ascii AND markups.charset IS NOT DISTINCT FROM {rows}.charset
 """
+
+
 MARKUPS: Final = "SELECT markup, message_type, is_ascii, charset, document, has_fault FROM seen, documents LIMIT 0"
 NEW_MARKUPS: Final = f"""
 WITH found AS (
     SELECT markup, message_type, is_ascii, charset, min(row) AS row FROM seen WHERE markup IS NOT NULL
     GROUP BY markup, message_type, is_ascii, charset
-), fresh AS (SELECT seen.* FROM found AS seen LEFT JOIN markups ON {_SAME_MARKUP} WHERE markups.markup IS NULL),
+), fresh AS (SELECT found.* FROM found LEFT JOIN markups ON {_is_markup_of("found")} WHERE markups.markup IS NULL),
 texts AS (SELECT fresh.*, decode(body) AS text FROM fresh JOIN given USING (row)),
 parts AS (SELECT *, substr(text, 1, {PROLOGUE}) AS prologue, {BARE} AS bare FROM texts),
 outlines AS (SELECT *, sha256({OUTLINE}) AS outline FROM parts)
@@ -303,7 +306,7 @@ WITH read AS (
     SELECT seen.*, coalesce(in_parts.document, markups.document) AS document,
         coalesce(in_parts.has_fault, markups.has_fault) AS has_fault
     FROM seen LEFT JOIN in_parts ON in_parts.example = seen.row
-    LEFT JOIN markups ON {_SAME_MARKUP}
+    LEFT JOIN markups ON {_is_markup_of("seen")}
     WHERE is_plain
 )
 """
@@ -434,7 +437,7 @@ class FactReader:
             self._store.define("kinds", KINDS, TEMPORARY)
             self._kinds = 0
         self._store.define("new_kinds", NEW_KINDS, TEMPORARY)
-        new = self._store.table("FROM new_kinds", NEW)
+        new = self._store.table("FROM new_kinds", NEW_KIND)
         numbers = new.column(0).to_pylist()
         entries = chain.from_iterable(map(Entries, new.column(1).chunks))
         told = [(number, *self._tell(stated)) for number, stated in zip(numbers, entries, strict=True)]
@@ -495,12 +498,13 @@ MAX_PYTHON_ROWS: Final = 1000
 
 def _by_size(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Divide rows into those of usual size and large ones."""
-    ids = [given.column(name) for name in ("message_id", "correlation_id")]
-    if most_octets(given) <= MAX_MARKUP_OCTETS and max(map(longest_text, ids)) <= MAX_KEY_OCTETS:
+    is_large = are_larger(given, MAX_MARKUP_OCTETS)
+    for name in ("message_id", "correlation_id"):
+        is_large = pc.or_(
+            is_large, pc.fill_null(pc.greater(pc.binary_length(given.column(name)), MAX_KEY_OCTETS), False)
+        )
+    if not pc.any(is_large).as_py():
         return given, given.slice(0, 0)
-    is_large = pc.greater(octets_of_rows(given), MAX_MARKUP_OCTETS)
-    for each in ids:
-        is_large = pc.or_(is_large, pc.fill_null(pc.greater(pc.binary_length(each), MAX_KEY_OCTETS), False))
     return given.filter(pc.invert(is_large)), given.filter(is_large)
 
 
