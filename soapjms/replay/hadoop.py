@@ -47,6 +47,8 @@ LINE_OF_PARTITION: Final = (1 << 33) - 1
 """The bits of `monotonically_increasing_id` that count the rows of a partition."""
 PLAIN: Final = ".jsonl"
 """How names end that Hadoop's readers take for no compressed file."""
+NONE_HIDDEN: Final = {"ignoredPathSegmentRegex": ""}
+"""Options of a reader that has no hidden files. Older versions of Spark ignore them, but then the files are missed."""
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -239,7 +241,9 @@ def _why(error: Py4JJavaError) -> str:
 
 def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     """Return the path and the octets of each file."""
-    return spark.read.format("binaryFile").load([*map(_escaped, paths)]).select("path", "content")
+    return (
+        spark.read.format("binaryFile").options(**NONE_HIDDEN).load([*map(_escaped, paths)]).select("path", "content")
+    )
 
 
 def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
@@ -254,7 +258,7 @@ def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     options = {"lineSep": "\n", "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_OCTETS + 2)}
     return (
         spark.read.format("text")
-        .options(**options)
+        .options(**options, **NONE_HIDDEN)
         .load([*map(_escaped, paths)])
         .select(
             F.col("_metadata.file_path").alias("uri"),

@@ -52,12 +52,18 @@ MAX_SENT: Final = 500_000
 """Number of records to be read again up to which their numbers are sent to every task that reads other machines' files,
 and the files are not moved."""
 
+PASSED_OVER: Final = (
+    "Spark has not read it: it passes over names that end with ._COPYING_, in some versions those that begin with _ or "
+    "., and files that are gone or damaged if spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles say so"
+)
+"""Why a file on another machine that was found was not read."""
+
 TOLD: Final = pa.schema(
     [*REJECTED, ("lines", pa.int64()), ("octets", pa.int64()), ("edition", pa.string()), ("records", pa.int64())]
 )
 STAGED: Final = pa.schema([*BUCKETED, ("part", pa.int64()), ("told", pa.struct(list(TOLD)))])
 """The rows that reading makes: facts of records, by bucket; and what is told of a part: a rejected text, with its line
-counted from the beginning of the part; its number of lines, and of their octets for a block; how many records show an
+counted from the beginning of the part; its number of lines, and of octets if Spark reads it; how many records show an
 edition."""
 SPLITS: Final = pa.schema([("part", pa.int64()), ("split", pa.binary())])
 
@@ -108,11 +114,11 @@ class Logs:
 
     def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: Iterable[LogFile]) -> None:
         self._spark = spark
-        near, elsewhere = list(logs), list(far)
-        self.number = len(near) + len(elsewhere)
-        self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
+        near, self._far = list(logs), list(far)
+        self.number = len(near) + len(self._far)
+        self._long = [log for log in self._far if hadoop.has_blocks(log)]
         self._states = [hadoop.state_of(spark, log.path) for log in self._long]
-        whole_files = [log for log in elsewhere if not hadoop.has_blocks(log)]
+        whole_files = [log for log in self._far if not hadoop.has_blocks(log)]
         self._sources: list[tuple[int, LogParts]] = []
         self._logs: list[int] = []  # the number of the log of each part
         for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
@@ -151,24 +157,23 @@ class Logs:
         return self._spark.createDataFrame(before, "part long, before long")
 
     def passed_over(self, octets: Mapping[int, int]) -> list[RejectedRow]:
-        """Return what Spark passes over in blocks: lines that are too long.
+        """Return what Spark passes over: whole files, or in blocks the lines that are too long.
 
         Args:
-            octets: how many octets the lines of each block have.
+            octets: how many octets were read of each whole file, and in lines of each block.
         """
         read = Counter[int]()
         for part, count in octets.items():
             read[self._logs[part]] += count
-        missing = ((log, log.size - read[log.number]) for log in self._long)
-        return [
-            RejectedRow(
-                log.name,
-                None,
-                f"{left} octets are in lines of more than {MAX_LINE_OCTETS}; they are not read, nor counted as lines",
-            )
-            for log, left in missing
-            if left >= MAX_LINE_OCTETS
-        ]
+        found: list[RejectedRow] = []
+        for log in self._far:
+            missing = log.size - read[log.number]
+            if log not in self._long and log.size and log.number not in read:
+                found.append(RejectedRow(log.name, None, PASSED_OVER))
+            elif log in self._long and missing >= MAX_LINE_OCTETS:
+                reason = f"{missing} octets are in lines of more than {MAX_LINE_OCTETS}"
+                found.append(RejectedRow(log.name, None, f"{reason}; they are not read, nor counted as lines"))
+        return found
 
     def require_unchanged(self) -> None:
         """Require that files that are read in blocks are what they were at first, as they are read several times.
@@ -295,7 +300,12 @@ def sent(rows: DataFrame, made: DataFrame) -> DataFrame:
 
 def _read_whole(batches: Batches, terms: TaskTerms) -> Batches:
     parts = (
-        GivenPart(part, hadoop.split_of(pickle.loads(log), octets), BytesIO(octets))  # noqa: S301  # see above
+        GivenPart(
+            part,
+            hadoop.split_of(pickle.loads(log), octets),  # noqa: S301  # see above
+            BytesIO(octets),
+            {"octets": len(octets)},
+        )
         for part, log, octets in rows_of(batches)
     )
     return _reader(pickle.dumps(terms)).read(parts)
@@ -426,6 +436,8 @@ class TaskReader:
     def _read_part(self, given: GivenPart) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield facts, and what is told."""
         part, split, stream, told = given
+        if told is not None:
+            yield _told(part, told)
         if isinstance(split, RejectedRow):
             yield _told(part, split._asdict())
             return
@@ -436,8 +448,6 @@ class TaskReader:
             yield _told(part, {"edition": edition, "records": records})
         if split.is_counted_anew:
             yield _told(part, {"lines": count_lines(split)})
-        if told is not None:
-            yield _told(part, told)
 
     def _sent(self, facts: pa.Table) -> Batches:
         self._store.lend("facts", facts)

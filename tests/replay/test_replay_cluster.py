@@ -63,6 +63,8 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     bad_logs(logs)
     write_parquet(logs / "a.parquet", [capture(request(n), at(n), Direction.REQUEST) for n in range(70, 75)], 2)
     (logs / "b.parquet").write_bytes(b"PAR1 is how it begins")
+    for number, name in enumerate(("_c.jsonl", ".d.jsonl"), 80):  # which Spark takes for hidden, unless it is told
+        write_log(logs / name, capture(request(number), at(number), Direction.REQUEST))
     (logs / "notes.txt").write_text("of no interest")
     replay(logs, tmp_path / "local", engine="local")
     replay([f"file://{logs}"], tmp_path / "spark")
@@ -86,6 +88,21 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     assert found_in_folder == in_globs
 
 
+@pytest.mark.usefixtures("running")
+def test_a_log_of_a_uri_that_spark_passes_over_is_said(tmp_path: Path) -> None:
+    """No version of Spark reads a file with such a name: it is among the rejected, and the others are read."""
+    name = tmp_path / "copied.jsonl._COPYING_"
+    write_log(name, capture(request(1), at(1), Direction.REQUEST))
+    shutil.copy(CXF, tmp_path)
+    replay([f"file://{name}", f"file://{tmp_path / CXF.name}"], tmp_path / "out")
+    (refused,) = rows(tmp_path / "out", "rejected")
+    assert refused["file"].endswith(name.name)
+    assert refused["reason"] == spark_logs.PASSED_OVER
+    assert summary(tmp_path / "out")["rejected"] == 1
+    replay(CXF, tmp_path / "local", engine="local")
+    assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "local", "verdicts")
+
+
 def long_logs(folder: Path) -> None:
     """Write logs of many blocks: with lines of all kinds, whole and torn, beside some that are read as a whole."""
     generate(folder / "made", 300, seed=3)
@@ -99,7 +116,7 @@ def long_logs(folder: Path) -> None:
     (folder / "[1] a log.jsonl").write_bytes(b"\xef\xbb\xbf" + b"".join(first) + b'{"v":1,"torn')
     second = [*lines[half : half + 90], b"\n" * 500, *[b"\xef\xbb\xbf" + each for each in lines[half + 90 :]]]
     (folder / "2%20.jsonl").write_bytes(b"".join(each.replace(b"\n", b"\r\n") for each in second) + bad)
-    shutil.copy(CXF, folder)
+    shutil.copy(CXF, folder / "_cxf.jsonl")
 
 
 @pytest.mark.usefixtures("running")
