@@ -24,6 +24,7 @@ from soapjms.protocol.exchange import (
     pair,
     pairs,
     record_hash,
+    settled,
     stream,
 )
 from soapjms.protocol.record import Direction, Node, Record, body_digest, from_json, to_json
@@ -799,6 +800,36 @@ def test_a_stretch_that_never_ends_is_settled_from_its_beginning(seed: int) -> N
     log = crowded(random)
     few = slid(log, random.choice([1, 4, 20]))
     assert Counter(map(repr, few)) == Counter(map(repr, as_defined(pair(log, WINDOW))))
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_what_is_settled_is_judged_without_the_rest(seed: int) -> None:
+    """Records that are taken out of a stretch as soon as they are settled, and the rest, give what its whole gives."""
+    random = Random(seed)
+    log = crowded(random)
+    held, found, read = list[Record](), list[tuple[Any, ...]](), 0
+    for end in sorted(random.uniform(0, 120) for _ in range(random.choice([1, 5, 20]))):
+        while read < len(log) and log[read].time < START + timedelta(seconds=end):
+            held.append(log[read])
+            read += 1
+        over = settled(held, WINDOW, START + timedelta(seconds=end) - WINDOW)
+        found += as_defined(pair([held[number] for number in over], WINDOW))
+        held = [each for number, each in enumerate(held) if number not in over]
+    found += as_defined(pair([*held, *log[read:]], WINDOW))
+    assert Counter(map(repr, found)) == Counter(map(repr, as_defined(pair(log, WINDOW))))
+
+
+def test_a_request_waits_for_what_repeats_its_id() -> None:
+    """Such a response has the key of the request as long as the request is there."""
+    log = [request(0), response(1), record(2, message_id="x", direction="one-way")]
+    late = response(25, message_id="a2", correlation_id="m1")
+    since = START + timedelta(seconds=20)
+    assert settled([*log, replace(late, message=replace(late.message, correlation_id="c1"))], WINDOW, since) == [
+        0,
+        1,
+        2,
+    ]
+    assert settled([*log, late], WINDOW, since) == [2]
 
 
 def test_a_copy_may_show_that_a_message_is_a_request() -> None:

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -20,15 +21,15 @@ import pyarrow.parquet as pq
 import pytest
 from cli_kit import command, environment, run
 from pyspark.sql import SparkSession
-from replay_logs import assert_same, at, request, response, rows, summary, write_log
+from replay_logs import REPLIES, assert_same, at, request, response, rows, summary, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
-from soapjms.replay.follower import follow
-from soapjms.replay.follower.held_records import FORMAT, HELD
+from soapjms.replay.follower import follow, steps
+from soapjms.replay.follower.held_records import FORMAT, HELD, HeldRecords
 from soapjms.replay.report import load
 from soapjms.replay.spark_session import session
 from soapjms.replay.terms import LateRecord
@@ -140,6 +141,34 @@ def test_copies_that_come_after_a_restart(tmp_path: Path) -> None:
     write_log(logs / "4.jsonl", capture(request(1), at(day + 1)))
     found = caught_up(logs, out)
     assert [found.members[each] for each in ("records", "messages", "exchanges")] == [6, 5, 1]
+
+
+def test_a_correlation_id_that_is_never_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no later record can change is judged and no longer held, also if its id recurs all the time."""
+    monkeypatch.setattr(steps, "MIN_CROWD", 40)
+    logs, out, random = tmp_path / "logs", tmp_path / "out", Random(1)
+    logs.mkdir()
+    made = []
+    for number in range(600):  # of four hours
+        seconds = number * 24
+        same = {"correlation_id": "always", "reply_to": REPLIES if number % 9 else None}
+        made.append((seconds, Direction.REQUEST, request(number, **same)))
+        if number % 7:
+            answer = response(number, correlation_id="always" if number % 5 else f"ID:client-{number}")
+            made.append((seconds + random.uniform(1, 90), Direction.RESPONSE, answer))
+        if not number % 11:
+            made.append((seconds + random.uniform(0, 60), None, request(number, **same)))
+    made.sort(key=itemgetter(0))
+    held = []
+    for first in range(0, len(made), 150):
+        some = (capture(message, at(seconds), way) for seconds, way, message in made[first : first + 150])
+        write_log(logs / f"{first:04}.jsonl", *some)
+        caught_up(logs, out)
+        with closing(HeldRecords(tmp_path / "out.checkpoint" / "held")) as records:
+            held.append(records.number())
+    assert max(held) < 250 < sum(held)
+    replay(logs, tmp_path / "batch", engine="exact")
+    assert_same(out, tmp_path / "batch")
 
 
 def test_large_records(tmp_path: Path) -> None:

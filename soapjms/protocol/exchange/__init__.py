@@ -13,7 +13,7 @@ Spec: capture record, "Copies and pairing".
 
 from soapjms.protocol.exchange.copies import merge
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Keys, Pattern, keys, keys_of, record_hash
-from soapjms.protocol.exchange.stream import exchanges_of, keyed, pair
+from soapjms.protocol.exchange.stream import exchanges_of, keyed, pair, settled
 
 __all__ = [
     "DEFAULT_WINDOW",
@@ -27,4 +27,5 @@ __all__ = [
     "merge",
     "pair",
     "record_hash",
+    "settled",
 ]

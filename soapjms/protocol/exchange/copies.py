@@ -175,19 +175,24 @@ class Sightings:
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._named
 
-    def add(self, record: Record) -> None:
-        """Merge a record into the message that it is a copy of, or begin a new message; call in order of time."""
+    def add(self, record: Record) -> Sighting:
+        """Merge a record into the message that it is a copy of, or begin a new message; call in order of time.
+
+        Return the message.
+        """
         mark = copy_mark(record)
         found = self._named.get(record.message.message_id or "") or self._kin_of(record, mark)
         if found is None:
-            self.begin(Sighting(record, 0, times=[record.time], mark=mark))
-            return
+            new = Sighting(record, 0, times=[record.time], mark=mark)
+            self.begin(new)
+            return new
         found.record = merge(found.record, record)
         found.records += 1
         found.mark = found.mark or mark
         if record.time - found.times[-1] > self._window:
             found.times.append(record.time)
         self._index(found)
+        return found
 
     def begin(self, sighting: Sighting) -> None:
         """Add a message that is new to this stretch."""

@@ -180,11 +180,8 @@ class _Group:
         """Pair the messages of the stretch, return those that no later message can change, and keep the others."""
         messages, self._stretch = self._stretch.messages, Sightings(self._window)
         strayed = {each for each in messages if each.misdirected}  # before they were kept back for redelivery
-        reach, reach_of_strays = _find_partners(messages, self._window)
         since = newest - self._window  # a message of this time may still have copies of which one lacks the id
-        kept = unsettled(messages, reach, self._window, since)
-        strays = [each for each in messages if each in kept or _is_alone(each)]
-        kept = unsettled(strays, reach_of_strays, self._window, since, known=kept, any_place=True)
+        kept = _find_unsettled(messages, self._window, since)
         for each in messages:
             if each in kept:
                 each.partner, each.is_answer, each.misdirected, each.kin = None, False, each in strayed, None
@@ -201,6 +198,32 @@ class _Group:
             self._given_out[_short(sighting.message_id)] = None
             if len(self._given_out) > MAX_KNOWN_MESSAGES:
                 self._given_out.popitem(last=False)
+
+
+def settled(records: Iterable[Record], window: timedelta, since: datetime) -> list[int]:
+    """Find those records of one key that can be paired and judged without the others, whatever comes later.
+
+    Args:
+        records: the records so far, in order of time.
+        window: see `pair`.
+        since: records of this time or later may still come, and so may copies of those of this time or later.
+
+    Returns:
+        the numbers of the records, in order, counted from 0.
+    """
+    stretch = Sightings(window)
+    numbers: dict[Sighting, list[int]] = {}
+    for number, record in enumerate(records):
+        numbers.setdefault(stretch.add(record), []).append(number)
+    kept: set[Sighting] = set()
+    while True:
+        kept = _find_unsettled(stretch.messages, window, since, kept)
+        # What repeats the message id of a request has its key only as long as the request is there.
+        named = {each.record.message.correlation_id for each in kept} - {None}
+        wanted = {each for each in stretch.messages if each.message_id in named} - kept
+        if not wanted:
+            return sorted(number for each, found in numbers.items() if each not in kept for number in found)
+        kept |= wanted
 
 
 HALVES: Final = frozenset({Pattern.REQUEST_RESPONSE, Pattern.RESPONSE_ONLY})
@@ -220,6 +243,16 @@ def _find_partners(messages: list[Sighting], window: timedelta) -> tuple[dict[Si
         request.misdirected = answer.misdirected = True
         reach_of_strays[request] = reach_of_strays[answer] = order
     return reach, reach_of_strays
+
+
+def _find_unsettled(
+    messages: list[Sighting], window: timedelta, since: datetime, known: Iterable[Sighting] = ()
+) -> set[Sighting]:
+    """Pair messages; return those that a message of some time or later can change, and those that depend on them."""
+    reach, reach_of_strays = _find_partners(messages, window)
+    kept = unsettled(messages, reach, window, since, known=known)
+    strays = [each for each in messages if each in kept or _is_alone(each)]
+    return unsettled(strays, reach_of_strays, window, since, known=kept, any_place=True)
 
 
 def _is_alone(message: Sighting) -> bool:

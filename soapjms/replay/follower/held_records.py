@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +46,10 @@ TABLES: Final = {"held_facts": FACTS, "held_contents": HELD, "state": STATE}
 FORMER: Final = "SELECT row, key, by_alias, announces, false AS is_plain, time FROM held_facts"
 FACTS_HERE: Final = "FROM held_facts UNION ALL FROM new_facts"
 CONTENTS_HERE: Final = "FROM held_contents UNION ALL FROM new_contents"
+PLACED_HERE: Final = f"""
+WITH facts AS MATERIALIZED (SELECT row, key, by_alias, announces, time FROM ({FACTS_HERE}) AS here),
+aliases AS MATERIALIZED ({plan.ALIASES}), placed AS MATERIALIZED ({plan.PLACED})
+"""
 LARGE: Final = "SELECT record_file FROM held_contents WHERE record_file IS NOT NULL"
 WANTED: Final = f"""
 WITH found AS (SELECT here.* FROM ({CONTENTS_HERE}) AS here SEMI JOIN wanted USING (row)),
@@ -139,12 +145,31 @@ class HeldRecords:
         if limit is None:
             return ROWS.empty_table()
         query = f"""
-WITH facts AS MATERIALIZED (SELECT row, key, by_alias, announces, time FROM ({FACTS_HERE}) AS here),
-aliases AS MATERIALIZED ({plan.ALIASES}), placed AS MATERIALIZED ({plan.PLACED}),
-places AS (SELECT place FROM placed GROUP BY place HAVING max(time) < {microseconds(limit)})
+{PLACED_HERE}, places AS (SELECT place FROM placed GROUP BY place HAVING max(time) < {microseconds(limit)})
 SELECT row FROM placed SEMI JOIN places USING (place)
 """
         return self._store.table(query, ROWS)
+
+    def crowded(self, limit: datetime, until: datetime, at_least: int) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the places that have many records from before a time, and others since.
+
+        Args:
+            limit: the time.
+            until: the time of the first record that is left out.
+            at_least: the number of records that are many.
+
+        Yields:
+            the place, and the numbers of its records, rows of `ROWS`.
+        """
+        query = f"""
+{PLACED_HERE}, places AS (
+    SELECT place FROM placed GROUP BY place
+    HAVING max(time) >= {microseconds(limit)} AND count(*) FILTER (time < {microseconds(limit)}) >= {at_least}
+)
+SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {microseconds(until)} ORDER BY place
+"""
+        for place, rows in groupby(self._store.fetch(query), key=itemgetter(0)):
+            yield place, pa.table([pa.array((row for _, row in rows), pa.int64())], ROWS)
 
     def facts(self, rows: pa.Table | None) -> Iterator[pa.RecordBatch]:
         """Yield the facts of some records, rows of `ROWS`, or of all."""

@@ -1,7 +1,8 @@
 """One step of following logs: add new records to the held ones, judge the calls that are over, and hold the rest.
 
 A place, see `soapjms.replay.plan`, is over when its newest record is older than the watermark by more than the time a
-call is remembered: no record that may still come belongs to it. Its records are judged as those of a replay are, by the
+call is remembered: no record that may still come belongs to it. Of a place that is never over, because its key recurs
+all the time, those records are judged that no later one can change. All are judged as those of a replay are, by the
 same plan; tasks read the logs and judge, and this process does the rest.
 """
 
@@ -13,13 +14,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import nsmallest
 from itertools import chain, count, filterfalse
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from soapjms.protocol.record import format_time, parse_time, to_octets
+from soapjms.protocol.exchange import settled
+from soapjms.protocol.record import Record, format_time, parse_time, to_octets
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS, records_of
 from soapjms.replay.facts import FACTS, MAX_PYTHON_ROWS
@@ -37,6 +40,8 @@ from soapjms.replay.tasks import PartFound, forget_reader, read_part, taken_rows
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
+MIN_CROWD: Final = 10_000
+"""Number of records of one place, older than calls are remembered, from which on it is searched for settled ones."""
 LATE_NOTE: Final = (
     "lateRecord",
     "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
@@ -83,6 +88,7 @@ class FollowSteps:
         self._terms = terms
         self._patience = patience
         self._unpack = Unpacker()
+        self._crowds: dict[str, int] = {}  # the number of records from which on a place is looked at again
 
     def close(self) -> None:
         """Forget what is kept in memory."""
@@ -101,7 +107,7 @@ class FollowSteps:
         new = self._read(plan.chunks, before, folder)
         unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
         after = before.after(plan.number, new.newest, unread, self._patience.disorder)
-        over = self._held.over(after.watermark and earlier(after.watermark, self._patience.remember))
+        over = self._over(after.watermark and earlier(after.watermark, self._patience.remember))
         done = replace(self._judged(over, plan.chunks, new, after, folder), held=self._held.number() - over.num_rows)
         self._checkpoint.commit(folder, over, done)
         self._checkpoint.merge()
@@ -166,6 +172,34 @@ class FollowSteps:
         return tuple(first)
 
     # Judging
+
+    def _over(self, limit: datetime | None) -> pa.Table:
+        """Return the numbers of the records, rows of `ROWS`, that no record of a time or later can change.
+
+        They are those of the places that are over. Of a place that never is, as its key recurs all the time, those
+        that can be judged without the others are too, once it has thousands that are old enough.
+        """
+        found = [self._held.over(limit)]
+        if limit is None:
+            return found[0]
+        before, self._crowds = self._crowds, {}
+        for place, rows in self._held.crowded(limit, limit + self._terms.window, MIN_CROWD):
+            self._crowds[place] = before.get(place, 0)
+            if rows.num_rows >= self._crowds[place]:
+                found.append(self._settled(rows, limit))
+                self._crowds[place] = 2 * (rows.num_rows - found[-1].num_rows)
+        return pa.concat_tables(found)
+
+    def _settled(self, rows: pa.Table, limit: datetime) -> pa.Table:
+        """Return the numbers of those records of a place that can be judged without the others; see `settled`."""
+        found: list[tuple[datetime, int, int, Record]] = []
+        for batch in self._held.contents(rows):
+            numbers = zip(batch.column("position").to_pylist(), batch.column("row").to_pylist(), strict=True)
+            records = map(self._unpack.record, records_of(batch, self._held.large))
+            found += ((record.time, *where, record) for where, record in zip(numbers, records, strict=True))
+        found.sort(key=itemgetter(0, 1))
+        over = settled((record for *_, record in found), self._terms.window, limit)
+        return pa.table([pa.array((found[each][2] for each in over), pa.int64())], ROWS)
 
     def _judged(
         self, rows: pa.Table | None, chunks: tuple[Chunk, ...], new: _NewRecords, before: FollowResults, folder: Path
