@@ -17,6 +17,7 @@ from soapjms.protocol.assertions.markup import MAX_MARKUP_OCTETS
 from soapjms.replay.column_store import widened
 from soapjms.replay.columns import COLUMNS, FlatRow, are_larger
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
+from soapjms.replay.output import sync
 from soapjms.replay.records import column_reader
 
 CONTENTS: Final = pa.schema([("row", pa.int64()), *COLUMNS, ("record_file", pa.string())])
@@ -42,6 +43,7 @@ def contents_of(given: pa.Table, folder: Path) -> pa.Table:
         if isinstance(row, FlatRow):  # else it is no record
             files[-1] = name = uuid4().hex
             (folder / name).write_bytes(pack(row.record))
+            sync(folder / name)
     positions = [large.column(name) for name in POSITION]
     named = pa.record_batch([*positions, pa.array(files, pa.string())], [*POSITION, "record_file"])
     usual = batch.filter(pc.invert(is_large))

@@ -6,6 +6,7 @@ Each single file of results, Parquet or text, also exists as a whole or not at a
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -34,11 +35,30 @@ PART: Final = "part-00000.parquet"
 def write_text(path: Path, text: str) -> None:
     """Write a file that gets its name once it is on disk; until then, its name begins with a dot."""
     part = _beside(path)
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    part.write_text(text, "utf-8")
+    sync(part)
     part.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk when this returns, so that they outlast a failure of power."""
+    with suppress(PermissionError):  # of other users, which a cluster's tasks may leave
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # which file systems say that cannot do it
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Have all files in a folder and its folders on disk when this returns; see `sync`."""
+    for parent, _, files in os.walk(folder):
+        for each in (*files, "."):
+            sync(Path(parent, each))
 
 
 def _beside(path: Path) -> Path:
@@ -125,7 +145,9 @@ def staging(out: Path) -> Iterator[Path]:
         result.mkdir()
         yield result
         make_private(result)
+        sync_all(result)
         _put_in_place(result, out, scratch / "former")
+        sync(out.parent)
     finally:
         lock.close()
         _remove(scratch)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from replay_logs import at, disk_watched, request, write_log
 
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import capture
 from soapjms.replay.errors import StoreFailedError
 from soapjms.replay.facts import FACTS
-from soapjms.replay.follower import checkpoint, held_records
+from soapjms.replay.follower import checkpoint, follow, held_records
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import HELD, ROWS
 from soapjms.replay.follower.results import FollowResults
@@ -83,6 +85,20 @@ def test_a_step_that_was_not_finished_is_none(tmp_path: Path) -> None:
             assert kept.done().number == 0
             assert [each.name for each in (tmp_path / "kept" / "steps").iterdir()] == ["0000000000"]
             shutil.rmtree(tmp_path / "kept" / "steps" / "0000000000")
+
+
+def test_what_counts_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure of power loses no result: its files are written to disk whole before anything relies on them."""
+    monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 2)
+    is_on_disk = disk_watched(monkeypatch)
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    for number in range(3):
+        write_log(logs / f"{number}.jsonl", capture(request(number), at(2000 * number)))
+        follow(logs, out, until_idle=timedelta(0))
+        kept = tmp_path / "out.checkpoint"
+        found = [path for folder in ("steps", "merged", "plans") for path in (kept / folder).rglob("*")]
+        assert [path for path in (*found, out, *out.rglob("*")) if not is_on_disk(path)] == []
 
 
 def records(*rows: int) -> tuple[pa.Table, pa.Table]:

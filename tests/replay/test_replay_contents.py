@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from replay_logs import TO_SERVICE, at, request, write_log
+from replay_logs import TO_SERVICE, at, disk_watched, request, write_log
 
 from brokers.message import properties
 from soapjms.protocol.record import capture
@@ -35,7 +35,7 @@ MANY = {f"p{number}": "y" * 50 for number in range(1500)}
     ],
     ids=["body", "a property", "many properties", "an id", "two headers"],
 )
-def test_a_large_record_has_a_file(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_large_record_has_a_file(tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """No other has one, and all are read as they were, in their order."""
     sent = [request(number, **changes if number in (0, 3, 4, 9) else {}) for number in range(10)]
     records = [capture(each, at(number)) for number, each in enumerate(sent)]
@@ -46,8 +46,9 @@ def test_a_large_record_has_a_file(tmp_path: Path, changes: dict[str, Any]) -> N
     assert isinstance(batch, pa.RecordBatch)
     given = pa.Table.from_batches([batch]).add_column(0, "row", pa.array(range(10), pa.int64()))
     (tmp_path / "large").mkdir()
+    is_on_disk = disk_watched(monkeypatch)
     contents = contents_of(given, tmp_path / "large").sort_by("row")
-    assert len(list((tmp_path / "large").iterdir())) == 4
+    assert [is_on_disk(each) for each in (tmp_path / "large").iterdir()] == [True] * 4
     assert max(row.nbytes for row in map(contents.slice, range(10), [1] * 10)) < len(LARGE)
     (found,) = contents.combine_chunks().to_batches()
     assert list(records_of(found, tmp_path / "large")) == [flattened(each) for each in records]

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from places import DATA
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, properties, queue
@@ -242,3 +243,15 @@ def child(*command: str, cwd: Path | None = None, **environment: str) -> Iterato
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def disk_watched(patched: pytest.MonkeyPatch) -> Callable[[Path], bool]:
+    """Note what this process has written to disk from now on; return what says whether a path is there as it is now."""
+    written: dict[int, int] = {}
+
+    def noted(descriptor: int, sync: Callable[[int], None] = os.fsync) -> None:
+        sync(descriptor)
+        written[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_mtime_ns
+
+    patched.setattr(os, "fsync", noted)
+    return lambda path: written.get(path.stat().st_ino) == path.stat().st_mtime_ns

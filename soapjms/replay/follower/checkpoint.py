@@ -11,9 +11,9 @@
 | `temporary/` | files in between, while the process runs |
 | `lock` | locked by the running process |
 
-Plans and steps are put in place by a rename: each exists as a whole or not at all. A step is done when the database
-says so; the results of one that it does not know are removed, and it is done again, so that work interrupted by a kill
-is done once. Only the owner can enter the folder.
+Plans and steps are put in place by a rename, once they are on disk: each exists as a whole or not at all. A step is
+done when the database says so; the results of one that it does not know are removed, and it is done again, so that work
+interrupted by a kill is done once. Only the owner can enter the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from soapjms.replay.column_store import failures_told, gathered
 from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
-from soapjms.replay.output import write_text
+from soapjms.replay.output import sync, sync_all, write_text
 
 RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
@@ -156,7 +156,7 @@ class Checkpoint:
 
     def commit(self, folder: Path, over: pa.Table, done: FollowResults) -> None:
         """Put the results of a step in their place; see `HeldRecords.commit` for the rest."""
-        folder.rename(self._steps / f"{done.number:010}")
+        _put_in_place(folder, self._steps / f"{done.number:010}")
         self.held.commit(over, done)
 
     def merge(self) -> None:
@@ -170,7 +170,7 @@ class Checkpoint:
         folder = self._merged / f".{whole}"
         for name in RESULTS:
             _join([path for part in parts for path in sorted(part.glob(f"{name}/*.parquet"))], folder / name)
-        folder.rename(self._merged / whole)
+        _put_in_place(folder, self._merged / whole)
         self._forget_steps(self.done().number)
 
     def _forget_steps(self, done: int) -> None:
@@ -185,6 +185,13 @@ class Checkpoint:
     def results(self, name: str) -> list[Path]:
         """Return the files of one of `RESULTS`, of all steps."""
         return sorted(path for place in (self._merged, self._steps) for path in place.glob(f"[0-9]*/{name}/*.parquet"))
+
+
+def _put_in_place(folder: Path, place: Path) -> None:
+    """Give a folder its name once everything in it is on disk."""
+    sync_all(folder)
+    folder.rename(place)
+    sync(place.parent)
 
 
 def _numbers(folder: Path) -> tuple[int, int]:

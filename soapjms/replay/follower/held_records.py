@@ -25,6 +25,7 @@ from soapjms.replay.contents import CONTENTS
 from soapjms.replay.facts import FACTS, LINE_BITS, MARKUPS, found, seen
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.follower.results import FollowResults
+from soapjms.replay.output import sync
 from soapjms.replay.shapes import READ_NAMES, short_digest
 
 MEMORY_LIMIT: Final = "512MB"
@@ -190,6 +191,7 @@ SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {micro
             over: the numbers of these, rows of `ROWS`.
             done: the state after the step.
         """
+        sync(self.large)
         store = self._store
         store.lend("over", over)
         with store.transaction():
