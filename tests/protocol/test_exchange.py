@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -19,6 +21,7 @@ from soapjms.protocol.exchange import (
     Keys,
     Pattern,
     exchanges_of,
+    keyed,
     keys,
     merge,
     pair,
@@ -817,6 +820,53 @@ def test_what_is_settled_is_judged_without_the_rest(seed: int) -> None:
         held = [each for number, each in enumerate(held) if number not in over]
     found += as_defined(pair([*held, *log[read:]], WINDOW))
     assert Counter(map(repr, found)) == Counter(map(repr, as_defined(pair(log, WINDOW))))
+
+
+def tangled(random: Random) -> list[Record]:
+    """Make a log of some keys that recur all the time: what repeats an id, as a copy or not, comes within a window."""
+    ids = random.choice([1, 2, 4])
+    times = [random.uniform(0, 100) // (step := random.choice([0.1, 1, 5])) * step for _ in range(60)]
+    directions = ["request", "response", None, "one-way"][: random.choice([2, 4])]
+    places = random.choice([[None], [REPLIES, NAMELESS], [None, REPLIES, queue("in"), queue("out")]])
+    log = [
+        record(at + number, message_id=f"x{number}-{at}", correlation_id=f"c{number}", direction="one-way")
+        for number in range(ids)
+        for at in range(0, 110, 9)
+    ]
+    for number, at in enumerate(times):
+        near = [f"m{other}" for other, time in enumerate(times) if abs(time - at) <= 2]
+        each = record(
+            at,
+            direction=random.choice(directions),
+            message_id=random.choice([f"m{number}", random.choice(near), None]),
+            correlation_id=random.choice(
+                [f"c{random.randrange(ids)}", f"c{random.randrange(ids)}", random.choice(near)]
+            ),
+            reply_to=random.choice(places),
+            destination=random.choice(places),
+            body=b"%d" % number,
+        )
+        changes = random.choice([{}, {"message_id": None}, {"reply_to": None}])
+        copy = replace(each, time=each.time + timedelta(seconds=random.uniform(0, 5)))
+        log += [each, replace(copy, message=replace(copy.message, **changes))][: random.choice([1, 1, 2])]
+    return sorted(log, key=lambda each: each.time)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_is_settled_of_each_key_is_judged_without_the_rest(seed: int) -> None:
+    """So it is when ids tie keys to each other: a log that is judged as it comes gives what its whole gives."""
+    random = Random(seed)
+    log = tangled(random)
+    held, found = log, list[tuple[Any, ...]]()
+    for end in sorted(START + timedelta(seconds=random.uniform(0, 120)) for _ in range(random.choice([5, 20, 60]))):
+        over: list[Record] = []
+        for _, group in groupby(keyed(each for each in held if each.time < end), key=itemgetter(0)):
+            some = [each for _, each in group]
+            over += [some[number] for number in settled(some, WINDOW, end - WINDOW)]
+        held = [each for each in held if all(each is not one for one in over)]
+        found += as_defined(exchanges_of(sorted(over, key=lambda each: each.time), WINDOW))
+    found += as_defined(exchanges_of(held, WINDOW))
+    assert Counter(map(repr, found)) == Counter(map(repr, as_defined(exchanges_of(log, WINDOW))))
 
 
 def test_a_request_waits_for_what_repeats_its_id() -> None:

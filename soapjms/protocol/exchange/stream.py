@@ -213,17 +213,21 @@ def settled(records: Iterable[Record], window: timedelta, since: datetime) -> li
     """
     stretch = Sightings(window)
     numbers: dict[Sighting, list[int]] = {}
+    repeated: dict[str, list[Sighting]] = {}
     for number, record in enumerate(records):
-        numbers.setdefault(stretch.add(record), []).append(number)
+        sighting = stretch.add(record)
+        numbers.setdefault(sighting, []).append(number)
+        if record.message.correlation_id:
+            repeated.setdefault(record.message.correlation_id, []).append(sighting)
+    # What repeats the message id of a request has its key only together with the request.
+    ties = [{each, *repeated[each.message_id]} for each in stretch.messages if each.message_id in repeated]
     kept: set[Sighting] = set()
     while True:
         kept = _find_unsettled(stretch.messages, window, since, kept)
-        # What repeats the message id of a request has its key only as long as the request is there.
-        named = {each.record.message.correlation_id for each in kept} - {None}
-        wanted = {each for each in stretch.messages if each.message_id in named} - kept
-        if not wanted:
+        torn = [each for each in ties if not kept.isdisjoint(each) and not kept.issuperset(each)]
+        if not torn:
             return sorted(number for each, found in numbers.items() if each not in kept for number in found)
-        kept |= wanted
+        kept.update(*torn)
 
 
 HALVES: Final = frozenset({Pattern.REQUEST_RESPONSE, Pattern.RESPONSE_ONLY})
