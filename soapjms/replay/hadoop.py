@@ -133,6 +133,8 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tu
     """Yield the files that a URI refers to, each with its size; add other files in folders to `others`."""
     system, place = place_of(spark, uri)
     for status in sorted(system.globStatus(place) or (), key=lambda each: str(each.getPath().toString())):
+        if status.getPath().getName().startswith(".") and not place.getName().startswith("."):
+            continue  # a wildcard of this machine does not stand for the dot, either
         if status.isFile():
             yield status.getPath().toString(), status.getLen()
             continue

@@ -42,13 +42,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk when this returns, so that they outlast a failure of power."""
+    """Have a file, or the names in a folder, on disk when this returns, so that they outlast a power failure."""
     with suppress(PermissionError):  # of other users, which a cluster's tasks may leave
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # which file systems say that cannot do it
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # from file systems that cannot sync folders
                 raise
         finally:
             os.close(descriptor)

@@ -168,9 +168,9 @@ class Logs:
         found: list[RejectedRow] = []
         for log in self._far:
             missing = log.size - read[log.number]
-            if log not in self._long and log.size and log.number not in read:
+            if not hadoop.has_blocks(log) and log.size and log.number not in read:
                 found.append(RejectedRow(log.name, None, PASSED_OVER))
-            elif log in self._long and missing >= MAX_LINE_OCTETS:
+            elif hadoop.has_blocks(log) and missing >= MAX_LINE_OCTETS:
                 reason = f"{missing} octets are in lines of more than {MAX_LINE_OCTETS}"
                 found.append(RejectedRow(log.name, None, f"{reason}; they are not read, nor counted as lines"))
         return found

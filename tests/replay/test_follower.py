@@ -143,7 +143,10 @@ def test_copies_that_come_after_a_restart(tmp_path: Path) -> None:
     assert [found.members[each] for each in ("records", "messages", "exchanges")] == [6, 5, 1]
 
 
-def test_a_correlation_id_that_is_never_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("remember", "copied_after", "most"), [(600, 60, 250), (1800, 60, 550), (1800, 1500, 550)])
+def test_a_correlation_id_that_is_never_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remember: int, copied_after: int, most: int
+) -> None:
     """What no later record can change is judged and no longer held, also if its id recurs all the time."""
     monkeypatch.setattr(steps, "MIN_CROWD", 40)
     logs, out, random = tmp_path / "logs", tmp_path / "out", Random(1)
@@ -157,18 +160,21 @@ def test_a_correlation_id_that_is_never_silent(tmp_path: Path, monkeypatch: pyte
             answer = response(number, correlation_id="always" if number % 5 else f"ID:client-{number}")
             made.append((seconds + random.uniform(1, 90), Direction.RESPONSE, answer))
         if not number % 11:
-            made.append((seconds + random.uniform(0, 60), None, request(number, **same)))
+            made.append((seconds + random.uniform(copied_after / 2, copied_after), None, request(number, **same)))
     made.sort(key=itemgetter(0))
     held = []
     for first in range(0, len(made), 150):
         some = (capture(message, at(seconds), way) for seconds, way, message in made[first : first + 150])
         write_log(logs / f"{first:04}.jsonl", *some)
-        caught_up(logs, out)
+        caught_up(logs, out, remember=timedelta(seconds=remember))
         with closing(HeldRecords(tmp_path / "out.checkpoint" / "held")) as records:
             held.append(records.number())
-    assert max(held) < 250 < sum(held)
+    assert max(held) < most < sum(held)
     replay(logs, tmp_path / "batch", engine="exact")
-    assert_same(out, tmp_path / "batch")
+    if copied_after <= 600:
+        assert_same(out, tmp_path / "batch")
+    assert rows(out, "verdicts") == rows(tmp_path / "batch", "verdicts")
+    assert [summary(each)["messages"] for each in (out, tmp_path / "batch")] == [len(made) - 55] * 2
 
 
 def test_large_records(tmp_path: Path) -> None:

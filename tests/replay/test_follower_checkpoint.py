@@ -88,7 +88,7 @@ def test_a_step_that_was_not_finished_is_none(tmp_path: Path) -> None:
 
 
 def test_what_counts_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure of power loses no result: its files are written to disk whole before anything relies on them."""
+    """A power failure loses no result: its files are written to disk whole before anything relies on them."""
     monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 2)
     is_on_disk = disk_watched(monkeypatch)
     logs, out = tmp_path / "logs", tmp_path / "out"

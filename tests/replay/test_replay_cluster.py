@@ -63,7 +63,7 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     bad_logs(logs)
     write_parquet(logs / "a.parquet", [capture(request(n), at(n), Direction.REQUEST) for n in range(70, 75)], 2)
     (logs / "b.parquet").write_bytes(b"PAR1 is how it begins")
-    for number, name in enumerate(("_c.jsonl", ".d.jsonl"), 80):  # which Spark takes for hidden, unless it is told
+    for number, name in enumerate(("_c.jsonl", "deep/.d.jsonl"), 80):  # which Spark takes for hidden, unless it is told
         write_log(logs / name, capture(request(number), at(number), Direction.REQUEST))
     (logs / "notes.txt").write_text("of no interest")
     replay(logs, tmp_path / "local", engine="local")

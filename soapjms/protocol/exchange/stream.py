@@ -213,20 +213,23 @@ def settled(records: Iterable[Record], window: timedelta, since: datetime) -> li
     """
     stretch = Sightings(window)
     numbers: dict[Sighting, list[int]] = {}
-    repeated: dict[str, list[Sighting]] = {}
+    announced: dict[str, set[Sighting]] = {}
+    by_alias: dict[str, set[Sighting]] = {}
     for number, record in enumerate(records):
-        sighting = stretch.add(record)
+        sighting, found = stretch.add(record), keys(record)
         numbers.setdefault(sighting, []).append(number)
-        if record.message.correlation_id:
-            repeated.setdefault(record.message.correlation_id, []).append(sighting)
+        if found.announces is not None:
+            announced.setdefault(found.announces, set()).add(sighting)
+        if found.by_alias:
+            by_alias.setdefault(found.key, set()).add(sighting)
     # What repeats the message id of a request has its key only together with the request.
-    ties = [{each, *repeated[each.message_id]} for each in stretch.messages if each.message_id in repeated]
+    ties = [each | by_alias[name] for name, each in announced.items() if name in by_alias]
     kept: set[Sighting] = set()
     while True:
         kept = _find_unsettled(stretch.messages, window, since, kept)
         torn = [each for each in ties if not kept.isdisjoint(each) and not kept.issuperset(each)]
         if not torn:
-            return sorted(number for each, found in numbers.items() if each not in kept for number in found)
+            return sorted(number for each, some in numbers.items() if each not in kept for number in some)
         kept.update(*torn)
 
 

@@ -152,22 +152,24 @@ SELECT row FROM placed SEMI JOIN places USING (place)
         return self._store.table(query, ROWS)
 
     def crowded(self, limit: datetime, until: datetime, at_least: int) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the places that have many records from before a time, and others since.
+        """Yield the places that have many records from before a time, and not more since.
 
         Args:
             limit: the time.
-            until: the time of the first record that is left out.
+            until: records of this time or later are left out.
             at_least: the number of records that are many.
 
         Yields:
             the place, and the numbers of its records, rows of `ROWS`.
         """
+        old, end = microseconds(limit), microseconds(until)
         query = f"""
 {PLACED_HERE}, places AS (
     SELECT place FROM placed GROUP BY place
-    HAVING max(time) >= {microseconds(limit)} AND count(*) FILTER (time < {microseconds(limit)}) >= {at_least}
+    HAVING max(time) >= {old} AND count(*) FILTER (time < {old})
+        >= greatest({at_least}, count(*) FILTER (time >= {old} AND time < {end}))
 )
-SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {microseconds(until)} ORDER BY place
+SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {end} ORDER BY place
 """
         for place, rows in groupby(self._store.fetch(query), key=itemgetter(0)):
             yield place, pa.table([pa.array((row for _, row in rows), pa.int64())], ROWS)
@@ -203,4 +205,5 @@ SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {micro
             )
             store.delete("state", "true")
             store.insert_rows("state", [(done.to_json(), FACTS_DIGEST)], STATE)
+        sync(self.large.parent)
         self.forget_new()

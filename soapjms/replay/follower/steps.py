@@ -41,7 +41,7 @@ from soapjms.replay.terms import LateRecord, ReplayTerms
 
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
 MIN_CROWD: Final = 10_000
-"""Number of records of one place, older than calls are remembered, from which on it is searched for settled ones."""
+"""Number of records of one place, older than calls are remembered, at which it is searched for settled ones."""
 LATE_NOTE: Final = (
     "lateRecord",
     "a record came too late: it is kept under late/ and was not judged; a longer --disorder allows for it",
@@ -107,7 +107,7 @@ class FollowSteps:
         new = self._read(plan.chunks, before, folder)
         unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
         after = before.after(plan.number, new.newest, unread, self._patience.disorder)
-        over = self._over(after.watermark and earlier(after.watermark, self._patience.remember))
+        over = self._over(after.watermark)
         done = replace(self._judged(over, plan.chunks, new, after, folder), held=self._held.number() - over.num_rows)
         self._checkpoint.commit(folder, over, done)
         self._checkpoint.merge()
@@ -173,17 +173,18 @@ class FollowSteps:
 
     # Judging
 
-    def _over(self, limit: datetime | None) -> pa.Table:
-        """Return the numbers of the records, rows of `ROWS`, that no record of a time or later can change.
+    def _over(self, watermark: datetime | None) -> pa.Table:
+        """Return the numbers of the records, rows of `ROWS`, that no record of the watermark or later can change.
 
         They are those of the places that are over. Of a place that never is, as its key recurs all the time, those
         that can be judged without the others are too, once it has thousands that are old enough.
         """
+        limit = watermark and earlier(watermark, self._patience.remember)
         found = [self._held.over(limit)]
-        if limit is None:
+        if watermark is None or limit is None:
             return found[0]
         before, self._crowds = self._crowds, {}
-        for place, rows in self._held.crowded(limit, limit + self._terms.window, MIN_CROWD):
+        for place, rows in self._held.crowded(limit, watermark, MIN_CROWD):
             self._crowds[place] = before.get(place, 0)
             if rows.num_rows >= self._crowds[place]:
                 found.append(self._settled(rows, limit))

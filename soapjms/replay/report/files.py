@@ -28,6 +28,7 @@ from soapjms.protocol.record import format_time
 from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
+from soapjms.replay.output import sync
 from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, Place, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
@@ -252,6 +253,7 @@ def rewrite(folder: Path, against: Path | None = None) -> Summary:
             beside.unlink(missing_ok=True)
             beside.touch(0o600, exist_ok=False)
             beside.write_text(text, "utf-8")
+            sync(beside)
             os.replace(beside, folder / name)
         finally:
             beside.unlink(missing_ok=True)
