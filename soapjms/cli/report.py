@@ -83,7 +83,6 @@ def _write_trend(paths: list[Path], page: Path) -> None:
     with as_written(*paths):
         made = trend([load(each) for each in paths])
     write_text(page, made)
-    page.chmod(0o600)
     click.echo(f"trend: {visible(str(page))}")
 
 

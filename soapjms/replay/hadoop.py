@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import uuid4
 
@@ -243,9 +244,7 @@ def _why(error: Py4JJavaError) -> str:
 
 def contents(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     """Return the path and the octets of each file."""
-    return (
-        spark.read.format("binaryFile").options(**NONE_HIDDEN).load([*map(_escaped, paths)]).select("path", "content")
-    )
+    return _loaded(spark, "binaryFile", paths).select("path", "content")
 
 
 def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
@@ -258,17 +257,19 @@ def lines(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     spark.conf.unset("spark.sql.files.maxPartitionNum")  # which puts several blocks into a partition
     # Hadoop's reader leaves a line out from this length on, its end included
     options = {"lineSep": "\n", "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_OCTETS + 2)}
-    return (
-        spark.read.format("text")
-        .options(**options, **NONE_HIDDEN)
-        .load([*map(_escaped, paths)])
-        .select(
-            F.col("_metadata.file_path").alias("uri"),
-            F.expr(f"_metadata.file_block_start DIV {BLOCK_OCTETS}").alias("block"),
-            (F.monotonically_increasing_id().bitwiseAND(LINE_OF_PARTITION) + 1).alias("line"),
-            F.col("value").cast("binary").alias("octets"),
-        )
+    return _loaded(spark, "text", paths, options).select(
+        F.col("_metadata.file_path").alias("uri"),
+        F.expr(f"_metadata.file_block_start DIV {BLOCK_OCTETS}").alias("block"),
+        (F.monotonically_increasing_id().bitwiseAND(LINE_OF_PARTITION) + 1).alias("line"),
+        F.col("value").cast("binary").alias("octets"),
     )
+
+
+def _loaded(
+    spark: SparkSession, form: str, paths: Iterable[str], options: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
+    """Read these very files by one of Spark's readers, also those that it takes for hidden."""
+    return spark.read.format(form).options(**options, **NONE_HIDDEN).load([*map(_escaped, paths)])
 
 
 def _escaped(path: str) -> str:

@@ -33,12 +33,24 @@ PART: Final = "part-00000.parquet"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that gets its name once it is on disk; until then, its name begins with a dot."""
+    """Write a file that only its owner can read, and that gets its name, or replaces another, once it is on disk.
+
+    Until then, its name begins with a dot.
+    """
     part = _beside(path)
-    part.write_text(text, "utf-8")
-    sync(part)
-    part.rename(path)
-    sync(path.parent)
+    try:
+        part.touch(0o600, exist_ok=False)
+        part.write_text(text, "utf-8")
+        sync(part)
+        give_name(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def give_name(built: Path, place: Path) -> None:
+    """Rename a file or folder whose content is on disk, so that the name is there too when this returns."""
+    built.rename(place)
+    sync(place.parent)
 
 
 def sync(path: Path) -> None:

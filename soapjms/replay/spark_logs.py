@@ -114,14 +114,14 @@ class Logs:
 
     def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: Iterable[LogFile]) -> None:
         self._spark = spark
-        near, self._far = list(logs), list(far)
-        self.number = len(near) + len(self._far)
-        self._long = [log for log in self._far if hadoop.has_blocks(log)]
+        near, elsewhere = list(logs), list(far)
+        self.number = len(near) + len(elsewhere)
+        self._whole = [log for log in elsewhere if not hadoop.has_blocks(log)]
+        self._long = [log for log in elsewhere if hadoop.has_blocks(log)]
         self._states = [hadoop.state_of(spark, log.path) for log in self._long]
-        whole_files = [log for log in self._far if not hadoop.has_blocks(log)]
         self._sources: list[tuple[int, LogParts]] = []
         self._logs: list[int] = []  # the number of the log of each part
-        for kind, some in ((LocalParts, near), (WholeFiles, whole_files), (Blocks, self._long)):
+        for kind, some in ((LocalParts, near), (WholeFiles, self._whole), (Blocks, self._long)):
             if some:
                 source: LogParts = kind(spark, some, len(self._logs))
                 self._sources.append((len(self._logs), source))
@@ -165,15 +165,19 @@ class Logs:
         read = Counter[int]()
         for part, count in octets.items():
             read[self._logs[part]] += count
-        found: list[RejectedRow] = []
-        for log in self._far:
-            missing = log.size - read[log.number]
-            if not hadoop.has_blocks(log) and log.size and log.number not in read:
-                found.append(RejectedRow(log.name, None, PASSED_OVER))
-            elif hadoop.has_blocks(log) and missing >= MAX_LINE_OCTETS:
-                reason = f"{missing} octets are in lines of more than {MAX_LINE_OCTETS}"
-                found.append(RejectedRow(log.name, None, f"{reason}; they are not read, nor counted as lines"))
-        return found
+        unread = [
+            RejectedRow(log.name, None, PASSED_OVER) for log in self._whole if log.size and log.number not in read
+        ]
+        missing = ((log, log.size - read[log.number]) for log in self._long)
+        return unread + [
+            RejectedRow(
+                log.name,
+                None,
+                f"{left} octets are in lines of more than {MAX_LINE_OCTETS}; they are not read, nor counted as lines",
+            )
+            for log, left in missing
+            if left >= MAX_LINE_OCTETS
+        ]
 
     def require_unchanged(self) -> None:
         """Require that files that are read in blocks are what they were at first, as they are read several times.

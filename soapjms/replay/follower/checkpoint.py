@@ -35,7 +35,7 @@ from soapjms.replay.column_store import failures_told, gathered
 from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
-from soapjms.replay.output import sync, sync_all, write_text
+from soapjms.replay.output import give_name, sync_all, write_text
 
 RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
@@ -190,8 +190,7 @@ class Checkpoint:
 def _put_in_place(folder: Path, place: Path) -> None:
     """Give a folder its name once everything in it is on disk."""
     sync_all(folder)
-    folder.rename(place)
-    sync(place.parent)
+    give_name(folder, place)
 
 
 def _numbers(folder: Path) -> tuple[int, int]:

@@ -8,7 +8,6 @@ is read instead: then the report has no messages in its samples, no latencies an
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from soapjms.protocol.record import format_time
 from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
-from soapjms.replay.output import sync
+from soapjms.replay.output import write_text
 from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, Place, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
@@ -248,15 +247,7 @@ def rewrite(folder: Path, against: Path | None = None) -> Summary:
     with as_written(folder, *([] if against is None else [against])):
         made = _made(summary, earlier)
     for name, text in made.items():
-        beside = folder / f".{name}.new"
-        try:
-            beside.unlink(missing_ok=True)
-            beside.touch(0o600, exist_ok=False)
-            beside.write_text(text, "utf-8")
-            sync(beside)
-            os.replace(beside, folder / name)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_text(folder / name, text)
     return summary
 
 
