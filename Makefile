@@ -14,7 +14,7 @@ SETUP := $(VENV)/.made-from-pyproject
 # run; it imports a module that Python has deprecated since, which is not our failure.
 OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version_info >= (3, 13) else "4.2.0")')
 ZEEP := build/zeep-oldest
-BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf)
+BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf s3proxy)
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
@@ -38,7 +38,7 @@ help:
 	@echo 'make setup    make the virtual environment in $(VENV), as pinned in requirements.lock'
 	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, and CXF'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, CXF, and an S3 server'
 	@echo 'make hdfs     fetch the HDFS servers that make soak replays logs from'
 	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), axe-core, and pyright'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'

@@ -19,7 +19,7 @@ from brokers.files import check_files
 from brokers.redaction import shown as shown_url
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import visible
-from soapjms.replay.engines import is_elsewhere
+from soapjms.replay.uris import is_elsewhere
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -158,7 +158,7 @@ class OutputFolder(PathType):
 
 
 class ResultFolder(OutputFolder):
-    """A folder for results, or the URI of one, which Hadoop knows."""
+    """A folder for results, or the URI of one."""
 
     def problems(self, path: str) -> Iterator[str]:
         """Yield what is wrong with a path."""

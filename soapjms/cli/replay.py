@@ -184,8 +184,8 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "-o",
     required=True,
     metavar="DIR",
-    type=ResultFolder("a folder for the results, or a Hadoop URI"),
-    help="Folder, or on Spark Hadoop URI, for the results; replaces an earlier run's.",
+    type=ResultFolder("a folder for the results, or its URI"),
+    help="Folder, or its URI, for the results; replaces an earlier run's.",
 )
 @click.option(
     "--profile",
@@ -198,7 +198,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "--engine",
     type=click.Choice(ENGINES),
     help="What runs the replay, with equal results; exact is local without short cuts.  "
-    f"[default: local; spark for --master, --conf, Hadoop URIs, and more than {LIMIT} of logs]",
+    f"[default: local; spark for --master, --conf, URIs of Hadoop such as hdfs://, and more than {LIMIT} of logs]",
 )
 @click.option("--local", "engine", flag_value=LOCAL, help="Short for --engine local.")
 @click.option(
@@ -265,9 +265,9 @@ def command(
 ) -> None:
     """Judge every exchange in capture logs for conformance.
 
-    LOG is a file, a folder (its .jsonl, .jsonl.gz and .parquet files, recursively), a glob or, on Spark, a URI that
-    Hadoop supports, such as hdfs://host/folder or s3a://bucket/folder. DIR gets summary.json, verdicts/, rejected/,
-    report.html and junit.xml.
+    LOG is a file, a folder (its .jsonl, .jsonl.gz and .parquet files, recursively), a glob, or a URI of one of these:
+    fsspec opens s3://bucket/folder, https://host/file and others, Hadoop hdfs://host/folder. DIR gets summary.json,
+    verdicts/, rejected/, report.html and junit.xml.
 
     With --follow, the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
     rewritten every minute and at the end; with --serve every few seconds. The same command resumes after a stop. Late

@@ -6,14 +6,16 @@ Nothing here imports an engine, or a package that an extra installs.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.errors import missing_spark_package
+from soapjms.replay.uris import is_hadoops
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -27,7 +29,7 @@ MAX_LOCAL_OCTETS: Final = 32 << 30
 """Size of logs, uncompressed, up to which this machine replays them without Spark unless the user chooses:
 docs/replay.md says why."""
 
-PACKAGES: Final = ("pyarrow", "jinja2", "duckdb", "msgspec")
+PACKAGES: Final = ("pyarrow", "jinja2", "duckdb", "msgspec", "fsspec")
 """The packages that every engine needs."""
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -54,37 +56,33 @@ class EngineChoice(str):
         return made
 
 
-def choose_engine(octets: int, elsewhere: str | None, *, has_settings: bool) -> EngineChoice:
-    """Choose the engine for a replay for which the user named none.
-
-    Spark is chosen for what no other engine can do, or if the user set it up. Else the size decides: on one machine,
-    Spark is slower.
+def why_spark(arguments: Iterable[str], *, has_settings: bool) -> EngineChoice | None:
+    """Choose Spark for a replay for which the user named no engine, if Spark is set up, or what others use; else None.
 
     Args:
-        octets: the size of the logs on this machine, uncompressed.
-        elsewhere: a URI that Hadoop has to read or write; None if there is none.
+        arguments: the logs and the folder for the results.
         has_settings: whether settings of Spark are given.
     """
-    if elsewhere is not None:
-        return EngineChoice(SPARK, f"only Spark reads and writes {elsewhere}")
     if has_settings:
         return EngineChoice(SPARK, "settings of Spark are given")
     if is_spark_here():
         return EngineChoice(SPARK, "this program runs in Spark")
+    uri = next((each for each in arguments if is_hadoops(each)), None)
+    return None if uri is None else EngineChoice(SPARK, f"{without_user_info(uri)} is a URI of Hadoop")
+
+
+def choose_engine(octets: int) -> EngineChoice:
+    """Choose the engine for a replay if nothing but the size decides: on one machine, Spark is slower.
+
+    Args:
+        octets: the size of the logs, uncompressed.
+    """
     if octets <= MAX_LOCAL_OCTETS:
         return EngineChoice(LOCAL, f"{_size(octets)} to read; Spark is for clusters, and for more than {LIMIT}")
     problem = spark_problem()
     if problem is not None:
         return EngineChoice(LOCAL, f"{_size(octets)} to read; Spark is for more than {LIMIT}, but {problem}")
     return EngineChoice(SPARK, f"{_size(octets)} to read; more than {LIMIT} are for Spark")
-
-
-URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-
-def is_elsewhere(argument: str) -> bool:
-    """Say whether an argument is a URI for Hadoop, and not a file name."""
-    return URI.match(argument) is not None
 
 
 def is_spark_here() -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from soapjms.protocol.errors import SoapJmsError, UsageError
 
-WITHOUT_SPARK: Final = 'The same without Spark or Java, for files on this machine: --local (engine="local" in Python).'
+WITHOUT_SPARK: Final = 'The same without Spark or Java: --local (engine="local" in Python).'
 SPARK_PACKAGES: Final = ("pyspark", "py4j", "pandas")
 """What Spark needs; the first that is missing is told."""
 INSTALL_SPARK: Final = f"Type: pip install 'soapjms[spark]'\n{WITHOUT_SPARK}"

@@ -1,4 +1,4 @@
-"""Logs and results that are not on this machine, on any file system that Hadoop supports, such as hdfs:// and s3a://.
+"""Logs and results that are not on this machine, for Spark, on any file system that Hadoop supports, such as hdfs://.
 
 Spark lists the files and fetches their octets; they are read like any other log. A task holds one whole file, so the
 size of a file is limited: recorders begin another one every 64 MiB. Larger ones of JSON Lines are cut into blocks, each
@@ -84,14 +84,26 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
                 continue
             if size > MAX_FILE_OCTETS and not has_blocks(log):
                 reason = (
-                    f"{log.form}, of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine: "
-                    "cut it into several"
+                    f"{log.form}, of {size} octets; at most {MAX_FILE_OCTETS} are read from another machine by Hadoop: "
+                    "cut it into several, or have fsspec open it, with --local or by another scheme, such as s3 for s3a"
                 )
                 rejected.append(RejectedRow(name, None, reason))
             elif path not in found:
                 found[path] = log
     foreign = [name for path, name in others.items() if path not in found and not (output and path.startswith(output))]
     return ExpandedInputs(list(found.values()), rejected, foreign)
+
+
+def knows(spark: SparkSession, uri: str) -> bool:
+    """Say whether Hadoop has a file system for the scheme of a URI."""
+    scheme = _java(spark).org.apache.hadoop.fs.Path(uri).toUri().getScheme()
+    try:
+        _java(spark).org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, spark.sparkContext._jsc.hadoopConfiguration()
+        )
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _form_of(spark: SparkSession, path: str) -> LogForm:

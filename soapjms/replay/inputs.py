@@ -25,6 +25,7 @@ from pyarrow import parquet
 from soapjms.protocol.text import shown as quoted
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.parquet import schema_problem
+from soapjms.replay.uris import is_elsewhere, without_query
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -67,12 +68,13 @@ class LogFile(NamedTuple):
     Attributes:
         number: its number in the run.
         name: its name as the user wrote it.
-        path: its real path.
+        path: its real path; that in its file system for fsspec, a URI for Hadoop.
         size: its size in octets.
         form: its form.
         marked: whether it begins with a byte order mark, which is skipped.
         groups: for Parquet, the number of rows and octets of each row group.
         problem: why it seems to be no capture log, by its first octets; None if it does not.
+        uri: a URI of its file system for fsspec; empty on this machine, and if Hadoop opens it.
     """
 
     number: int
@@ -83,6 +85,7 @@ class LogFile(NamedTuple):
     marked: bool = False
     groups: tuple[tuple[int, int], ...] = ()
     problem: str | None = None
+    uri: str = ""
 
     @property
     def gzipped(self) -> bool:
@@ -147,46 +150,50 @@ class ExpandedInputs(NamedTuple):
 # Which files
 
 
-def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> ExpandedInputs:
+def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | None = None) -> ExpandedInputs:
     """Find the files that arguments refer to: files, folders (their .jsonl, .jsonl.gz and .parquet files) and globs.
 
-    Folders are searched recursively. A file that is named twice is read once. Files that cannot be opened, arguments
-    without any file, and files of something else that an argument names, are among the rejected. The lines of such a
-    file that was found in a folder, or by a glob, are rejected one by one when it is read.
+    Each may be a URI for fsspec. Folders are searched recursively. A file that is named twice is read once. Files that
+    cannot be opened, arguments without any file, and files of something else that an argument names, are among the
+    rejected. The lines of such a file that was found in a folder, or by a glob, are rejected one by one when it is
+    read.
 
     Args:
         logs: the arguments.
-        leave_out: a folder whose files are not input: the output of this run.
+        leave_out: a folder, or its URI, whose files are not input: the output of this run.
     """
     found: dict[str, LogFile] = {}
     rejected: list[RejectedRow] = []
     others: dict[str, str] = {}
     for each in logs:
         argument = os.fspath(each)
-        before = len(rejected)
-        names = _names(argument, leave_out, rejected, others)
+        before, uri = len(rejected), argument if is_elsewhere(argument) else ""
+        find = _remote_names if uri else _names
+        names = find(argument, leave_out, rejected, others)
         if not names and len(rejected) == before:
             rejected.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
-        for name in names:
-            path = os.path.realpath(name)
-            if path in found:
+        for name, path in names.items():
+            place = name if uri else path
+            if place in found:
                 continue
-            log = _open(len(found), name, path)
+            log = _open(len(found), name, path, uri)
             if isinstance(log, RejectedRow):
                 rejected.append(log)
             elif log.problem is not None and log.size and name == argument:
                 rejected.append(RejectedRow(log.name, None, log.problem))
             else:
-                found[path] = log
+                found[place] = log
     return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
-def _open(number: int, name: str, path: str) -> LogFile | RejectedRow:
+def _open(number: int, name: str, path: str, uri: str) -> LogFile | RejectedRow:
+    log = LogFile(number, shown(name), path, 0, LogForm.LINES, uri=uri)
     try:
-        with open_file(path) as stream:
-            return opened(stream, number, shown(name), path)
+        with open_log(log) as stream:
+            found = opened(stream, number, log.name, path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        return RejectedRow(shown(name), None, why_closed(error))
+        return RejectedRow(log.name, None, why_closed(error))
+    return found if isinstance(found, RejectedRow) else found._replace(uri=uri)
 
 
 def open_file(path: str) -> BinaryIO:
@@ -198,6 +205,19 @@ def open_file(path: str) -> BinaryIO:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
     return open(path, "rb")
+
+
+def open_log(log: LogFile) -> BinaryIO:
+    """Open a log for reading.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    if not log.uri:
+        return open_file(log.path)
+    from soapjms.replay.remote_files import open_remote
+
+    return open_remote(log.uri, log.path)
 
 
 def why_closed(error: OSError | ValueError) -> str:
@@ -270,22 +290,54 @@ def _is_foreign(head: bytes, *, is_all: bool) -> bool:
 
 def shown(name: str) -> str:
     """Return a file's name for display: octets that are not UTF-8 as backslash escapes, and without a URI's login."""
-    return without_user_info(os.fsencode(name).decode("utf-8", "backslashreplace"))
+    return without_user_info(os.fsencode(without_query(name)).decode("utf-8", "backslashreplace"))
 
 
-def _names(argument: str, leave_out: Path | None, rejected: list[RejectedRow], others: dict[str, str]) -> list[str]:
-    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders."""
+def _remote_names(
+    uri: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[str, str]
+) -> dict[str, str]:
+    """Find the files that a URI refers to: see `_names`."""
+    from soapjms.replay import remote_files
+
+    try:
+        matches = remote_files.find(uri)
+    except OSError as error:
+        rejected.append(RejectedRow(shown(uri), None, why_closed(error)))
+        return {}
+    output = f"{leave_out.rstrip('/')}/" if leave_out else None
+    logs: dict[str, str] = {}
+    for match in matches:
+        rejected.extend(RejectedRow(shown(match.name), None, f"{CLOSED}: {why}") for why in match.problems)
+        for name, path in match.files.items():
+            if output is not None and name.startswith(output):
+                continue
+            if name == match.name or name.endswith(SUFFIXES):
+                logs[name] = path
+            elif not is_hidden(name.removeprefix(match.name).split("/")):
+                others[name] = shown(name.rpartition("/")[2])
+    return logs
+
+
+CLOSED: Final = "the folder, or one in it, cannot be listed"
+
+
+def _names(argument: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[str, str]) -> dict[str, str]:
+    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders.
+
+    Return their real paths, by their names.
+    """
+    output = None if leave_out is None or is_elsewhere(leave_out) else Path(leave_out).resolve()
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
     for match in [argument] if is_name else sorted(glob.glob(argument, recursive=True)):
         if os.path.isdir(match):
-            below = files_below(match, lambda path: leave_out is not None and path.resolve().is_relative_to(leave_out))
+            below = files_below(match, lambda path: output is not None and path.resolve().is_relative_to(output))
             rejected.extend(below.refused)
             others.update((os.path.realpath(path), shown(path.name)) for path in below.others)
             found.extend(map(str, below.logs))
         else:
             found.append(match)
-    return found
+    return {name: os.path.realpath(name) for name in found}
 
 
 class FolderContents(NamedTuple):
@@ -423,7 +475,7 @@ def _row_groups(log: LogFile, size: int) -> Iterator[Split]:
 def count_lines(split: Split) -> int:
     """Count the line ends in a part's octets; 0 if the file cannot be read, which `read` then reports."""
     try:
-        with open(split.log.path, "rb") as stream:
+        with open_log(split.log) as stream:
             stream.seek(split.start)
             left = (split.end if split.end is not None else split.log.size) - split.start
             lines = 0

@@ -18,13 +18,12 @@ from typing import Final
 import pyarrow as pa
 
 from soapjms.progress import Phase
-from soapjms.protocol.errors import UsageError
 from soapjms.replay.column_store import ColumnStore, WaitingRows, cores, failures_told
 from soapjms.replay.facts import FACTS, line_of, part_of
-from soapjms.replay.inputs import RejectedRow, octets_of, shown, split_size, splits
+from soapjms.replay.inputs import RejectedRow, octets_of, split_size, splits
 from soapjms.replay.processes import Processes
 from soapjms.replay.stored_facts import StoredFacts
-from soapjms.replay.summary import RunTally
+from soapjms.replay.summary import RunTally, note_files
 from soapjms.replay.tasks import (
     PartLines,
     fetch,
@@ -49,13 +48,10 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
         the counts, and the first rejected records.
 
     Raises:
-        UsageError: a log is on another machine.
         NoInputError: a log was changed meanwhile.
         ProcessLostError: a process ended, as memory ran out.
         StoreFailedError: memory or disk space ran out.
     """
-    if job.elsewhere:
-        raise UsageError(f"{shown(job.elsewhere[0])} needs Spark to be read; without it, name files on this machine")
     for name in ("rejected", "verdicts"):
         (result / name).mkdir()
     is_small = octets_of(job.logs) < SMALL_OCTETS
@@ -71,6 +67,7 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
             local.judge(tally)
     finally:
         forget_reader()
+    note_files(tally, job.logs, job.others)
     yield tally, first
 
 

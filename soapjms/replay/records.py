@@ -38,7 +38,7 @@ from soapjms.replay.columns import (
 )
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.flat_records import FlatRecord, Unpacker
-from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split
+from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split, open_log
 from soapjms.replay.json_lines import usual_row
 from soapjms.replay.parquet import as_records, check_text
 
@@ -373,7 +373,7 @@ def _opened(
         yield from reader(split, stream)
         return
     try:
-        with open(split.log.path, "rb") as stream:
+        with open_log(split.log) as stream:
             yield from reader(split, stream)
     except OSError as error:
         yield RejectedRow(split.log.name, None, f"cannot be read: {error.strerror or error}")

@@ -6,7 +6,7 @@ Spec: capture record, version 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -34,12 +34,22 @@ from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
-from soapjms.replay.engines import ENGINES, EXACT, LOCAL, SPARK, EngineName, choose_engine, is_elsewhere
+from soapjms.replay.engines import (
+    ENGINES,
+    EXACT,
+    LOCAL,
+    SPARK,
+    EngineChoice,
+    EngineName,
+    choose_engine,
+    why_spark,
+)
 from soapjms.replay.errors import importing_spark
-from soapjms.replay.inputs import RejectedRow, expand, octets_of, shown
+from soapjms.replay.inputs import RejectedRow, expand, octets_of
 from soapjms.replay.output import staging
-from soapjms.replay.summary import MARKED, RunTally, Summary, note_others, summarise
+from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
+from soapjms.replay.uris import HERE, is_elsewhere
 
 LogArgument: TypeAlias = str | os.PathLike[str]
 SenderArgument: TypeAlias = str | JmsUri | Port | Description
@@ -66,8 +76,8 @@ def replay(
     counted and kept under rejected/, and the rest is judged.
 
     Args:
-        logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs; on Spark also Hadoop URIs.
-        out: the folder for the results; on Spark also a Hadoop URI, where they are put in place in the end.
+        logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs, or URIs of these.
+        out: the folder for the results, or its URI, where they are put in place in the end.
         profile: the edition to judge by; "auto" for that of the WSDLs among `senders`, else of most faults in the logs.
         engine: one of `ENGINES`; None for the one that suits the logs and arguments, see `engines.choose_engine`.
         senders: the addresses that senders used: jms: URIs, ports of WSDLs, WSDLs for all their SOAP/JMS ports; which
@@ -86,11 +96,11 @@ def replay(
     """
     terms = make_terms(profile, senders, properties, variants, window, exact=engine == EXACT)
     earlier = earlier_results(against, terms)
-    target = os.fspath(out)
-    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, Path(target).resolve(), terms)
-    run = _engine(engine or _chosen(job, target, bool(master or conf), progress), master, conf, target)
-    with _built(target) as result, run(job, result, progress) as (tally, rejects):
-        _note_files(job, tally)
+    arguments = [os.fspath(each) for each in ([logs] if isinstance(logs, str | os.PathLike) else logs)]
+    needs_spark = None if engine else why_spark([os.fspath(out), *arguments], has_settings=bool(master or conf))
+    job = _job(arguments, os.fspath(out), terms, is_hadoop=needs_spark is not None or engine == SPARK)
+    run = _engine(engine or _chosen(needs_spark, job, progress), master, conf)
+    with _built(job) as result, run(job, result, progress) as (tally, rejects):
         summary = summarise(tally, rejects, terms.decided(tally.counts), job.names)
         progress("writing the report")
         report.write(summary, result, earlier)
@@ -115,16 +125,21 @@ Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple
 
 
 @contextmanager
-def _built(out: str) -> Iterator[Path]:
+def _built(job: Job) -> Iterator[Path]:
     """Yield the folder that results are built in: one that takes the place of `out`, or that is moved to its URI."""
-    if not is_elsewhere(out):
-        with staging(Path(out).resolve()) as result:
+    if not is_elsewhere(job.out):
+        with staging(Path(job.out).resolve()) as result:
             yield result
-        return
-    with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
-        result = Path(scratch, "result")
-        result.mkdir()
-        yield result
+    elif job.is_hadoop:
+        with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
+            result = Path(scratch, "result")
+            result.mkdir()
+            yield result
+    else:
+        from soapjms.replay import remote_results
+
+        with remote_results.staging(job.out) as result:
+            yield result
 
 
 def make_terms(
@@ -160,27 +175,23 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _job(logs: Iterable[LogArgument], target: Path, terms: ReplayTerms) -> Job:
-    arguments = [os.fspath(each) for each in logs]
-    elsewhere = [each for each in arguments if is_elsewhere(each)]
-    found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
+def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, *, is_hadoop: bool) -> Job:
+    if not is_hadoop:
+        out, *arguments = (each.removeprefix(HERE) for each in (out, *arguments))
+    elsewhere = [each for each in arguments if is_hadoop and is_elsewhere(each)]
+    found, refused, others = expand([each for each in arguments if each not in elsewhere], leave_out=out)
     no_logs = [RejectedRow(log.name, None, log.problem) for log in found if log.problem is not None]
     if len(no_logs) == len(found) and not elsewhere:
         raise nothing_to_read([*refused, *no_logs])
     return Job(
+        out=out,
+        is_hadoop=is_hadoop,
         logs=tuple(found),
         elsewhere=tuple(elsewhere),
         rejected=tuple(refused),
         others=tuple(others),
         terms=terms,
     )
-
-
-def _note_files(job: Job, tally: RunTally) -> None:
-    note_others(tally, job.others)
-    for log in job.logs:
-        if log.marked:
-            tally.note(*MARKED)
 
 
 def _profile(
@@ -203,31 +214,21 @@ def _profile(
     return (editions[0], ProfileChoice.WSDL) if editions else (DEFAULT_PROFILE, ProfileChoice.OPEN)
 
 
-def _chosen(job: Job, out: str, has_settings: bool, progress: Progress) -> str:
-    """Choose the engine for a job, and tell which it is; return its name."""
-    elsewhere = next(iter(job.elsewhere), out if is_elsewhere(out) else None)
-    octets = octets_of(job.logs)
-    choice = choose_engine(octets, None if elsewhere is None else shown(elsewhere), has_settings=has_settings)
+def _chosen(needs_spark: EngineChoice | None, job: Job, progress: Progress) -> str:
+    """Choose the engine for a job by its size, unless it needs Spark, and tell which it is; return its name."""
+    choice = needs_spark or choose_engine(octets_of(job.logs))
     progress(choice)
     return choice.engine
 
 
-def _engine(name: str, master: str | None, conf: Mapping[str, str] | None, out: str) -> Engine:
-    """Import an engine by name, so that the packages of the other need not be installed.
-
-    Args:
-        name: its name.
-        master, conf: see `replay`.
-        out: the folder or the URI for the results.
-    """
+def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
+    """Import an engine by name, so that the packages of the other need not be installed; see `replay`."""
     if name in (LOCAL, EXACT):
-        if is_elsewhere(out):
-            raise UsageError(f"{shown(out)} needs Spark to be written; without it, name a folder on this machine")
         from soapjms.replay import local
 
         return local.run
     if name == SPARK:
         with importing_spark():
             from soapjms.replay import spark
-        return partial(spark.run, out=out if is_elsewhere(out) else None, master=master, conf=conf)
+        return partial(spark.run, master=master, conf=conf)
     raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")

@@ -7,7 +7,7 @@ so a log may be larger than any machine. Bodies stay in the logs: the few record
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from soapjms.protocol.text import counted
 from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.errors import NoInputError, SparkFailedError
-from soapjms.replay.inputs import RejectedRow
+from soapjms.replay.inputs import RejectedRow, expand
 from soapjms.replay.parquet import REJECTED
 from soapjms.replay.spark_logs import Logs, shuffle_tasks
 from soapjms.replay.spark_plan import (
@@ -33,8 +33,9 @@ from soapjms.replay.spark_plan import (
     write,
 )
 from soapjms.replay.spark_session import session, was_interrupted, watched
-from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_others
+from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_files
 from soapjms.replay.terms import SHOWN, Job, Progress, nothing_to_read
+from soapjms.replay.uris import is_elsewhere
 
 MAX_ERROR_CHARACTERS: Final = 4000
 JAVA_ENDED: Final = (
@@ -79,18 +80,16 @@ def run(
     result: Path,
     progress: Progress,
     *,
-    out: str | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[RunTally, list[RejectedRow]]]:
     """Judge a job's logs and write verdicts/ and rejected/.
 
     Args:
-        job: the logs and the terms.
+        job: the logs and the terms. If the folder for all results is a URI, it takes its place when the block ends
+            without an error; otherwise they are written into `result`, which all machines of a cluster must see.
         result: a folder of this machine, which the block may write other results into.
         progress: called with each phase.
-        out: the URI of the folder for all results, which takes its place when the block ends without an error; None to
-            write into `result`, which all machines of a cluster must see then.
         master: Spark's master; local[2] by default.
         conf: further settings of Spark.
 
@@ -108,17 +107,31 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(failing_as_ours())
         spark = stack.enter_context(session(master, settings, result.parent))
+        out = job.out if is_elsewhere(job.out) else None
         folder = str(result) if out is None else stack.enter_context(hadoop.staging(spark, out, result))
+        job = _with_logs_of_fsspec(job, [each for each in job.elsewhere if not hadoop.knows(spark, each)])
         far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs), leave_out=out)
-        job = replace(job, rejected=(*job.rejected, *refused))
+        job = replace(job, rejected=(*job.rejected, *refused), others=(*job.others, *others))
         if not far and not job.logs:
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
             spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far]))
         with watched(spark, progress) as tell:
             tally, first = _run(job, Logs(spark, job.logs, far), folder, tell, spark)
-        note_others(tally, others)
+        note_files(tally, job.logs, job.others)
         yield tally, first
+
+
+def _with_logs_of_fsspec(job: Job, uris: Sequence[str]) -> Job:
+    """Add the logs of URIs that Hadoop does not know: tasks read them in parts, like those on this machine."""
+    found, refused, others = expand(uris, leave_out=job.out)
+    return replace(
+        job,
+        logs=tuple(log._replace(number=number) for number, log in enumerate((*job.logs, *found))),
+        elsewhere=tuple(each for each in job.elsewhere if each not in uris),
+        rejected=(*job.rejected, *refused),
+        others=(*job.others, *others),
+    )
 
 
 def _run(

@@ -1,8 +1,8 @@
 """The logs of a run on Spark: tasks read their facts, and later some of their records again.
 
-There are three kinds. Those on this machine, which all machines of a cluster see, are read in parts by the tasks
-themselves. Those on other machines are read by Spark, through Hadoop: each as a whole, or large ones of JSON Lines in
-blocks. Each part, file or block has a number; the number of a record is made of it and the line.
+There are three kinds. Those on this machine, which all machines of a cluster see, and those that fsspec opens, are read
+in parts by the tasks themselves. Others on other machines are read by Spark, through Hadoop: each as a whole, or large
+ones of JSON Lines in blocks. Each part, file or block has a number; the number of a record is made of it and the line.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Logs:
 
     Args:
         spark: the session.
-        logs: those on this machine, which all machines of a cluster see.
-        far: those on other machines.
+        logs: those that tasks read by themselves.
+        far: those that Hadoop opens.
     """
 
     def __init__(self, spark: SparkSession, logs: Iterable[LogFile], far: Iterable[LogFile]) -> None:
@@ -208,7 +208,7 @@ def shuffle_tasks(logs: Iterable[LogFile]) -> int:
 
 
 class LocalParts:
-    """Logs on this machine, in parts; see `LogParts`.
+    """Logs on this machine, or that fsspec opens, in parts; see `LogParts`.
 
     Args:
         spark: the session.

@@ -27,7 +27,7 @@ from soapjms.protocol.senders import SenderProfiles
 from soapjms.replay.excerpts import whole
 from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS, MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
-from soapjms.replay.inputs import SUFFIXES, RejectedRow
+from soapjms.replay.inputs import SUFFIXES, LogFile, RejectedRow
 from soapjms.replay.parties import (
     BROKEN,
     JUDGED,
@@ -349,6 +349,14 @@ class RunTally:
             places=places_from_members(members["places"]),
             rest=Place.of(members["rest"]),
         )
+
+
+def note_files(tally: RunTally, logs: Iterable[LogFile], others: Iterable[str]) -> None:
+    """Note the byte order marks of logs, and the files in folders that were ignored."""
+    for log in logs:
+        if log.marked:
+            tally.note(*MARKED)
+    note_others(tally, others)
 
 
 def note_others(tally: RunTally, names: Iterable[str]) -> None:

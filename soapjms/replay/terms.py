@@ -104,13 +104,17 @@ class Job:
     """One run over some logs.
 
     Attributes:
-        logs: the files on this machine.
-        elsewhere: URIs of other files, which the engine must find.
+        out: the folder for the results, or its URI.
+        is_hadoop: whether Hadoop opens URIs, as on Spark; otherwise fsspec.
+        logs: the files that were found.
+        elsewhere: URIs of others, which the engine must find.
         rejected: the files that could not be opened.
         others: the names of files in folders that are not named like logs.
         terms: how to pair and judge.
     """
 
+    out: str
+    is_hadoop: bool
     logs: tuple[LogFile, ...]
     elsewhere: tuple[str, ...] = ()
     rejected: tuple[RejectedRow, ...]

@@ -10,7 +10,16 @@ import pytest
 from replay_logs import CXF
 
 from soapjms.replay import EngineChoice, engines, replay
-from soapjms.replay.engines import EXACT, LOCAL, MAX_LOCAL_OCTETS, SPARK, choose_engine, install_line, java_problem
+from soapjms.replay.engines import (
+    EXACT,
+    LOCAL,
+    MAX_LOCAL_OCTETS,
+    SPARK,
+    choose_engine,
+    install_line,
+    java_problem,
+    why_spark,
+)
 
 LARGE = MAX_LOCAL_OCTETS + 1
 
@@ -32,8 +41,8 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_small_logs_need_no_spark() -> None:
     """The line has the size, and what Spark is for."""
-    assert choose_engine(3 << 20, None, has_settings=False).engine == LOCAL
-    choice = choose_engine(MAX_LOCAL_OCTETS, None, has_settings=False)
+    assert choose_engine(3 << 20).engine == LOCAL
+    choice = choose_engine(MAX_LOCAL_OCTETS)
     assert (choice, choice.engine) == (
         "engine local: 32 GiB to read; Spark is for clusters, and for more than 32 GiB", LOCAL,
     )  # fmt: skip
@@ -42,7 +51,7 @@ def test_small_logs_need_no_spark() -> None:
 @pytest.mark.usefixtures("java")
 def test_large_logs_run_on_spark() -> None:
     """From a size that nobody would begin again."""
-    choice = choose_engine(LARGE, None, has_settings=False)
+    choice = choose_engine(LARGE)
     assert (choice, choice.engine) == ("engine spark: 32 GiB to read; more than 32 GiB are for Spark", SPARK)
 
 
@@ -51,24 +60,31 @@ def test_large_logs_run_without_spark_where_it_lacks(
 ) -> None:
     """Java or PySpark; the line says what to install."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    choice = choose_engine(LARGE, None, has_settings=False)
+    choice = choose_engine(LARGE)
     assert choice.engine == LOCAL
     assert f"but JAVA_HOME is {tmp_path}, which has no bin/java. On Debian or Ubuntu: apt-get" in choice
     assert java_problem() is not None
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    choice = choose_engine(LARGE, None, has_settings=False)
+    choice = choose_engine(LARGE)
     assert choice.engine == LOCAL
     assert choice.endswith("but pyspark is not installed: pip install 'soapjms[spark]'")
 
 
-def test_what_only_spark_can_do_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it is installed or not: a URI, settings, and a program that runs in Spark."""
-    assert (
-        choose_engine(0, "hdfs:///logs", has_settings=False) == "engine spark: only Spark reads and writes hdfs:///logs"
-    )
-    assert choose_engine(0, None, has_settings=True) == "engine spark: settings of Spark are given"
+def test_what_spark_is_set_up_for_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is installed or not: settings, a program that runs in Spark, and a URI of Hadoop's own."""
+    assert why_spark(("a.jsonl",), has_settings=True) == "engine spark: settings of Spark are given"
+    choice = why_spark(("a.jsonl", "hdfs://user:password@host/logs"), has_settings=False)
+    assert choice == "engine spark: hdfs://***@host/logs is a URI of Hadoop"
     monkeypatch.setenv(engines.SUBMITTED, "1234")
-    assert choose_engine(0, None, has_settings=False) == "engine spark: this program runs in Spark"
+    assert why_spark((), has_settings=False) == "engine spark: this program runs in Spark"
+
+
+@pytest.mark.parametrize(
+    "name", ["a.jsonl", "s3://bucket/logs", "https://host/a.jsonl", "file:///logs", "hdfs", "s3a:x"]
+)
+def test_what_needs_no_spark(name: str) -> None:
+    """Files of this machine, and URIs that fsspec knows."""
+    assert why_spark((name,), has_settings=False) is None
 
 
 def test_the_choice_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from getpass import getuser
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 import pytest
@@ -18,6 +20,7 @@ from pyspark.sql import SparkSession
 from replay_logs import CXF, assert_same_reports, bad_logs, rows, summary
 
 from soapjms.generate import generate
+from soapjms.protocol.errors import UsageError
 from soapjms.replay import hadoop, replay
 from soapjms.replay.spark_session import session
 
@@ -27,9 +30,21 @@ SERVERS = ROOT / "build/hdfs/lib"
 JARS = Path(pyspark.__file__).parent / "jars"
 
 
+class Hdfs(NamedTuple):
+    """Where HDFS is.
+
+    Attributes:
+        uri: its URI for Hadoop.
+        web: its URI over HTTP, for the user that Spark is.
+    """
+
+    uri: str
+    web: str
+
+
 @pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start HDFS; give its URI."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """Start HDFS."""
     assert SERVERS.exists(), f"there is no {SERVERS.relative_to(ROOT)}: run `make hdfs` first"
     folder = tmp_path_factory.mktemp("hdfs")
     words = [
@@ -50,9 +65,16 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert java.stdout is not None
             first = next((line for line in iter(java.stdout.readline, "") if line.startswith("at hdfs://")), None)
             assert first is not None, (folder / "said").read_text("utf-8")[-4000:]
-            yield first.removeprefix("at ").strip()
+            _, uri, port = first.split()
+            yield Hdfs(uri, f"webhdfs://{getuser()}@127.0.0.1:{port}")
         finally:
             java.kill()
+
+
+@pytest.fixture
+def hdfs(running: Hdfs) -> str:
+    """Give its URI for Hadoop."""
+    return running.uri
 
 
 @pytest.fixture
@@ -133,3 +155,29 @@ def test_results_in_hdfs(hdfs: str, spark: SparkSession, tmp_path: Path) -> None
     here, there = (hadoop.place_of(spark, uri)[1] for uri in (tmp_path.as_uri(), f"{hdfs}/reports/cxf"))
     system.copyToLocalFile(there, here)
     assert_same_reports(tmp_path / "cxf", tmp_path / "here")
+
+
+def test_without_spark(running: Hdfs, spark: SparkSession, tmp_path: Path) -> None:
+    """Over HTTP, through fsspec: logs in all forms, and results, twice at the same place."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    bad_logs(logs)
+    for form in ("jsonl", "gzip", "parquet"):
+        generate(tmp_path / form, 600, form=form, seed=len(form))
+        shutil.copytree(tmp_path / form / "logs", logs / form)
+    put(spark, logs, f"{running.uri}/web")
+    replay(logs, tmp_path / "here", engine="local")
+    replay([f"{running.web}/web/*.jsonl*", f"{running.web}/web/[gjp]*/*"], tmp_path / "globs", engine="local")
+    for _ in range(2):
+        replay(f"{running.web}/web", f"{running.web}/reports/web", engine="local")
+    system, place = hadoop.place_of(spark, f"{running.uri}/reports")
+    assert "web" in [each.getPath().getName() for each in system.listStatus(place)]
+    assert not [each for each in system.listStatus(place) if each.getPath().getName().startswith(".")]
+    here, there = (hadoop.place_of(spark, uri)[1] for uri in (tmp_path.as_uri(), f"{running.uri}/reports/web"))
+    system.copyToLocalFile(there, here)
+    for name in ("web", "globs"):
+        assert rows(tmp_path / name, "verdicts") == rows(tmp_path / "here", "verdicts")
+        assert len(rows(tmp_path / name, "rejected")) == len(rows(tmp_path / "here", "rejected"))
+    assert summary(tmp_path / "web") == summary(tmp_path / "here") == summary(tmp_path / "globs")
+    with pytest.raises(UsageError, match=r"^webhdfs://.*/web/\?\.jsonl: in URIs of this scheme a \? begins a query"):
+        replay(f"{running.web}/web/?.jsonl", tmp_path / "none", engine="local")

@@ -136,10 +136,13 @@ def test_login_of_a_uri(uri: str, tmp_path: Path) -> None:
     assert "S3CRET" not in str(rows(tmp_path / "out", "rejected"))
 
 
-@pytest.mark.parametrize("name", ["file:///nowhere/u:S3CRET@x", "nowhere://u:S3CRET@x"])
+@pytest.mark.parametrize(
+    "name",
+    ["ftp://u:S3CRET@127.0.0.1:1/x", "nowhere://u:S3CRET@x", "http://127.0.0.1:1/x.jsonl?Signature=S3CRET"],
+)
 def test_login_of_a_name(name: str, tmp_path: Path) -> None:
-    """Without Spark, where none is read, likewise."""
-    with pytest.raises(UsageError, match="needs Spark to be read") as error:
+    """Without Spark likewise, whatever the file system says; an address of the web may have its login at its end."""
+    with pytest.raises(UsageError, match="cannot be opened: ") as error:
         replay([name], tmp_path / "out", engine="local")
     assert "S3CRET" not in str(error.value)
 

@@ -30,7 +30,7 @@ from soapjms.protocol.text import counted
 from soapjms.protocol.values import Value
 from soapjms.replay import report
 from soapjms.replay.column_store import cores
-from soapjms.replay.engines import ENGINES, EXACT, SPARK, EngineName, choose_engine, is_elsewhere
+from soapjms.replay.engines import ENGINES, EXACT, SPARK, EngineName, choose_engine, why_spark
 from soapjms.replay.errors import NoInputError, importing_spark
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import FORMAT, HELD
@@ -44,6 +44,7 @@ from soapjms.replay.processes import Processes
 from soapjms.replay.run import SenderArgument, earlier_results, make_terms
 from soapjms.replay.summary import Summary, note_others, summarise
 from soapjms.replay.terms import ProfileChoice, Progress, ReplayTerms
+from soapjms.replay.uris import is_elsewhere
 
 __all__ = ["DISORDER", "EVERY", "follow"]
 
@@ -111,7 +112,7 @@ def follow(
 
 def _engine(name: EngineName | None, *, has_settings: bool) -> str:
     if name is None:
-        return choose_engine(0, None, has_settings=has_settings).engine  # what is still to come has no size
+        return (why_spark((), has_settings=has_settings) or choose_engine(0)).engine  # what is to come has no size
     if name not in ENGINES:
         raise UsageError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
     return name

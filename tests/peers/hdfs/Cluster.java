@@ -7,7 +7,7 @@ public class Cluster {
     public static void main(String[] words) throws Exception {
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(new Configuration(), new File(words[0])).numDataNodes(2).build();
         cluster.waitActive();
-        System.out.println("at " + cluster.getURI());
+        System.out.println("at " + cluster.getURI() + " " + cluster.getNameNode().getHttpAddress().getPort());
         System.in.read();
         System.exit(0);
     }
