@@ -8,7 +8,8 @@ client, service and taps see the same. Each run is a process of its own, held to
 their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
 what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
 10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest. `--runs
-follow-2 follow-spark-2` follow the logs, as if they had just been written.
+follow-2 follow-spark-2` follow the logs, as if they had just been written; those of `--runs bucket-2` are in a bucket,
+on a server of this machine that uses the same cores, without Spark.
 
 `--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
 its properties, and an attribute in its bodies, that no other has; in `large` each body has a mebibyte, so that
@@ -41,6 +42,9 @@ sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+import pytest  # noqa: E402
+import s3fs  # noqa: E402
+from bucket_kit import running_bucket  # noqa: E402
 from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
@@ -64,7 +68,9 @@ FORMS = ("jsonl", "parquet")
 RUNS = {f"{engine}-{cores}": (engine, cores) for cores in (1, 2) for engine in ("exact", "local", "spark")}
 FOLLOWED = {"follow": "local", "follow-spark": "spark"}
 """Runs that follow logs which are all there, up to their end, with their engines."""
-ALL_RUNS = RUNS | {f"{each}-2": (each, 2) for each in FOLLOWED}
+BUCKET = "bucket"
+"""The run, without Spark, whose logs are in a bucket."""
+ALL_RUNS = RUNS | {f"{each}-2": (each, 2) for each in (*FOLLOWED, BUCKET)}
 TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "large": 0.02}
 """Kinds of traffic, with the share of broken exchanges."""
 MIB = 1 << 20
@@ -185,8 +191,26 @@ def used_below(root: int) -> Iterator[tuple[int, Used]]:
         yield each, Used(kind, int(state[21]) * os.sysconf("SC_PAGESIZE"), seconds)
 
 
+@contextmanager
+def in_bucket(logs: str) -> Iterator[str]:
+    """Copy logs into a bucket of this machine; yield their URI."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_bucket(Path(folder)) as bucket,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        bucket.login(environment)
+        for each in Path(logs).iterdir():
+            s3fs.S3FileSystem().put_file(str(each), f"{bucket.uri.removeprefix('s3://')}/{each.name}")
+        yield bucket.uri
+
+
 def child(engine: str, cores: int, logs: str, out: str) -> None:
     """Replay once and print what it took, as JSON."""
+    if engine == BUCKET:
+        with in_bucket(logs) as uri:
+            child("local", cores, uri, out)
+        return
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     marks: list[tuple[str, float]] = []
 

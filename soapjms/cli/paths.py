@@ -41,19 +41,21 @@ class PathType(ParamType, ABC):
     Args:
         what: what is expected, as in "a certificate in PEM".
         path_type: `str` or `Path`: the type of the command's argument.
+        or_uri: whether a URI may be in its place, which the command itself opens or refuses.
     """
 
     name = "path"
 
-    def __init__(self, what: str, path_type: type[str] | type[Path] = str) -> None:
+    def __init__(self, what: str, path_type: type[str] | type[Path] = str, *, or_uri: bool = False) -> None:
         self.what = what
         self._path_type = path_type
+        self._or_uri = or_uri
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         path = os.fspath(value)
         try:
-            problem = next(self.problems(path), None)
+            problem = None if self._or_uri and is_elsewhere(path) else next(self.problems(path), None)
         except OSError as error:
             problem = f"cannot be used: {error.strerror or error}"
         except ValueError as error:  # a null character
@@ -87,12 +89,14 @@ class InputFile(PathType):
     """A file that is read.
 
     Args:
-        what, path_type: see `PathType`.
+        what, path_type, or_uri: see `PathType`.
         is_regular: whether `<(command)` of a shell cannot be in its place.
     """
 
-    def __init__(self, what: str, path_type: type[str] | type[Path] = str, *, is_regular: bool = False) -> None:
-        super().__init__(what, path_type)
+    def __init__(
+        self, what: str, path_type: type[str] | type[Path] = str, *, is_regular: bool = False, or_uri: bool = False
+    ) -> None:
+        super().__init__(what, path_type, or_uri=or_uri)
         self._is_regular = is_regular
 
     def problems(self, path: str) -> Iterator[str]:
@@ -122,18 +126,6 @@ class InputStream(InputFile):
         return click.File("rb").convert(path, param, ctx)
 
 
-class WsdlFile(InputFile):
-    """A WSDL. The command itself refuses a URL, as it knows what to do instead."""
-
-    def __init__(self) -> None:
-        super().__init__("a WSDL file", is_regular=True)
-
-    def problems(self, path: str) -> Iterator[str]:
-        """Yield what is wrong with a path."""
-        if not is_elsewhere(path):
-            yield from super().problems(path)
-
-
 class InputFolder(PathType):
     """A folder whose files are read."""
 
@@ -155,15 +147,6 @@ class OutputFolder(PathType):
                 yield "you may not write to"
             return
         yield from _not_made_in(next(each for each in Path(path).absolute().parents if _is_there(each)))
-
-
-class ResultFolder(OutputFolder):
-    """A folder for results, or the URI of one."""
-
-    def problems(self, path: str) -> Iterator[str]:
-        """Yield what is wrong with a path."""
-        if not is_elsewhere(path):
-            yield from super().problems(path)
 
 
 class OutputFile(PathType):
@@ -216,6 +199,6 @@ _NUMBER: Final = re.compile(r"\[Errno -?\d+\] ")
 _ABOUT_PATH: Final = re.compile(r"\[Errno -?\d+\] ([^:\[\]\n]+): ('[^'\n]*'|\"[^\"\n]*\")")
 """What Python says of a system's error with a path: [Errno 2] No such file or directory: 'name'."""
 
-WSDL_FILE: Final = WsdlFile()
+WSDL_FILE: Final = InputFile("a WSDL file", is_regular=True, or_uri=True)
 CERTIFICATE: Final = InputFile("a certificate in PEM")
 KEY: Final = InputFile("a key in PEM")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from soapjms.cli.options import ALLOW_OPTION, ports_of, set_option
-from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, ResultFolder, error_text
+from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console
@@ -184,7 +184,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     "-o",
     required=True,
     metavar="DIR",
-    type=ResultFolder("a folder for the results, or its URI"),
+    type=OutputFolder("a folder for the results, or its URI", or_uri=True),
     help="Folder, or its URI, for the results; replaces an earlier run's.",
 )
 @click.option(
@@ -246,7 +246,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 @click.option(
     "--against",
     metavar="OLD",
-    type=InputFolder("the --out folder of an earlier replay"),
+    type=InputFolder("the --out folder of an earlier replay, or its URI", or_uri=True),
     help="Results of an earlier replay, which the page compares these with.",
 )
 @follow_options

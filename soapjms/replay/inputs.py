@@ -14,8 +14,10 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -172,25 +174,35 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | None = None)
         names = find(argument, leave_out, rejected, others)
         if not names and len(rejected) == before:
             rejected.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
-        for name, path in names.items():
+        for (name, path), log in zip(names.items(), _open_all(names, uri), strict=True):
             place = name if uri else path
             if place in found:
                 continue
-            log = _open(len(found), name, path, uri)
             if isinstance(log, RejectedRow):
                 rejected.append(log)
             elif log.problem is not None and log.size and name == argument:
                 rejected.append(RejectedRow(log.name, None, log.problem))
             else:
-                found[place] = log
+                found[place] = log._replace(number=len(found))
     return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
-def _open(number: int, name: str, path: str, uri: str) -> LogFile | RejectedRow:
-    log = LogFile(number, shown(name), path, 0, LogForm.LINES, uri=uri)
+def _open_all(names: Mapping[str, str], uri: str) -> Iterator[LogFile | RejectedRow]:
+    """Open files, whose paths are given by their names, and see what each is."""
+    if not names or not uri:
+        yield from map(_open, names, names.values())
+        return
+    from soapjms.replay.remote_files import openings
+
+    with ThreadPoolExecutor(openings(uri)) as threads:
+        yield from threads.map(partial(_open, uri=uri), names, names.values())
+
+
+def _open(name: str, path: str, uri: str = "") -> LogFile | RejectedRow:
+    log = LogFile(0, shown(name), path, 0, LogForm.LINES, uri=uri)
     try:
-        with open_log(log) as stream:
-            found = opened(stream, number, log.name, path)
+        with open_log(log, LOOK_AHEAD_OCTETS) as stream:
+            found = opened(stream, log.number, log.name, path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         return RejectedRow(log.name, None, why_closed(error))
     return found if isinstance(found, RejectedRow) else found._replace(uri=uri)
@@ -207,8 +219,13 @@ def open_file(path: str) -> BinaryIO:
     return open(path, "rb")
 
 
-def open_log(log: LogFile) -> BinaryIO:
-    """Open a log for reading.
+READ_AHEAD_OCTETS: Final = 4 << 20
+LOOK_AHEAD_OCTETS: Final = 1 << 16
+"""How many octets are fetched beyond those that are read of a remote log: if all of it is read, or its form seen."""
+
+
+def open_log(log: LogFile, ahead: int = READ_AHEAD_OCTETS) -> BinaryIO:
+    """Open a log for reading; `ahead` is for remote ones.
 
     Raises:
         OSError: it cannot be opened.
@@ -217,7 +234,7 @@ def open_log(log: LogFile) -> BinaryIO:
         return open_file(log.path)
     from soapjms.replay.remote_files import open_remote
 
-    return open_remote(log.uri, log.path)
+    return open_remote(log.uri, log.path, ahead)
 
 
 def why_closed(error: OSError | ValueError) -> str:

@@ -21,9 +21,8 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.uris import without_query
 
-FETCHED_OCTETS: Final = 4 << 20
-"""Number of octets that are asked for beyond those that are read, as the next read is seldom elsewhere."""
-BUFFER_OCTETS: Final = 1 << 18
+BUFFER_OCTETS: Final = 1 << 16
+CONCURRENT_OPENINGS: Final = 16
 MAX_REASON_CHARACTERS: Final = 300
 QUERY: Final = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
 """An address of the web with its query, which may have a login."""
@@ -96,19 +95,30 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
-def open_remote(uri: str, path: str) -> BinaryIO:
+def open_remote(uri: str, path: str, ahead: int) -> BinaryIO:
     """Open a file for reading.
 
     Args:
         uri: any URI of its file system.
         path: its path there.
+        ahead: how many octets are fetched beyond those that are read, as the next read is seldom elsewhere.
 
     Raises:
         OSError: it cannot be opened.
     """
     with failing_as_os_error():
         system, _ = url_to_fs(uri)
-        return io.BufferedReader(_RemoteFile(system.open(path, "rb", block_size=FETCHED_OCTETS)), BUFFER_OCTETS)
+        return io.BufferedReader(_RemoteFile(system.open(path, "rb", block_size=ahead)), BUFFER_OCTETS)
+
+
+def openings(uri: str) -> int:
+    """Return how many files of a file system may be opened at the same time: each takes a few round trips.
+
+    Raises:
+        OSError: there is no such file system.
+    """
+    with failing_as_os_error():
+        return CONCURRENT_OPENINGS if url_to_fs(uri)[0].async_impl else 1  # others may have one connection
 
 
 class RemoteMatch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from posixpath import basename, dirname
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -13,10 +13,36 @@ from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
-from soapjms.replay.output import check_names
+from soapjms.replay.output import FILES, check_names
 from soapjms.replay.remote_files import failing_as_os_error, reached, root_of
 
 SUMMARY: Final = "summary.json"
+
+
+@contextmanager
+def fetched(uri: str) -> Iterator[Path]:
+    """Yield a folder of this machine with a copy of the results at a URI, whose name errors of the block have instead.
+
+    Raises:
+        UsageError: they cannot be read.
+    """
+    name = without_user_info(uri)
+    with TemporaryDirectory(prefix="soapjms-replay-") as folder:
+        try:
+            with failing_as_os_error():
+                system, place = reached(uri)
+                for each in system.find(place):
+                    parts = PurePosixPath(each.removeprefix(place).lstrip("/")).parts
+                    if parts and parts[0] in FILES and ".." not in parts:
+                        copy = Path(folder, *parts)
+                        copy.parent.mkdir(parents=True, exist_ok=True)
+                        system.get_file(each, str(copy))
+        except OSError as error:
+            raise UsageError(f"{name} cannot be read: {error}") from None
+        try:
+            yield Path(folder)
+        except UsageError as error:
+            raise UsageError(f"{error}".replace(folder, name)) from None
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def replay(
         variants: lookup variants that the responding nodes support besides jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
         master, conf: where Spark runs (by default local[2]) and its further settings; no other engine heeds them.
-        against: the result folder of an earlier replay, which the page compares this one with; it may be `out`.
+        against: the results of an earlier replay, which the page compares these with; it may be `out`.
         progress: called with a short text whenever there is progress: a `Phase`, or the `EngineChoice` that was made.
 
     Raises:
@@ -115,10 +115,19 @@ def earlier_results(folder: LogArgument | None, terms: ReplayTerms) -> Summary |
     """
     if folder is None:
         return None
-    earlier = report.load(Path(folder))
+    place = os.fspath(folder).removeprefix(HERE)
+    earlier = _remote_results(place) if is_elsewhere(place) else report.load(Path(place))
     if not terms.is_open:
         report.check_comparable(earlier.members["profile"], terms.setting.profile.name)
     return earlier
+
+
+def _remote_results(uri: str) -> Summary:
+    """Read the results of an earlier replay that are at a URI; see `report.load`."""
+    from soapjms.replay import remote_results
+
+    with remote_results.fetched(uri) as folder:
+        return report.load(folder)
 
 
 Engine: TypeAlias = Callable[[Job, Path, Progress], AbstractContextManager[tuple[RunTally, list[RejectedRow]]]]

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
 import s3fs
 from bucket_kit import Bucket, running_bucket
+from cli_kit import process
 from replay_logs import CXF, assert_same_reports, at, bad_logs, request, rows, summary, write_log, write_parquet
 
 from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
-from soapjms.replay import NoInputError, inputs, local, remote_files, replay, spark_logs
+from soapjms.replay import NoInputError, inputs, local, remote_files, remote_results, replay, spark_logs
 
 pytestmark = pytest.mark.peer
 
@@ -212,6 +214,34 @@ def test_a_log_that_cannot_be_read_to_its_end(bucket: Bucket, tmp_path: Path, mo
     assert found["reason"] == "cannot be read: 'NoneType' object has no attribute 'read'"
     replay(CXF, tmp_path / "here", engine="local")
     assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "here", "verdicts")
+
+
+def test_earlier_results_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    """A replay is compared with them, also with those that it replaces."""
+    bad = bad_logs(tmp_path)
+    replay(bad, tmp_path / "earlier", engine="local")
+    replay(CXF, tmp_path / "later", engine="local", against=tmp_path / "earlier")
+    replay(bad, f"{bucket.uri}/reports/a", engine="local")
+    words = ["replay", str(CXF), "--out", f"{bucket.uri}/reports/a", "--against", f"{bucket.uri}/reports/a"]
+    done = process(*words, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr  # as CXF breaks rules
+    assert "Compared with" in (bucket.folder / "reports/a/report.html").read_text("utf-8")
+    assert_same_reports(bucket.folder / "reports" / "a", tmp_path / "later")
+    with pytest.raises(UsageError, match=r"s3://captures/none/summary\.json cannot be read"):
+        replay(CXF, tmp_path / "later", engine="local", against=f"{bucket.uri}/none")
+
+
+def test_hostile_names_of_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file leaves the folder that they are copied to."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    system = fsspec.filesystem("memory")
+    for name in ("summary.json", "../evil", "verdicts/../../evil", "other", "verdicts/a.parquet"):
+        system.pipe_file(f"/results/{name}", b"x")
+    with remote_results.fetched("memory://results") as folder:
+        assert sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*")) == [
+            "summary.json", "verdicts/a.parquet",
+        ]  # fmt: skip
+        assert not list(tmp_path.rglob("*evil*"))
 
 
 def test_a_signed_address(bucket: Bucket, tmp_path: Path) -> None:
