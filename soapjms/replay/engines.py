@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
-from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.errors import missing_spark_package
-from soapjms.replay.uris import is_hadoops
+from soapjms.replay.uris import is_hadoops, shown
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -68,7 +67,7 @@ def why_spark(arguments: Iterable[str], *, has_settings: bool) -> EngineChoice |
     if is_spark_here():
         return EngineChoice(SPARK, "this program runs in Spark")
     uri = next((each for each in arguments if is_hadoops(each)), None)
-    return None if uri is None else EngineChoice(SPARK, f"{without_user_info(uri)} is a URI of Hadoop")
+    return None if uri is None else EngineChoice(SPARK, f"{shown(uri)} is a URI of Hadoop")
 
 
 def choose_engine(octets: int) -> EngineChoice:

@@ -37,6 +37,7 @@ from soapjms.replay.inputs import (
 )
 from soapjms.replay.output import check_names
 from soapjms.replay.records import MAX_LINE_OCTETS
+from soapjms.replay.uris import scheme_of, shown
 
 MAX_FILE_OCTETS: Final = 512 << 20
 """Maximum size of a file that is fetched as a whole, in octets."""
@@ -70,12 +71,12 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
         try:
             files = [each for each in _files(spark, uri, others) if not (output and each[0].startswith(output))]
         except Py4JJavaError as error:
-            rejected.append(RejectedRow(without_user_info(uri), None, f"cannot be opened: {_why(error)}"))
+            rejected.append(RejectedRow(shown(uri), None, f"cannot be opened: {_why(error)}"))
             continue
         if not files:
-            rejected.append(RejectedRow(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
+            rejected.append(RejectedRow(shown(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
-            name = without_user_info(path)
+            name = shown(path)
             log = LogFile(number + len(found), name, path, size, form_of(b"", path))
             try:
                 log = log._replace(form=_form_of(spark, path)) if has_blocks(log) else log
@@ -96,10 +97,11 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
 
 def knows(spark: SparkSession, uri: str) -> bool:
     """Say whether Hadoop has a file system for the scheme of a URI."""
-    scheme = _java(spark).org.apache.hadoop.fs.Path(uri).toUri().getScheme()
+    if scheme_of(uri) in ("http", "https"):  # Hadoop takes a query for a part of the path
+        return False
     try:
         _java(spark).org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-            scheme, spark.sparkContext._jsc.hadoopConfiguration()
+            scheme_of(uri), spark.sparkContext._jsc.hadoopConfiguration()
         )
     except Py4JJavaError:
         return False
@@ -192,11 +194,11 @@ def staging(spark: SparkSession, out: str, files: Path) -> Iterator[str]:
         scratch = _beside(spark, place)
         system.setWriteChecksum(False)  # which would lie beside the results in a folder of this machine
         if not system.mkdirs(scratch):
-            raise UsageError(f"{without_user_info(out)} cannot be written: no folder can be made beside it")
+            raise UsageError(f"{shown(out)} cannot be written: no folder can be made beside it")
         # As in a folder of this machine, only their owner can read results, where the file system knows owners.
         system.setPermission(scratch, _java(spark).org.apache.hadoop.fs.permission.FsPermission("700"))
     except Py4JJavaError as error:
-        raise UsageError(f"{without_user_info(out)} cannot be written: {_why(error)}") from None
+        raise UsageError(f"{shown(out)} cannot be written: {_why(error)}") from None
     try:
         yield scratch.toString()
         for each in sorted(files.iterdir()):
@@ -228,13 +230,13 @@ def _put_in_place(system: Any, scratch: Any, place: Any, former: Any) -> None:
 
 def _rename(system: Any, place: Any, other: Any) -> None:
     if not system.rename(place, other):
-        raise UsageError(f"{without_user_info(place.toString())} cannot be renamed to {other.getName()}")
+        raise UsageError(f"{shown(place.toString())} cannot be renamed to {other.getName()}")
 
 
 def _check_replaceable(spark: SparkSession, out: str) -> None:
     """Refuse an output folder with files that this program did not make; see `output.check_replaceable`."""
     system, place = place_of(spark, out)
-    name = without_user_info(out)
+    name = shown(out)
     if place.getParent() is None:
         raise UsageError(f"{name} is no place for results; name a folder in it")
     if not system.exists(place):

@@ -14,10 +14,9 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -25,9 +24,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.text import shown as quoted
-from soapjms.protocol.uri.redact import without_user_info
+from soapjms.replay.errors import NoInputError
 from soapjms.replay.parquet import schema_problem
-from soapjms.replay.uris import is_elsewhere, without_query
+from soapjms.replay.uris import is_elsewhere, shown
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -152,7 +151,7 @@ class ExpandedInputs(NamedTuple):
 # Which files
 
 
-def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | None = None) -> ExpandedInputs:
+def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | os.PathLike[str] | None = None) -> ExpandedInputs:
     """Find the files that arguments refer to: files, folders (their .jsonl, .jsonl.gz and .parquet files) and globs.
 
     Each may be a URI for fsspec. Folders are searched recursively. A file that is named twice is read once. Files that
@@ -164,48 +163,77 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | None = None)
         logs: the arguments.
         leave_out: a folder, or its URI, whose files are not input: the output of this run.
     """
-    found: dict[str, LogFile] = {}
-    rejected: list[RejectedRow] = []
-    others: dict[str, str] = {}
+    output = None if leave_out is None else os.fspath(leave_out)
+    others: dict[Hashable, str] = {}
+    places = set[Hashable]()
+    entries: list[RejectedRow | _Candidate] = []
     for each in logs:
-        argument = os.fspath(each)
-        before, uri = len(rejected), argument if is_elsewhere(argument) else ""
-        find = _remote_names if uri else _names
-        names = find(argument, leave_out, rejected, others)
-        if not names and len(rejected) == before:
-            rejected.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
-        for (name, path), log in zip(names.items(), _open_all(names, uri), strict=True):
-            place = name if uri else path
-            if place in found:
-                continue
-            if isinstance(log, RejectedRow):
-                rejected.append(log)
-            elif log.problem is not None and log.size and name == argument:
-                rejected.append(RejectedRow(log.name, None, log.problem))
-            else:
-                found[place] = log._replace(number=len(found))
-    return ExpandedInputs(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
+        argument, refused = os.fspath(each), list[RejectedRow]()
+        names = (_remote_names if is_elsewhere(argument) else _names)(argument, output, refused, others)
+        if not names and not refused:
+            refused.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
+        entries += refused
+        for candidate in names:
+            if candidate.place not in places:
+                places.add(candidate.place)
+                entries.append(candidate)
+    found: list[LogFile] = []
+    rejected: list[RejectedRow] = []
+    for log in _open_all(entries):
+        if isinstance(log, RejectedRow):
+            rejected.append(log)
+        else:
+            found.append(log._replace(number=len(found)))
+    return ExpandedInputs(found, rejected, [name for place, name in others.items() if place not in places])
 
 
-def _open_all(names: Mapping[str, str], uri: str) -> Iterator[LogFile | RejectedRow]:
-    """Open files, whose paths are given by their names, and see what each is."""
-    if not names or not uri:
-        yield from map(_open, names, names.values())
-        return
-    from soapjms.replay.remote_files import openings
+class _Candidate(NamedTuple):
+    """A file that may be a log.
 
-    with ThreadPoolExecutor(openings(uri)) as threads:
-        yield from threads.map(partial(_open, uri=uri), names, names.values())
+    Attributes:
+        name: its name.
+        path, uri: see `LogFile`.
+        place: what tells it from all other files, whatever name leads to it.
+        is_named: whether the user named it, and not a folder or a glob.
+    """
+
+    name: str
+    path: str
+    uri: str
+    place: Hashable
+    is_named: bool
 
 
-def _open(name: str, path: str, uri: str = "") -> LogFile | RejectedRow:
-    log = LogFile(0, shown(name), path, 0, LogForm.LINES, uri=uri)
+def _open_all(entries: Iterable[RejectedRow | _Candidate]) -> Iterator[LogFile | RejectedRow]:
+    """Open files and see what each is; remote ones together where that is possible, as each takes some round trips."""
+    with ThreadPoolExecutor(LOOKS) as threads:
+        opening = [threads.submit(_open, each) if _is_distant(each) else each for each in entries]
+        yield from (each.result() if isinstance(each, Future) else _open(each) for each in opening)
+
+
+def _is_distant(entry: RejectedRow | _Candidate) -> bool:
+    """Say whether a file is on another machine, to which there may be many connections."""
+    if isinstance(entry, RejectedRow) or not entry.uri:
+        return False
+    from soapjms.replay.remote_files import has_many_connections
+
+    return has_many_connections(entry.uri)
+
+
+def _open(entry: RejectedRow | _Candidate) -> LogFile | RejectedRow:
+    if isinstance(entry, RejectedRow):
+        return entry
+    log = LogFile(0, shown(entry.name), entry.path, 0, LogForm.LINES, uri=entry.uri)
     try:
         with open_log(log, LOOK_AHEAD_OCTETS) as stream:
-            found = opened(stream, log.number, log.name, path)
+            found = opened(stream, log.number, log.name, log.path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         return RejectedRow(log.name, None, why_closed(error))
-    return found if isinstance(found, RejectedRow) else found._replace(uri=uri)
+    if isinstance(found, RejectedRow):
+        return found
+    if found.problem is not None and found.size and entry.is_named:
+        return RejectedRow(log.name, None, found.problem)
+    return found._replace(uri=log.uri)
 
 
 def open_file(path: str) -> BinaryIO:
@@ -222,6 +250,8 @@ def open_file(path: str) -> BinaryIO:
 READ_AHEAD_OCTETS: Final = 4 << 20
 LOOK_AHEAD_OCTETS: Final = 1 << 16
 """How many octets are fetched beyond those that are read of a remote log: if all of it is read, or its form seen."""
+LOOKS: Final = 16
+"""Number of remote logs whose form is seen at the same time."""
 
 
 def open_log(log: LogFile, ahead: int = READ_AHEAD_OCTETS) -> BinaryIO:
@@ -305,44 +335,38 @@ def _is_foreign(head: bytes, *, is_all: bool) -> bool:
     return not any(objects) and (lines[0].lstrip().startswith(b"<") or not BINARY.isdisjoint(head))
 
 
-def shown(name: str) -> str:
-    """Return a file's name for display: octets that are not UTF-8 as backslash escapes, and without a URI's login."""
-    return without_user_info(os.fsencode(without_query(name)).decode("utf-8", "backslashreplace"))
-
-
 def _remote_names(
-    uri: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[str, str]
-) -> dict[str, str]:
+    uri: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[Hashable, str]
+) -> list[_Candidate]:
     """Find the files that a URI refers to: see `_names`."""
     from soapjms.replay import remote_files
 
     try:
-        matches = remote_files.find(uri)
+        matches, problems = remote_files.find(uri, leave_out)
     except OSError as error:
         rejected.append(RejectedRow(shown(uri), None, why_closed(error)))
-        return {}
-    output = f"{leave_out.rstrip('/')}/" if leave_out else None
-    logs: dict[str, str] = {}
+        return []
+    found: list[_Candidate] = []
+    rejected.extend(RejectedRow(shown(name), None, f"{CLOSED}: {why}") for name, why in problems.items())
     for match in matches:
-        rejected.extend(RejectedRow(shown(match.name), None, f"{CLOSED}: {why}") for why in match.problems)
-        for name, path in match.files.items():
-            if output is not None and name.startswith(output):
-                continue
-            if name == match.name or name.endswith(SUFFIXES):
-                logs[name] = path
+        for name, path, place in match.files:
+            if name.endswith(SUFFIXES) or name == match.name:
+                found.append(_Candidate(name, path, uri, place, is_named=name.rstrip("/") == uri.rstrip("/")))
             elif not is_hidden(name.removeprefix(match.name).split("/")):
-                others[name] = shown(name.rpartition("/")[2])
-    return logs
+                others[place] = shown(name.rpartition("/")[2])
+    if not found and any(match.is_folder for match in matches) and not problems:
+        rejected.append(RejectedRow(shown(uri), None, NO_LOGS))
+    return found
 
 
-CLOSED: Final = "the folder, or one in it, cannot be listed"
+CLOSED: Final = "the folder cannot be listed"
+NO_LOGS: Final = f"the folder holds no .jsonl, .jsonl.gz or .parquet file; {A_LOG}"
 
 
-def _names(argument: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[str, str]) -> dict[str, str]:
-    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders.
-
-    Return their real paths, by their names.
-    """
+def _names(
+    argument: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[Hashable, str]
+) -> list[_Candidate]:
+    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders."""
     output = None if leave_out is None or is_elsewhere(leave_out) else Path(leave_out).resolve()
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
@@ -354,7 +378,8 @@ def _names(argument: str, leave_out: str | None, rejected: list[RejectedRow], ot
             found.extend(map(str, below.logs))
         else:
             found.append(match)
-    return {name: os.path.realpath(name) for name in found}
+    paths = [(name, os.path.realpath(name)) for name in found]
+    return [_Candidate(name, path, "", path, is_named=name == argument) for name, path in paths]
 
 
 class FolderContents(NamedTuple):
@@ -424,7 +449,7 @@ def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[P
 
 def _why_nothing(argument: str) -> str:
     if os.path.isdir(argument):
-        return f"the folder holds no .jsonl, .jsonl.gz or .parquet file; {A_LOG}"
+        return NO_LOGS
     return "no file matches"
 
 
@@ -490,7 +515,11 @@ def _row_groups(log: LogFile, size: int) -> Iterator[Split]:
 
 
 def count_lines(split: Split) -> int:
-    """Count the line ends in a part's octets; 0 if the file cannot be read, which `read` then reports."""
+    """Count the line ends in a part's octets, which could be read.
+
+    Raises:
+        NoInputError: it can be read no more.
+    """
     try:
         with open_log(split.log) as stream:
             stream.seek(split.start)
@@ -500,5 +529,5 @@ def count_lines(split: Split) -> int:
                 lines += octets.count(b"\n")
                 left -= len(octets)
             return lines
-    except OSError:
-        return 0
+    except OSError as error:
+        raise NoInputError(f"{split.log.name}: {why_closed(error)}, though it could be before") from None

@@ -331,6 +331,8 @@ def read_rows(split: Split, lines: Iterable[int], stream: BinaryIO | None = None
         if not isinstance(found, RejectedRow):
             number += 1
             yield found.record
+        elif found.line is None:
+            raise NoInputError(f"{found.file}: {found.reason}, though it could be before")
     if wanted.next is not None or number < wanted.met:
         line = wanted.last if wanted.next is None else wanted.next
         where = f" (counted from octet {split.start} on)" if split.is_counted_anew and split.start else ""

@@ -2,6 +2,9 @@
 
 fsspec reads any octets of a file, so logs are read in parts like those of this machine, and may have any size. The
 packages and logins for a file system are the user's; fsspec says which package is missing.
+
+fsspec's own `walk` and `glob` leave out what they cannot list, so folders are listed one by one here; those of buckets,
+which are but the beginnings of names, all at once.
 """
 
 from __future__ import annotations
@@ -10,74 +13,99 @@ import glob
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from posixpath import basename
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it ships no types
+from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]  # it ships no types
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
-from soapjms.replay.uris import without_query
+from soapjms.replay.uris import shown, without_query
 
 BUFFER_OCTETS: Final = 1 << 16
-CONCURRENT_OPENINGS: Final = 16
 MAX_REASON_CHARACTERS: Final = 300
-QUERY: Final = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
-"""An address of the web with its query, which may have a login."""
+QUERY: Final = re.compile(r"\?\S+")
+"""What follows a question mark in an address, which may have a login."""
+CHAIN: Final = "::"
+"""What joins URIs of an archive and of the file that it is in."""
 
 
 @contextmanager
 def failing_as_os_error() -> Iterator[None]:
-    """Turn exceptions of file systems, each of which has its own, into OSError."""
+    """Turn exceptions of file systems, each of which has its own, into OSError, but for a file that is not there."""
     try:
         yield
     except UsageError:
         raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no such file: {why(error)}") from error
     except Exception as error:
         raise OSError(why(error)) from error
-
-
-def reached(uri: str) -> tuple[Any, str]:
-    """Return the file system of a URI, which remembers no folder as it was listed before, and the path there."""
-    system, path = url_to_fs(uri)
-    system.invalidate_cache()
-    return system, path
 
 
 def why(error: Exception) -> str:
     """Return the reason why a file system failed, in one line, without logins."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return without_user_info(QUERY.sub(r"\1", text)[:MAX_REASON_CHARACTERS])
+    return without_user_info(QUERY.sub("?…", text)[:MAX_REASON_CHARACTERS])
 
 
-# Logs
+def reached(uri: str) -> tuple[Any, str]:
+    """Return the file system of a URI, which remembers no folder as it was listed before, and the path there.
+
+    Raises:
+        UsageError: it is a chain of URIs.
+        Exception: of any kind, as the file system makes it.
+    """
+    if CHAIN in uri:
+        raise UsageError(f"{shown(uri)}: files within archives ({CHAIN}) are not read; unpack them")
+    system, path = url_to_fs(uri)
+    system.invalidate_cache()
+    return system, path
+
+
+def found_at(system: Any, path: str) -> Mapping[str, Any] | None:
+    """Return what a file system tells of a file or folder; None if there is none."""
+    try:
+        info: Mapping[str, Any] = system.info(path)
+    except FileNotFoundError:
+        return None
+    return info
+
+
+# Reading
 
 
 class _RemoteFile(io.RawIOBase):
-    """A remote file, which raises nothing but OSError."""
+    """A remote file, which raises nothing but OSError, also where it ends before the size that it was said to have."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self._size = getattr(file, "size", None)
 
     def readinto(self, buffer: Any) -> int:
         """Read octets into a buffer; return their number, 0 at the end."""
         with failing_as_os_error():
             octets = self._file.read(len(buffer))
-        buffer[: len(octets)] = octets
-        return len(octets)
+            if not octets and self._size is not None and self._file.tell() < self._size:
+                raise OSError(f"it ends after {self._file.tell()} of {self._size} octets")
+            buffer[: len(octets)] = octets
+            return len(octets)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a position, and return it."""
         with failing_as_os_error():
             position: int = self._file.seek(offset, whence)
-        return position
+            return position
 
     def tell(self) -> int:
         """Return the position."""
-        position: int = self._file.tell()
-        return position
+        with failing_as_os_error():
+            position: int = self._file.tell()
+            return position
 
     def readable(self) -> bool:
         """Return True."""
@@ -111,68 +139,222 @@ def open_remote(uri: str, path: str, ahead: int) -> BinaryIO:
         return io.BufferedReader(_RemoteFile(system.open(path, "rb", block_size=ahead)), BUFFER_OCTETS)
 
 
-def openings(uri: str) -> int:
-    """Return how many files of a file system may be opened at the same time: each takes a few round trips.
+def has_many_connections(uri: str) -> bool:
+    """Say whether files of a file system can be opened at the same time.
 
     Raises:
         OSError: there is no such file system.
     """
     with failing_as_os_error():
-        return CONCURRENT_OPENINGS if url_to_fs(uri)[0].async_impl else 1  # others may have one connection
+        return bool(url_to_fs(uri)[0].async_impl)
 
 
-class RemoteMatch(NamedTuple):
-    """What a URI, or a URI with wildcards, leads to.
+# Finding
+
+
+class RemoteFile(NamedTuple):
+    """A file that a URI leads to.
 
     Attributes:
-        name: the URI of a file or folder.
-        files: their URIs, with their paths in the file system: the file itself, or all in the folder.
-        problems: why folders cannot be listed.
+        name: its URI.
+        path: its path in the file system.
+        place: what tells it from all others, whatever URI leads to it.
     """
 
     name: str
-    files: dict[str, str]
-    problems: list[str]
+    path: str
+    place: Hashable
 
 
-def find(uri: str) -> list[RemoteMatch]:
+class RemoteMatch(NamedTuple):
+    """A file or folder that a URI, or a URI with wildcards, leads to.
+
+    Attributes:
+        name: its URI.
+        is_folder: whether it is a folder.
+        files: the file, or all in the folder.
+    """
+
+    name: str
+    is_folder: bool
+    files: list[RemoteFile]
+
+
+class RemoteMatches(NamedTuple):
+    """What a URI leads to.
+
+    Attributes:
+        matches: files and folders.
+        problems: why folders cannot be listed, by their URIs.
+    """
+
+    matches: list[RemoteMatch]
+    problems: dict[str, str]
+
+
+def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
     """Find the files that a URI refers to: a file, a folder (recursively), or a glob.
+
+    Args:
+        uri: the URI.
+        leave_out: a folder, or its URI, whose files are not input: the output of this run.
 
     Raises:
         OSError: the file system cannot be reached, or there is no such file.
-        UsageError: it has a wildcard that is none there.
+        UsageError: it has a wildcard that is none there, or is a chain of URIs.
     """
     with failing_as_os_error():
-        system, path = reached(uri)
-        if "?" in uri and "?" not in path:
-            name = without_user_info(uri)
-            raise UsageError(f"{name}: in URIs of this scheme a ? begins a query; write * in its place")
-        is_name = not glob.has_magic(without_query(path)) or system.exists(path)
-        found = {path: system.info(path)} if is_name else system.glob(path, detail=True)
-        root = root_of(uri, path)
-        return [
-            _match(system, root, each, is_folder=info["type"] == "directory")
-            for each, info in sorted(found.items())
-            # a wildcard of this machine does not stand for the dot, either
-            if is_name or basename(path).startswith(".") or not basename(each).startswith(".")
+        system, start = reached(uri)
+        if "?" in uri and "?" not in start:
+            raise UsageError(f"{shown(uri.partition('?')[0])}?…: a ? begins a query here; write * in its place")
+        search = _Search(system, lambda path: name_of(uri, start, path))
+        if not glob.has_magic(without_query(start)) or found_at(system, start) is not None:
+            infos = [system.info(start)]
+        else:
+            infos = list(search.matches(start))
+        matches = [search.match(info) for info in infos]
+    output = None if leave_out is None else _prefix(leave_out, system)
+    if output is not None:
+        matches = [
+            each._replace(files=[file for file in each.files if not file.path.startswith(output)]) for each in matches
         ]
+    return RemoteMatches(matches, search.problems)
 
 
-def _match(system: Any, root: str, path: str, *, is_folder: bool) -> RemoteMatch:
-    match = RemoteMatch(root + path, {}, [])
-    if not is_folder:
-        match.files[match.name] = path
+def _prefix(folder: str, system: Any) -> str | None:
+    """Return how paths in a folder begin, if it is in a file system."""
+    with suppress(Exception):  # such as Hadoop's own
+        other, path = url_to_fs(folder)
+        if other == system:
+            return f"{path.rstrip('/')}/"
+    return None
+
+
+class _Search:
+    """Finds files in a file system.
+
+    Args:
+        system: the file system.
+        name: returns the URI of a path.
+
+    Attributes:
+        problems: why folders cannot be listed, by their URIs.
+    """
+
+    def __init__(self, system: Any, name: Callable[[str], str]) -> None:
+        self._system = system
+        self._name = name
+        self.problems: dict[str, str] = {}
+
+    def matches(self, pattern: str) -> Iterator[Mapping[str, Any]]:
+        """Yield what a path with wildcards stands for, as `glob` does on this machine, each once."""
+        parts = pattern.split("/")
+        first = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        seen = set[str]()
+        for info in self._below("/".join(parts[:first]), parts[first:]):
+            if info["name"] not in seen:
+                seen.add(info["name"])
+                yield info
+
+    def _below(self, folder: str, parts: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        part, rest = parts[0], parts[1:]
+        if not glob.has_magic(part):
+            path = f"{folder}/{part}"
+            if rest:
+                yield from self._below(path, rest)
+            elif (info := found_at(self._system, path)) is not None:
+                yield info
+            return
+        if part == "**" and rest:
+            yield from self._below(folder, rest)
+        elif part == "**" and (info := found_at(self._system, folder)) is not None:
+            yield info
+        for info in self._inside(folder):
+            path, is_folder = info["name"], info["type"] == "directory"
+            if basename(path).startswith(".") and not part.startswith("."):
+                continue
+            if part == "**":
+                if not rest:
+                    yield info
+                if is_folder:
+                    yield from self._below(path, parts)
+            elif fnmatchcase(basename(path), part):
+                if not rest:
+                    yield info
+                elif is_folder:
+                    yield from self._below(path, rest)
+
+    def match(self, info: Mapping[str, Any]) -> RemoteMatch:
+        """Return the file or folder that the file system tells of, with all files in it."""
+        path: str = info["name"]
+        match = RemoteMatch(self._name(path), info["type"] == "directory", [])
+        paths = [path]
+        if match.is_folder or not (info.get("size") or basename(path).count(".")):  # in a bucket it may be both
+            paths = list(self._files(path)) or ([] if match.is_folder else paths)
+        match.files.extend(RemoteFile(self._name(each), each, (self._system, each)) for each in paths)
         return match
-    for _, _, files in system.walk(path, detail=True, on_error=lambda error: match.problems.append(why(error))):
-        for info in files.values():
-            if not info["name"].endswith("/"):  # which marks a folder in a bucket
-                match.files[root + info["name"]] = info["name"]
-    return match
+
+    def _files(self, folder: str) -> Iterator[str]:
+        """Yield the files in a folder and all folders below."""
+        if _lists_all(self._system):
+            try:
+                yield from sorted(each for each in self._system.find(folder) if not each.endswith("/"))
+            except Exception as error:
+                self.problems[self._name(folder)] = why(error)
+            return
+        folders = [folder]
+        while folders:
+            for info in self._inside(folders.pop()):
+                if info["type"] == "directory":
+                    folders.append(info["name"])
+                else:
+                    yield info["name"]
+
+    def _inside(self, folder: str) -> list[Mapping[str, Any]]:
+        """List a folder; links to folders are refused, since they may lead anywhere, and in circles."""
+        try:
+            listed = sorted(self._system.ls(folder, detail=True), key=lambda info: str(info["name"]))
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            self.problems[self._name(folder)] = why(error)
+            return []
+        found = []
+        for info in listed:
+            path = info["name"]
+            if path.rstrip("/") == folder.rstrip("/"):
+                if info["type"] == "directory":
+                    self.problems[self._name(path)] = "its name is empty, as the URI has // there; name it by itself"
+            elif info["type"] not in ("directory", "file") and self._leads_to_folder(path):
+                self.problems[self._name(path)] = "it is a link to a folder, which is not followed; name it by itself"
+            else:
+                found.append(info)
+        return found
+
+    def _leads_to_folder(self, link: str) -> bool:
+        info = found_at(self._system, link)
+        return info is not None and info["type"] != "file" and bool(self._system.isdir(link))
 
 
-def root_of(uri: str, path: str) -> str:
-    """Return what comes before the paths of a file system in its URIs, with the host if the paths lack it."""
+def _lists_all(system: Any) -> bool:
+    """Say whether a file system has a way of its own to list a folder with all below, which fails as a whole."""
+    return isinstance(system, AsyncFileSystem) and type(system)._find is not AsyncFileSystem._find
+
+
+def name_of(uri: str, start: str, path: str) -> str:
+    """Return the URI of a path.
+
+    Args:
+        uri: another URI of its file system.
+        start: the path of that.
+        path: the path.
+    """
     for text in (uri, uri.rstrip("/")):
-        if text.endswith(path):
-            return text.removesuffix(path)
-    return f"{uri.partition('://')[0]}://"
+        if start and text.endswith(start):
+            return text.removesuffix(start) + path
+    scheme, _, rest = uri.partition("://")
+    authority = rest.partition("/")[0].partition("?")[0]
+    container, has_container, _ = authority.partition("@")
+    if has_container and path.startswith(f"{container}/"):  # as in abfs://container@account/
+        return f"{scheme}://{authority}{path.removeprefix(container)}"
+    return f"{scheme}://{authority}/{path.lstrip('/')}"

@@ -12,11 +12,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.output import FILES, check_names
-from soapjms.replay.remote_files import failing_as_os_error, reached, root_of
+from soapjms.replay.remote_files import failing_as_os_error, found_at, name_of, reached
+from soapjms.replay.uris import shown
 
 SUMMARY: Final = "summary.json"
+MARK: Final = ".soapjms-replay"
+"""A file in a folder whose results are not whole: a run is putting them in place, or was ended while it did."""
 
 
 @contextmanager
@@ -26,17 +28,15 @@ def fetched(uri: str) -> Iterator[Path]:
     Raises:
         UsageError: they cannot be read.
     """
-    name = without_user_info(uri)
+    name = shown(uri)
     with TemporaryDirectory(prefix="soapjms-replay-") as folder:
         try:
             with failing_as_os_error():
                 system, place = reached(uri)
-                for each in system.find(place):
-                    parts = PurePosixPath(each.removeprefix(place).lstrip("/")).parts
-                    if parts and parts[0] in FILES and ".." not in parts:
-                        copy = Path(folder, *parts)
-                        copy.parent.mkdir(parents=True, exist_ok=True)
-                        system.get_file(each, str(copy))
+                for each in _results_at(system, place):
+                    copy = Path(folder, each.removeprefix(place).lstrip("/"))
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    system.get_file(each, str(copy))
         except OSError as error:
             raise UsageError(f"{name} cannot be read: {error}") from None
         try:
@@ -45,12 +45,21 @@ def fetched(uri: str) -> Iterator[Path]:
             raise UsageError(f"{error}".replace(folder, name)) from None
 
 
+def _results_at(system: Any, place: str) -> Iterator[str]:
+    """Yield the paths of the files in a folder that are named like results."""
+    for each in system.find(place):
+        parts = PurePosixPath(each.removeprefix(place).lstrip("/")).parts
+        if parts and parts[0] in FILES and ".." not in parts:
+            yield each
+
+
 @contextmanager
 def staging(out: str) -> Iterator[Path]:
     """Yield a folder of this machine to build results in; when the block ends without an error, they are put at `out`.
 
     They are first copied to a hidden folder beside it. Then each file takes its place, as few file systems could rename
-    a folder in one step; `summary.json` goes first and comes last, so that only a whole folder has one.
+    a folder in one step; `summary.json` goes first and comes last, so that only a whole folder has one. If that fails,
+    the hidden folder stays.
 
     Args:
         out: the URI of the folder for the results.
@@ -58,59 +67,78 @@ def staging(out: str) -> Iterator[Path]:
     Raises:
         UsageError: `out` holds anything but an earlier run's results, or cannot be written.
     """
-    name = without_user_info(out)
-    try:
-        with failing_as_os_error():
-            system, place = reached(out)
-            scratch = _checked(system, place, name)
-            system.makedirs(scratch, exist_ok=True)
-            system.pipe_file(f"{scratch}/{SUMMARY}", b"")  # before a long run, not after it
-    except OSError as error:
-        raise UsageError(f"{name} cannot be written: {error}") from None
+    name = shown(out)
     with TemporaryDirectory(prefix="soapjms-replay-") as folder:
         result = Path(folder, "result")
         result.mkdir()
         try:
+            with failing_as_os_error():
+                system, place = reached(out)
+                scratch = _checked(system, place, name)
+        except OSError as error:
+            raise UsageError(f"{name} cannot be written: {error}") from None
+        try:
+            try:
+                with failing_as_os_error():
+                    _make_folder(system, scratch)
+                    system.pipe_file(f"{scratch}/{SUMMARY}", b"")  # before a long run, not after it
+            except OSError as error:
+                raise UsageError(f"{name} cannot be written: {error}") from None
             yield result
             files = [each.relative_to(result).as_posix() for each in result.rglob("*") if each.is_file()]
             with failing_as_os_error():
-                for each in files:
-                    system.makedirs(dirname(f"{scratch}/{each}"), exist_ok=True)
-                    system.put_file(str(result / each), f"{scratch}/{each}")
+                _put(system, result, scratch, files)
+                system.invalidate_cache()
+                _checked(system, place, name)  # again, as others may have written there meanwhile
         except BaseException:
             _remove(system, scratch)
             raise
-    try:
-        with failing_as_os_error():
-            system.invalidate_cache()
-            _put_in_place(system, scratch, place, files)
-    except OSError as error:
-        whole = f"{root_of(out, place)}{scratch}"
-        raise UsageError(f"{name} cannot be written: {error}; the results are in {without_user_info(whole)}") from None
+        try:
+            with failing_as_os_error():
+                _put_in_place(system, result, place, files)
+        except OSError as error:
+            whole = shown(name_of(out, place, scratch))
+            raise UsageError(f"{name} cannot be written: {error}; all results are in {whole}") from None
+        _remove(system, scratch)
 
 
 def _checked(system: Any, place: str, name: str) -> str:
-    """Return a new hidden path beside one, which holds nothing but an earlier run's results."""
+    """Return a new hidden path beside one, which holds nothing but an earlier run's results, or a part of them."""
     if glob.has_magic(place):
         raise UsageError(f"{name} has wildcards; name a folder without any of *, ? and [")
     if not basename(place) or "/" not in place:
         raise UsageError(f"{name} is no place for results; name a folder in it")
-    if system.exists(place):
-        if not system.isdir(place):
-            raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
-        names = [basename(each["name"].rstrip("/")) for each in system.ls(place, detail=True) if each["name"] != place]
-        check_names(name, names, lambda: system.cat_file(f"{place}/{SUMMARY}"))
+    info = found_at(system, place)
+    if info is not None and info["type"] != "directory":
+        raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
+    if info is not None:
+        inside = [each["name"].rstrip("/") for each in system.ls(place, detail=True)]
+        names = {basename(each) for each in inside if each != place.rstrip("/")}
+        if MARK in names:
+            check_names(name, names - {MARK, *FILES}, bytes)
+        else:
+            check_names(name, names, lambda: system.cat_file(f"{place}/{SUMMARY}"))
     return f"{dirname(place).rstrip('/')}/.{basename(place)}.{uuid4().hex}"
 
 
-def _put_in_place(system: Any, scratch: str, place: str, files: Sequence[str]) -> None:
-    former = system.find(place) if system.exists(place) else []
-    for each in sorted(former, key=lambda path: not path.endswith(f"/{SUMMARY}")):
+def _put_in_place(system: Any, result: Path, place: str, files: Sequence[str]) -> None:
+    _make_folder(system, place)
+    system.pipe_file(f"{place}/{MARK}", b"")
+    for each in sorted(_results_at(system, place), key=lambda path: path != f"{place}/{SUMMARY}"):
         system.rm_file(each)
-    for each in sorted(files, key=SUMMARY.__eq__):
-        system.makedirs(dirname(f"{place}/{each}"), exist_ok=True)
-        system.mv(f"{scratch}/{each}", f"{place}/{each}")
-    _remove(system, scratch)
+    _put(system, result, place, sorted(files, key=SUMMARY.__eq__))
+    system.rm_file(f"{place}/{MARK}")
+
+
+def _put(system: Any, result: Path, place: str, files: Sequence[str]) -> None:
+    for each in files:
+        _make_folder(system, dirname(f"{place}/{each}"))
+        system.put_file(str(result / each), f"{place}/{each}")
+
+
+def _make_folder(system: Any, path: str) -> None:
+    if not system.async_impl:  # those of buckets are but the beginnings of names, and buckets should not be made
+        system.makedirs(path, exist_ok=True)
 
 
 def _remove(system: Any, scratch: str) -> None:

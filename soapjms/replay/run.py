@@ -49,7 +49,7 @@ from soapjms.replay.inputs import RejectedRow, expand, octets_of
 from soapjms.replay.output import staging
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
-from soapjms.replay.uris import HERE, is_elsewhere
+from soapjms.replay.uris import is_elsewhere, shown, without_here
 
 LogArgument: TypeAlias = str | os.PathLike[str]
 SenderArgument: TypeAlias = str | JmsUri | Port | Description
@@ -98,7 +98,7 @@ def replay(
     earlier = earlier_results(against, terms)
     arguments = [os.fspath(each) for each in ([logs] if isinstance(logs, str | os.PathLike) else logs)]
     needs_spark = None if engine else why_spark([os.fspath(out), *arguments], has_settings=bool(master or conf))
-    job = _job(arguments, os.fspath(out), terms, is_hadoop=needs_spark is not None or engine == SPARK)
+    job = _job(arguments, os.fspath(out), terms, progress, is_hadoop=needs_spark is not None or engine == SPARK)
     run = _engine(engine or _chosen(needs_spark, job, progress), master, conf)
     with _built(job) as result, run(job, result, progress) as (tally, rejects):
         summary = summarise(tally, rejects, terms.decided(tally.counts), job.names)
@@ -115,7 +115,7 @@ def earlier_results(folder: LogArgument | None, terms: ReplayTerms) -> Summary |
     """
     if folder is None:
         return None
-    place = os.fspath(folder).removeprefix(HERE)
+    place = without_here(os.fspath(folder))
     earlier = _remote_results(place) if is_elsewhere(place) else report.load(Path(place))
     if not terms.is_open:
         report.check_comparable(earlier.members["profile"], terms.setting.profile.name)
@@ -184,10 +184,12 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, *, is_hadoop: bool) -> Job:
+def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, progress: Progress, *, is_hadoop: bool) -> Job:
     if not is_hadoop:
-        out, *arguments = (each.removeprefix(HERE) for each in (out, *arguments))
+        out, *arguments = map(without_here, (out, *arguments))
     elsewhere = [each for each in arguments if is_hadoop and is_elsewhere(each)]
+    if not is_hadoop and any(map(is_elsewhere, arguments)):
+        progress("looking for the logs")
     found, refused, others = expand([each for each in arguments if each not in elsewhere], leave_out=out)
     no_logs = [RejectedRow(log.name, None, log.problem) for log in found if log.problem is not None]
     if len(no_logs) == len(found) and not elsewhere:
@@ -225,7 +227,10 @@ def _profile(
 
 def _chosen(needs_spark: EngineChoice | None, job: Job, progress: Progress) -> str:
     """Choose the engine for a job by its size, unless it needs Spark, and tell which it is; return its name."""
-    choice = needs_spark or choose_engine(octets_of(job.logs))
+    choice = needs_spark
+    if choice is None and is_elsewhere(job.out):  # which Spark's tasks cannot write
+        choice = EngineChoice(LOCAL, f"fsspec writes {shown(job.out)}")
+    choice = choice or choose_engine(octets_of(job.logs))
     progress(choice)
     return choice.engine
 

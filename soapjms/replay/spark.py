@@ -107,7 +107,7 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(failing_as_ours())
         spark = stack.enter_context(session(master, settings, result.parent))
-        out = job.out if is_elsewhere(job.out) else None
+        out = job.out if job.is_hadoop and is_elsewhere(job.out) else None
         folder = str(result) if out is None else stack.enter_context(hadoop.staging(spark, out, result))
         job = _with_logs_of_fsspec(job, [each for each in job.elsewhere if not hadoop.knows(spark, each)])
         far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs), leave_out=out)

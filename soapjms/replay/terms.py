@@ -18,7 +18,8 @@ from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.senders import Senders
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.inputs import LogFile, RejectedRow, shown
+from soapjms.replay.inputs import LogFile, RejectedRow
+from soapjms.replay.uris import shown
 
 SHOWN: Final = "edition"
 """First word in the path of counts of records that show an edition; the second is the edition's name."""
@@ -105,7 +106,7 @@ class Job:
 
     Attributes:
         out: the folder for the results, or its URI.
-        is_hadoop: whether Hadoop opens URIs, as on Spark; otherwise fsspec.
+        is_hadoop: whether Hadoop writes to a URI, and opens those that it knows; otherwise fsspec.
         logs: the files that were found.
         elsewhere: URIs of others, which the engine must find.
         rejected: the files that could not be opened.

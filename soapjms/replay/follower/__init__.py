@@ -37,14 +37,13 @@ from soapjms.replay.follower.held_records import FORMAT, HELD
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.steps import FollowSteps, Patience
 from soapjms.replay.follower.tail import Plan, Tail
-from soapjms.replay.inputs import shown
 from soapjms.replay.local import MAX_PROCESSES
 from soapjms.replay.output import check_replaceable, staging
 from soapjms.replay.processes import Processes
 from soapjms.replay.run import SenderArgument, earlier_results, make_terms
 from soapjms.replay.summary import Summary, note_others, summarise
 from soapjms.replay.terms import ProfileChoice, Progress, ReplayTerms
-from soapjms.replay.uris import is_elsewhere
+from soapjms.replay.uris import is_elsewhere, shown
 
 __all__ = ["DISORDER", "EVERY", "follow"]
 

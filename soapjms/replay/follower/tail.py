@@ -36,11 +36,11 @@ from soapjms.replay.inputs import (
     form_of,
     open_file,
     opened,
-    shown,
     whole,
     why_closed,
 )
 from soapjms.replay.records import pieces
+from soapjms.replay.uris import shown
 
 READ_OCTETS: Final = 1 << 18
 
