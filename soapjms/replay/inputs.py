@@ -206,7 +206,7 @@ class _Candidate(NamedTuple):
 
 def _open_all(entries: Iterable[RejectedRow | _Candidate]) -> Iterator[LogFile | RejectedRow]:
     """Open files and see what each is; remote ones together where that is possible, as each takes some round trips."""
-    with ThreadPoolExecutor(LOOKS) as threads:
+    with ThreadPoolExecutor(CONCURRENT_LOOKS) as threads:
         opening = [threads.submit(_open, each) if _is_distant(each) else each for each in entries]
         yield from (each.result() if isinstance(each, Future) else _open(each) for each in opening)
 
@@ -250,7 +250,7 @@ def open_file(path: str) -> BinaryIO:
 READ_AHEAD_OCTETS: Final = 4 << 20
 LOOK_AHEAD_OCTETS: Final = 1 << 16
 """How many octets are fetched beyond those that are read of a remote log: if all of it is read, or its form seen."""
-LOOKS: Final = 16
+CONCURRENT_LOOKS: Final = 16
 """Number of remote logs whose form is seen at the same time."""
 
 
