@@ -289,7 +289,8 @@ class _Search:
         path: str = info["name"]
         match = RemoteMatch(self._name(path), info["type"] == "directory", [])
         paths = [path]
-        if match.is_folder or not (info.get("size") or basename(path).count(".")):  # in a bucket it may be both
+        is_both = _lists_all(self._system) and not info.get("size")  # as an empty object of a bucket may be
+        if match.is_folder or is_both:
             paths = list(self._files(path)) or ([] if match.is_folder else paths)
         match.files.extend(RemoteFile(self._name(each), each, (self._system, each)) for each in paths)
         return match
