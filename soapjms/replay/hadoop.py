@@ -35,7 +35,7 @@ from soapjms.replay.inputs import (
     opened,
     whole,
 )
-from soapjms.replay.output import check_names
+from soapjms.replay.output import SUMMARY, check_names
 from soapjms.replay.records import MAX_LINE_OCTETS
 from soapjms.replay.uris import scheme_of, shown
 
@@ -244,7 +244,7 @@ def _check_replaceable(spark: SparkSession, out: str) -> None:
     if not system.getFileStatus(place).isDirectory():
         raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
     names = [each.getPath().getName() for each in system.listStatus(place)]
-    check_names(name, names, lambda: _octets_of(spark, f"{out.rstrip('/')}/summary.json"))
+    check_names(name, names, lambda: _octets_of(spark, f"{out.rstrip('/')}/{SUMMARY}"))
 
 
 def _octets_of(spark: SparkSession, uri: str) -> bytes:

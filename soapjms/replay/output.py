@@ -128,7 +128,8 @@ class Rows:
 
 LOCK: Final = "lock.sqlite"
 """A database in the scratch folder, locked by its process."""
-FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
+SUMMARY: Final = "summary.json"
+FILES: Final = frozenset({SUMMARY, "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
 
 
 @contextmanager
@@ -212,7 +213,7 @@ def check_replaceable(out: Path) -> None:
         return
     if not out.is_dir():
         raise UsageError(f"{out} is not a folder; name one that does not exist yet, or an earlier run's")
-    check_names(str(out), (each.name for each in out.iterdir()), (out / "summary.json").read_bytes)
+    check_names(str(out), (each.name for each in out.iterdir()), (out / SUMMARY).read_bytes)
 
 
 def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) -> None:
@@ -230,7 +231,7 @@ def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) ->
     foreign = [name for name in inside if name not in FILES]
     if foreign:
         raise UsageError(f"{out} holds {foreign[0]}, which replay did not write; name a new folder")
-    if inside and not ("summary.json" in inside and _is_ours(summary)):
+    if inside and not (SUMMARY in inside and _is_ours(summary)):
         raise UsageError(f"{out} does not look like the results of a replay; name a new folder")
 
 

@@ -12,11 +12,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.output import FILES, check_names
+from soapjms.replay.output import FILES, SUMMARY, check_names
 from soapjms.replay.remote_files import failing_as_os_error, found_at, name_of, reached
 from soapjms.replay.uris import shown
 
-SUMMARY: Final = "summary.json"
 MARK: Final = ".soapjms-replay"
 """A file in a folder whose results are not whole: a run is putting them in place, or was ended while it did."""
 

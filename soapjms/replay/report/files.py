@@ -27,7 +27,7 @@ from soapjms.protocol.record import format_time
 from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
-from soapjms.replay.output import write_text
+from soapjms.replay.output import SUMMARY, write_text
 from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, Place, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
@@ -45,7 +45,6 @@ from soapjms.replay.terms import LateRecord
 from soapjms.replay.terms import place as place_of
 
 REPORT: Final = "report.json"
-SUMMARY: Final = "summary.json"
 VERSION: Final = 3
 WITH_MIXED_ANSWERS: Final = 2
 """The version of a report.json with one count for a rule and the answer to its breach, and times of parties only."""
@@ -228,7 +227,7 @@ def write(summary: Summary, folder: Path, against: Summary | None = None) -> Non
     for name, text in _made(summary, against).items():
         (folder / name).write_text(text, "utf-8")
     (folder / "report.json").write_text(to_json(summary), "utf-8")
-    (folder / "summary.json").write_text(summary.to_json(), "utf-8")
+    (folder / SUMMARY).write_text(summary.to_json(), "utf-8")
 
 
 def rewrite(folder: Path, against: Path | None = None) -> Summary:
