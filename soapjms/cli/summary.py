@@ -18,6 +18,7 @@ from soapjms.replay.report import visible
 from soapjms.replay.report.remedies import rules
 from soapjms.replay.report.sentences import party_lines
 from soapjms.replay.summary import NOTHING
+from soapjms.replay.uris import shown
 
 VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
 """Printed texts of verdicts that differ from their names."""
@@ -28,7 +29,7 @@ def show(summary: Summary, out: str, console: Console) -> None:
     """Print the result: verdict, counts, failures and warnings, rejected records, notes, and the report's path."""
 
     def place(name: str) -> str:
-        return visible(os.path.join(out, name))
+        return visible(os.path.join(shown(out), name))
 
     members = summary.members
     said = VERDICTS.get(members["verdict"], members["verdict"])

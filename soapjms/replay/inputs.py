@@ -26,7 +26,7 @@ from pyarrow import parquet
 from soapjms.protocol.text import shown as quoted
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.parquet import schema_problem
-from soapjms.replay.uris import is_elsewhere, shown
+from soapjms.replay.uris import is_elsewhere, shown, without_query
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -206,9 +206,12 @@ class _Candidate(NamedTuple):
 
 def _open_all(entries: Iterable[RejectedRow | _Candidate]) -> Iterator[LogFile | RejectedRow]:
     """Open files and see what each is; remote ones together where that is possible, as each takes some round trips."""
-    with ThreadPoolExecutor(CONCURRENT_LOOKS) as threads:
+    threads = ThreadPoolExecutor(CONCURRENT_LOOKS)
+    try:
         opening = [threads.submit(_open, each) if _is_distant(each) else each for each in entries]
         yield from (each.result() if isinstance(each, Future) else _open(each) for each in opening)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _is_distant(entry: RejectedRow | _Candidate) -> bool:
@@ -350,10 +353,10 @@ def _remote_names(
     rejected.extend(RejectedRow(shown(name), None, f"{CLOSED}: {why}") for name, why in problems.items())
     for match in matches:
         for name, path, place in match.files:
-            if name.endswith(SUFFIXES) or name == match.name:
+            if without_query(name).endswith(SUFFIXES) or name == match.name:
                 found.append(_Candidate(name, path, uri, place, is_named=name.rstrip("/") == uri.rstrip("/")))
             elif not is_hidden(name.removeprefix(match.name).split("/")):
-                others[place] = shown(name.rpartition("/")[2])
+                others[place] = shown(name).rpartition("/")[2]
     if not found and any(match.is_folder for match in matches) and not problems:
         rejected.append(RejectedRow(shown(uri), None, NO_LOGS))
     return found
@@ -514,11 +517,11 @@ def _row_groups(log: LogFile, size: int) -> Iterator[Split]:
     yield Split(log, start, len(log.groups), line, octets)
 
 
-def count_lines(split: Split) -> int:
-    """Count the line ends in a part's octets, which could be read.
+def count_lines(split: Split, *, was_read: bool) -> int:
+    """Count the line ends in a part's octets; 0 if it can still not be read, and so was not.
 
     Raises:
-        NoInputError: it can be read no more.
+        NoInputError: it was read, and can be no more.
     """
     try:
         with open_log(split.log) as stream:
@@ -530,4 +533,6 @@ def count_lines(split: Split) -> int:
                 left -= len(octets)
             return lines
     except OSError as error:
+        if not was_read:
+            return 0
         raise NoInputError(f"{split.log.name}: {why_closed(error)}, though it could be before") from None

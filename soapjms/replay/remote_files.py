@@ -24,7 +24,7 @@ from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
-from soapjms.replay.uris import shown, without_query
+from soapjms.replay.uris import scheme_of, shown, without_query
 
 BUFFER_OCTETS: Final = 1 << 16
 MAX_REASON_CHARACTERS: Final = 300
@@ -209,9 +209,11 @@ def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
             raise UsageError(f"{shown(uri.partition('?')[0])}?…: a ? begins a query here; write * in its place")
         search = _Search(system, lambda path: name_of(uri, start, path))
         if not glob.has_magic(without_query(start)) or found_at(system, start) is not None:
-            infos = [system.info(start)]
+            infos = [_named(system, system.info(start), is_folder=uri.endswith("/"))]
+        elif "//" in start.partition("://")[2 if "://" in start else 0]:
+            raise UsageError(f"{shown(uri)}: a path with wildcards has no //; name the folder above")
         else:
-            infos = list(search.matches(start))
+            infos = sorted(search.matches(start), key=lambda info: str(info["name"]))
         matches = [search.match(info) for info in infos]
     output = None if leave_out is None else _prefix(leave_out, system)
     if output is not None:
@@ -223,11 +225,31 @@ def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
 
 def _prefix(folder: str, system: Any) -> str | None:
     """Return how paths in a folder begin, if it is in a file system."""
-    with suppress(Exception):  # such as Hadoop's own
+    if scheme_of(folder) in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
         other, path = url_to_fs(folder)
         if other == system:
             return f"{path.rstrip('/')}/"
     return None
+
+
+def _named(system: Any, info: Mapping[str, Any], *, is_folder: bool) -> Mapping[str, Any]:
+    """Return what a file system tells of a place; in a bucket there may be an object and a folder of one name."""
+    if is_folder and lists_all(system) and info["type"] != "directory":
+        return {"name": info["name"], "type": "directory"}
+    return info
+
+
+def files_in(system: Any, folder: str) -> list[str]:
+    """Return the paths of all files in a folder and the folders below.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    search = _Search(system, str)
+    found = search.files(folder)
+    if search.problems:
+        raise OSError("; ".join(f"{path}: {problem}" for path, problem in search.problems.items()))
+    return found
 
 
 class _Search:
@@ -250,10 +272,10 @@ class _Search:
         """Yield what a path with wildcards stands for, as `glob` does on this machine, each once."""
         parts = pattern.split("/")
         first = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-        seen = set[str]()
+        seen = set[tuple[str, str]]()
         for info in self._below("/".join(parts[:first]), parts[first:]):
-            if info["name"] not in seen:
-                seen.add(info["name"])
+            if (info["name"], info["type"]) not in seen:
+                seen.add((info["name"], info["type"]))
                 yield info
 
     def _below(self, folder: str, parts: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -269,50 +291,47 @@ class _Search:
             yield from self._below(folder, rest)
         elif part == "**" and (info := found_at(self._system, folder)) is not None:
             yield info
-        for info in self._inside(folder):
-            path, is_folder = info["name"], info["type"] == "directory"
-            if basename(path).startswith(".") and not part.startswith("."):
-                continue
-            if part == "**":
-                if not rest:
-                    yield info
-                if is_folder:
-                    yield from self._below(path, parts)
-            elif fnmatchcase(basename(path), part):
-                if not rest:
-                    yield info
-                elif is_folder:
-                    yield from self._below(path, rest)
+        for info in self._inside(folder, part):
+            is_folder = info["type"] == "directory"
+            if not rest:
+                yield info
+            if is_folder and part == "**":
+                yield from self._below(info["name"], parts)
+            elif is_folder and rest:
+                yield from self._below(info["name"], rest)
 
     def match(self, info: Mapping[str, Any]) -> RemoteMatch:
         """Return the file or folder that the file system tells of, with all files in it."""
         path: str = info["name"]
         match = RemoteMatch(self._name(path), info["type"] == "directory", [])
         paths = [path]
-        is_both = _lists_all(self._system) and not info.get("size")  # as an empty object of a bucket may be
-        if match.is_folder or is_both:
-            paths = list(self._files(path)) or ([] if match.is_folder else paths)
+        if match.is_folder:
+            paths = self.files(path)
+        elif lists_all(self._system) and not info.get("size"):  # it may be a folder too
+            paths = _Search(self._system, str).files(path) or paths
         match.files.extend(RemoteFile(self._name(each), each, (self._system, each)) for each in paths)
         return match
 
-    def _files(self, folder: str) -> Iterator[str]:
-        """Yield the files in a folder and all folders below."""
-        if _lists_all(self._system):
+    def files(self, folder: str) -> list[str]:
+        """Return the files in a folder and all folders below, in the order of their paths."""
+        found: list[str] = []
+        if lists_all(self._system):
             try:
-                yield from sorted(each for each in self._system.find(folder) if not each.endswith("/"))
+                found += [each for each in self._system.find(folder) if not each.endswith("/")]
             except Exception as error:
                 self.problems[self._name(folder)] = why(error)
-            return
-        folders = [folder]
-        while folders:
-            for info in self._inside(folders.pop()):
-                if info["type"] == "directory":
-                    folders.append(info["name"])
-                else:
-                    yield info["name"]
+        else:
+            folders = [folder]
+            while folders:
+                for info in self._inside(folders.pop()):
+                    (folders if info["type"] == "directory" else found).append(info["name"])
+        return sorted(found, key=lambda path: path.split("/"))
 
-    def _inside(self, folder: str) -> list[Mapping[str, Any]]:
-        """List a folder; links to folders are refused, since they may lead anywhere, and in circles."""
+    def _inside(self, folder: str, part: str = "") -> list[Mapping[str, Any]]:
+        """List what is in a folder: all, or what a part of a path with wildcards stands for.
+
+        Links to folders are refused, since they may lead anywhere, and in circles.
+        """
         try:
             listed = sorted(self._system.ls(folder, detail=True), key=lambda info: str(info["name"]))
         except FileNotFoundError:
@@ -320,25 +339,36 @@ class _Search:
         except Exception as error:
             self.problems[self._name(folder)] = why(error)
             return []
-        found = []
-        for info in listed:
-            path = info["name"]
-            if path.rstrip("/") == folder.rstrip("/"):
-                if info["type"] == "directory":
-                    self.problems[self._name(path)] = "its name is empty, as the URI has // there; name it by itself"
-            elif info["type"] not in ("directory", "file") and self._leads_to_folder(path):
-                self.problems[self._name(path)] = "it is a link to a folder, which is not followed; name it by itself"
-            else:
-                found.append(info)
-        return found
+        return [
+            info for info in listed if (not part or _stands_for(part, info["name"])) and self._is_sound(info, folder)
+        ]
 
-    def _leads_to_folder(self, link: str) -> bool:
-        info = found_at(self._system, link)
-        return info is not None and info["type"] != "file" and bool(self._system.isdir(link))
+    def _is_sound(self, info: Mapping[str, Any], folder: str) -> bool:
+        """Say whether an entry is a file or another folder; if not, note what it is."""
+        path, kind = info["name"], info["type"]
+        if path.rstrip("/") == folder.rstrip("/"):  # it may be a file, which marks a folder in a bucket
+            if kind == "directory":
+                self.problems[self._name(path)] = "it has no name, as of // in a path"
+            return False
+        if kind in ("directory", "file"):
+            return True
+        if self._system.isfile(path):
+            return True
+        problem = "it is a link to a folder, which is not followed; name it by itself"
+        self.problems[self._name(path)] = problem if self._system.isdir(path) else "it is no regular file"
+        return False
 
 
-def _lists_all(system: Any) -> bool:
-    """Say whether a file system has a way of its own to list a folder with all below, which fails as a whole."""
+def _stands_for(part: str, path: str) -> bool:
+    """Say whether a part of a path with wildcards stands for the name of a file; a wildcard stands for no first dot."""
+    name = basename(path.rstrip("/"))
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return part == "**" or fnmatchcase(name, part)
+
+
+def lists_all(system: Any) -> bool:
+    """Say whether folders are but the beginnings of names, as in a bucket, so that all below is listed at once."""
     return isinstance(system, AsyncFileSystem) and type(system)._find is not AsyncFileSystem._find
 
 

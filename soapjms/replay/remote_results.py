@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from posixpath import basename, dirname
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -13,7 +14,7 @@ from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.output import FILES, SUMMARY, check_names
-from soapjms.replay.remote_files import failing_as_os_error, found_at, name_of, reached
+from soapjms.replay.remote_files import failing_as_os_error, files_in, found_at, lists_all, name_of, reached
 from soapjms.replay.uris import shown
 
 MARK: Final = ".soapjms-replay"
@@ -33,7 +34,7 @@ def fetched(uri: str) -> Iterator[Path]:
             with failing_as_os_error():
                 system, place = reached(uri)
                 for each in _results_at(system, place):
-                    copy = Path(folder, each.removeprefix(place).lstrip("/"))
+                    copy = Path(folder, each.removeprefix(f"{place}/"))
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     system.get_file(each, str(copy))
         except OSError as error:
@@ -44,12 +45,15 @@ def fetched(uri: str) -> Iterator[Path]:
             raise UsageError(f"{error}".replace(folder, name)) from None
 
 
-def _results_at(system: Any, place: str) -> Iterator[str]:
-    """Yield the paths of the files in a folder that are named like results."""
-    for each in system.find(place):
-        parts = PurePosixPath(each.removeprefix(place).lstrip("/")).parts
-        if parts and parts[0] in FILES and ".." not in parts:
-            yield each
+def _results_at(system: Any, place: str) -> list[str]:
+    """Return the paths of the files in a folder that are named like results."""
+    if found_at(system, place) is None:
+        return []
+    return [each for each in files_in(system, place) if _names_result(each.removeprefix(f"{place}/").split("/"))]
+
+
+def _names_result(parts: Sequence[str]) -> bool:
+    return parts[0] in FILES and not {"", ".."} & set(parts)
 
 
 @contextmanager
@@ -85,20 +89,22 @@ def staging(out: str) -> Iterator[Path]:
                 raise UsageError(f"{name} cannot be written: {error}") from None
             yield result
             files = [each.relative_to(result).as_posix() for each in result.rglob("*") if each.is_file()]
-            with failing_as_os_error():
-                _put(system, result, scratch, files)
-                system.invalidate_cache()
-                _checked(system, place, name)  # again, as others may have written there meanwhile
+            try:
+                with failing_as_os_error():
+                    _put(system, result, scratch, files)
+                    system.invalidate_cache()
+                    _checked(system, place, name)  # again, as others may have written there meanwhile
+            except OSError as error:
+                raise OSError(f"{name} cannot be written: {error}") from None
         except BaseException:
             _remove(system, scratch)
             raise
         try:
-            with failing_as_os_error():
-                _put_in_place(system, result, place, files)
+            with ThreadPoolExecutor(1) as thread:  # which goes on to its end if this one is interrupted
+                thread.submit(_put_in_place, system, result, place, scratch, files).result()
         except OSError as error:
             whole = shown(name_of(out, place, scratch))
             raise UsageError(f"{name} cannot be written: {error}; all results are in {whole}") from None
-        _remove(system, scratch)
 
 
 def _checked(system: Any, place: str, name: str) -> str:
@@ -111,8 +117,8 @@ def _checked(system: Any, place: str, name: str) -> str:
     if info is not None and info["type"] != "directory":
         raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
     if info is not None:
-        inside = [each["name"].rstrip("/") for each in system.ls(place, detail=True)]
-        names = {basename(each) for each in inside if each != place.rstrip("/")}
+        listed = [(each["name"].rstrip("/"), each["type"]) for each in system.ls(place, detail=True)]
+        names = {basename(each.removeprefix(place)) for each, kind in listed if each != place or kind == "directory"}
         if MARK in names:
             check_names(name, names - {MARK, *FILES}, bytes)
         else:
@@ -120,13 +126,20 @@ def _checked(system: Any, place: str, name: str) -> str:
     return f"{dirname(place).rstrip('/')}/.{basename(place)}.{uuid4().hex}"
 
 
-def _put_in_place(system: Any, result: Path, place: str, files: Sequence[str]) -> None:
-    _make_folder(system, place)
-    system.pipe_file(f"{place}/{MARK}", b"")
-    for each in sorted(_results_at(system, place), key=lambda path: path != f"{place}/{SUMMARY}"):
-        system.rm_file(each)
-    _put(system, result, place, sorted(files, key=SUMMARY.__eq__))
-    system.rm_file(f"{place}/{MARK}")
+def _put_in_place(system: Any, result: Path, place: str, scratch: str, files: Sequence[str]) -> None:
+    mark, own = f"{place}/{MARK}", basename(scratch).encode()
+    with failing_as_os_error():
+        _make_folder(system, place)
+        system.pipe_file(mark, own)
+        for each in sorted(_results_at(system, place), key=lambda path: path != f"{place}/{SUMMARY}"):
+            system.rm_file(each)
+        _put(system, result, place, [each for each in files if each != SUMMARY])
+        if found_at(system, mark) is None or system.cat_file(mark) != own:
+            raise OSError("another run has put its results there meanwhile")
+        _put(system, result, place, [SUMMARY])
+    with suppress(Exception):  # it does no harm
+        system.rm_file(mark)
+    _remove(system, scratch)
 
 
 def _put(system: Any, result: Path, place: str, files: Sequence[str]) -> None:
@@ -136,7 +149,7 @@ def _put(system: Any, result: Path, place: str, files: Sequence[str]) -> None:
 
 
 def _make_folder(system: Any, path: str) -> None:
-    if not system.async_impl:  # those of buckets are but the beginnings of names, and buckets should not be made
+    if not lists_all(system):  # as there are none in a bucket, and the bucket itself should not be made
         system.makedirs(path, exist_ok=True)
 
 

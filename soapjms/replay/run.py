@@ -48,7 +48,7 @@ from soapjms.replay.errors import importing_spark
 from soapjms.replay.inputs import RejectedRow, expand, octets_of
 from soapjms.replay.output import staging
 from soapjms.replay.summary import RunTally, Summary, summarise
-from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms, nothing_to_read
+from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms
 from soapjms.replay.uris import is_elsewhere, shown, without_here
 
 LogArgument: TypeAlias = str | os.PathLike[str]
@@ -77,7 +77,7 @@ def replay(
 
     Args:
         logs: files, folders (all their .jsonl, .jsonl.gz and .parquet files), globs, or URIs of these.
-        out: the folder for the results, or its URI, where they are put in place in the end.
+        out: the folder for the results, or its URI, where they are put in place in the end, the summary last.
         profile: the edition to judge by; "auto" for that of the WSDLs among `senders`, else of most faults in the logs.
         engine: one of `ENGINES`; None for the one that suits the logs and arguments, see `engines.choose_engine`.
         senders: the addresses that senders used: jms: URIs, ports of WSDLs, WSDLs for all their SOAP/JMS ports; which
@@ -191,10 +191,7 @@ def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, progress: Progr
     if not is_hadoop and any(map(is_elsewhere, arguments)):
         progress("looking for the logs")
     found, refused, others = expand([each for each in arguments if each not in elsewhere], leave_out=out)
-    no_logs = [RejectedRow(log.name, None, log.problem) for log in found if log.problem is not None]
-    if len(no_logs) == len(found) and not elsewhere:
-        raise nothing_to_read([*refused, *no_logs])
-    return Job(
+    job = Job(
         out=out,
         is_hadoop=is_hadoop,
         logs=tuple(found),
@@ -203,6 +200,8 @@ def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, progress: Progr
         others=tuple(others),
         terms=terms,
     )
+    job.require_logs(len(elsewhere))
+    return job
 
 
 def _profile(

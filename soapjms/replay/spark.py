@@ -34,7 +34,7 @@ from soapjms.replay.spark_plan import (
 )
 from soapjms.replay.spark_session import session, was_interrupted, watched
 from soapjms.replay.summary import REJECTS_SHOWN, RunTally, note_files
-from soapjms.replay.terms import SHOWN, Job, Progress, nothing_to_read
+from soapjms.replay.terms import SHOWN, Job, Progress
 from soapjms.replay.uris import is_elsewhere
 
 MAX_ERROR_CHARACTERS: Final = 4000
@@ -112,8 +112,7 @@ def run(
         job = _with_logs_of_fsspec(job, [each for each in job.elsewhere if not hadoop.knows(spark, each)])
         far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs), leave_out=out)
         job = replace(job, rejected=(*job.rejected, *refused), others=(*job.others, *others))
-        if not far and not job.logs:
-            raise nothing_to_read(job.rejected)
+        job.require_logs(len(far))
         if SHUFFLE not in settings:
             spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far]))
         with watched(spark, progress) as tell:

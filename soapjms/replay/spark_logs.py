@@ -452,8 +452,8 @@ class TaskReader:
             yield _told(part, found._asdict()) if isinstance(found, RejectedRow) else found
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
-        if split.is_counted_anew and not is_lost:
-            yield _told(part, {"lines": count_lines(split)})
+        if split.is_counted_anew:
+            yield _told(part, {"lines": count_lines(split, was_read=not is_lost)})
 
     def _sent(self, facts: pa.Table) -> Batches:
         self._store.lend("facts", facts)

@@ -149,7 +149,7 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
             else:
                 sink.write_table(found)
                 records += found.num_rows
-    lines = count_lines(split) if split.is_counted_anew and keeps is None and not is_lost else 0
+    lines = count_lines(split, was_read=not is_lost) if split.is_counted_anew and keeps is None else 0
     return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 

@@ -5,7 +5,7 @@ Engines, and the reading of logs, do not belong here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -127,6 +127,17 @@ class Job:
         """The names of all logs."""
         return [*(log.name for log in self.logs), *map(shown, self.elsewhere)]
 
+    def require_logs(self, others: int) -> None:
+        """Require that there is something to read: a log that seems to be one, or others.
+
+        Raises:
+            NoInputError: there is nothing; the text says why for each argument.
+        """
+        no_logs = [RejectedRow(log.name, None, log.problem) for log in self.logs if log.problem is not None]
+        if len(no_logs) == len(self.logs) and not others:
+            refused = [*self.rejected, *no_logs]
+            raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
+
 
 class LateRecord(NamedTuple):
     """A record that came too late: its position, and when it was captured."""
@@ -139,8 +150,3 @@ class LateRecord(NamedTuple):
 def place(found: RejectedRow) -> tuple[str, int, str]:
     """Return a sort key for rejected rows: by file and line, whole files first."""
     return found.file, -1 if found.line is None else found.line, found.reason
-
-
-def nothing_to_read(refused: Iterable[RejectedRow]) -> NoInputError:
-    """Make the error that says, for each argument, why there is nothing to read."""
-    return NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))

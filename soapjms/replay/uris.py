@@ -15,6 +15,8 @@ HERE: Final = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 WEB: Final = re.compile(r"https?://", re.IGNORECASE)
 HADOOP_SCHEMES: Final = frozenset({"hdfs", "viewfs", "s3a", "s3n", "wasb", "wasbs", "ofs", "o3fs"})
 """Schemes that Hadoop made: who uses them has it. fsspec knows some of them too."""
+BUCKET_SCHEMES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "wasb", "wasbs"})
+"""Schemes of URIs that have the name of a bucket or container, and no login."""
 
 
 def is_elsewhere(argument: str) -> bool:
@@ -54,4 +56,6 @@ def shown(name: str) -> str:
 
     Octets that are not UTF-8 become backslash escapes.
     """
-    return without_user_info(os.fsencode(without_query(name)).decode("utf-8", "backslashreplace"))
+    text = os.fsencode(without_query(name)).decode("utf-8", "backslashreplace")
+    authority = text.partition("://")[2].partition("/")[0]
+    return text if scheme_of(text) in BUCKET_SCHEMES and ":" not in authority else without_user_info(text)
