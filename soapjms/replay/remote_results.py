@@ -74,37 +74,36 @@ def staging(out: str) -> Iterator[Path]:
     with TemporaryDirectory(prefix="soapjms-replay-") as folder:
         result = Path(folder, "result")
         result.mkdir()
+        with _failing_as_ours(name):
+            system, place = reached(out)
+            scratch = _checked(system, place, name)
         try:
-            with failing_as_os_error():
-                system, place = reached(out)
-                scratch = _checked(system, place, name)
-        except OSError as error:
-            raise UsageError(f"{name} cannot be written: {error}") from None
-        try:
-            try:
-                with failing_as_os_error():
-                    _make_folder(system, scratch)
-                    system.pipe_file(f"{scratch}/{SUMMARY}", b"")  # before a long run, not after it
-            except OSError as error:
-                raise UsageError(f"{name} cannot be written: {error}") from None
+            with _failing_as_ours(name):
+                _make_folder(system, scratch)
+                system.pipe_file(f"{scratch}/{SUMMARY}", b"")  # before a long run, not after it
             yield result
             files = [each.relative_to(result).as_posix() for each in result.rglob("*") if each.is_file()]
-            try:
-                with failing_as_os_error():
-                    _put(system, result, scratch, files)
-                    system.invalidate_cache()
-                    _checked(system, place, name)  # again, as others may have written there meanwhile
-            except OSError as error:
-                raise OSError(f"{name} cannot be written: {error}") from None
+            with _failing_as_ours(name):
+                _put(system, result, scratch, files)
+                system.invalidate_cache()
+                _checked(system, place, name)  # again, as others may have written there meanwhile
         except BaseException:
             _remove(system, scratch)
             raise
-        try:
-            with ThreadPoolExecutor(1) as thread:  # which goes on to its end if this one is interrupted
-                thread.submit(_put_in_place, system, result, place, scratch, files).result()
-        except OSError as error:
-            whole = shown(name_of(out, place, scratch))
-            raise UsageError(f"{name} cannot be written: {error}; all results are in {whole}") from None
+        whole = shown(name_of(out, place, scratch))
+        with _failing_as_ours(name, f"; all results are in {whole}"), ThreadPoolExecutor(1) as thread:
+            # which goes on to its end if this one is interrupted
+            thread.submit(_put_in_place, system, result, place, scratch, files).result()
+
+
+@contextmanager
+def _failing_as_ours(name: str, hint: str = "") -> Iterator[None]:
+    """Turn exceptions of a file system into UsageError, with the name of the place for results."""
+    try:
+        with failing_as_os_error():
+            yield
+    except OSError as error:
+        raise UsageError(f"{name} cannot be written: {error}{hint}") from None
 
 
 def _checked(system: Any, place: str, name: str) -> str:
@@ -128,15 +127,14 @@ def _checked(system: Any, place: str, name: str) -> str:
 
 def _put_in_place(system: Any, result: Path, place: str, scratch: str, files: Sequence[str]) -> None:
     mark, own = f"{place}/{MARK}", basename(scratch).encode()
-    with failing_as_os_error():
-        _make_folder(system, place)
-        system.pipe_file(mark, own)
-        for each in sorted(_results_at(system, place), key=lambda path: path != f"{place}/{SUMMARY}"):
-            system.rm_file(each)
-        _put(system, result, place, [each for each in files if each != SUMMARY])
-        if found_at(system, mark) is None or system.cat_file(mark) != own:
-            raise OSError("another run has put its results there meanwhile")
-        _put(system, result, place, [SUMMARY])
+    _make_folder(system, place)
+    system.pipe_file(mark, own)
+    for each in sorted(_results_at(system, place), key=lambda path: path != f"{place}/{SUMMARY}"):
+        system.rm_file(each)
+    _put(system, result, place, [each for each in files if each != SUMMARY])
+    if found_at(system, mark) is None or system.cat_file(mark) != own:
+        raise OSError("another run has put its results there meanwhile")
+    _put(system, result, place, [SUMMARY])
     with suppress(Exception):  # it does no harm
         system.rm_file(mark)
     _remove(system, scratch)

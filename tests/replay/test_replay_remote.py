@@ -156,7 +156,7 @@ def test_a_run_that_fails_leaves_earlier_results(
     with monkeypatch.context() as patched:
         patched.setattr(s3fs.S3FileSystem, "_put_file", failing)
         s3fs.S3FileSystem.clear_instance_cache()
-        with pytest.raises(OSError, match="the network is down"):
+        with pytest.raises(UsageError, match="s3://captures/reports/today cannot be written: the network is down"):
             replay(CXF, f"{bucket.uri}/reports/today", engine="local")
     assert_same_reports(there, tmp_path / "before")
     assert [each.name for each in there.parent.iterdir()] == ["today"]
