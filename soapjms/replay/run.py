@@ -187,10 +187,11 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
 def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, progress: Progress, *, is_hadoop: bool) -> Job:
     if not is_hadoop:
         out, *arguments = map(without_here, (out, *arguments))
+    near = [each for each in arguments if not (is_hadoop and is_elsewhere(each))]
     elsewhere = [each for each in arguments if is_hadoop and is_elsewhere(each)]
     if not is_hadoop and any(map(is_elsewhere, arguments)):
         progress("looking for the logs")
-    found, refused, others = expand([each for each in arguments if each not in elsewhere], leave_out=out)
+    found, refused, others = expand(near, leave_out=out)
     job = Job(
         out=out,
         is_hadoop=is_hadoop,

@@ -7,7 +7,7 @@ so a log may be larger than any machine. Bodies stay in the logs: the few record
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +109,8 @@ def run(
         spark = stack.enter_context(session(master, settings, result.parent))
         out = job.out if job.is_hadoop and is_elsewhere(job.out) else None
         folder = str(result) if out is None else stack.enter_context(hadoop.staging(spark, out, result))
-        job = _with_logs_of_fsspec(job, [each for each in job.elsewhere if not hadoop.knows(spark, each)])
+        unknown = dict.fromkeys(each for each in job.elsewhere if not hadoop.knows(spark, each))
+        job = _with_logs_of_fsspec(job, unknown)
         far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs), leave_out=out)
         job = replace(job, rejected=(*job.rejected, *refused), others=(*job.others, *others))
         job.require_logs(len(far))
@@ -121,7 +122,7 @@ def run(
         yield tally, first
 
 
-def _with_logs_of_fsspec(job: Job, uris: Sequence[str]) -> Job:
+def _with_logs_of_fsspec(job: Job, uris: Collection[str]) -> Job:
     """Add the logs of URIs that Hadoop does not know: tasks read them in parts, like those on this machine."""
     found, refused, others = expand(uris, leave_out=job.out)
     return replace(
