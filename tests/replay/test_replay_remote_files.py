@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from replay_logs import CXF, assert_same_reports, rows
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay import engines, inputs, remote_files, remote_results, replay, run
+from soapjms.replay import engines, inputs, local, remote_files, remote_results, replay, run
 from soapjms.replay.inputs import expand
 from soapjms.replay.remote_files import name_of
 from soapjms.replay.uris import shown, without_here
@@ -208,6 +208,27 @@ def test_a_log_that_is_lost_in_between(weak: WeakFileSystem, tmp_path: Path, mon
     monkeypatch.setattr(remote_files, "open_remote", once)
     with pytest.raises(UsageError, match=r"a\.jsonl: cannot be read: the network is down, though it could be before"):
         replay("weak:///a.jsonl", tmp_path / "out", engine="local")
+
+
+def test_lines_after_a_part_that_is_lost(weak: WeakFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They keep their numbers, if it can be read again to be counted."""
+    lines = CXF.read_bytes().splitlines(keepends=True)
+    weak.pipe_file("/a.jsonl", b"".join(lines) + b"no record\n")
+    monkeypatch.setattr(local, "split_size", lambda logs, cores: sum(map(len, lines)) // 3)
+    opened: list[str] = []
+    was = remote_files.open_remote
+
+    def once(uri: str, path: str, ahead: int) -> Any:
+        opened.append(path)
+        if len(opened) == 4:  # the look, the first part, its lines, and the second part
+            raise OSError("the network is down")
+        return was(uri, path, ahead)
+
+    monkeypatch.setattr(remote_files, "open_remote", once)
+    replay("weak:///a.jsonl", tmp_path / "out", engine="local")
+    whole, line = sorted(rows(tmp_path / "out", "rejected"), key=lambda row: row["line"] or 0)
+    assert (whole["line"], whole["reason"]) == (None, "cannot be read: the network is down")
+    assert (line["line"], line["raw"]) == (len(lines) + 1, "no record")
 
 
 # Results
