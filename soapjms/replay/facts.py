@@ -346,6 +346,7 @@ class FactReader:
 
     Attributes:
         shown: how many records show each edition, if the profile is open.
+        is_lost: whether the last part that was read could not be, or not to its end.
 
     Args:
         terms: how to judge.
@@ -354,6 +355,7 @@ class FactReader:
 
     def __init__(self, terms: ReplayTerms, store: ColumnStore) -> None:
         self.shown = Counter[str]()
+        self.is_lost = False
         self._terms = terms
         self._store = store
         self._kinds = MAX_KINDS
@@ -377,9 +379,11 @@ class FactReader:
             stream: its octets, if the log is not a file on this machine.
             keep: called with all rows that may be records: their numbers, and `COLUMNS`.
         """
+        self.is_lost = False
         waiting, name = WaitingRows(READ_OCTETS), split.log.name
         for batch in read_columns(split, stream):
             if isinstance(batch, RejectedRow):
+                self.is_lost = self.is_lost or batch.line is None
                 yield batch
                 continue
             if keep is not None and batch.num_rows:

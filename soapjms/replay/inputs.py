@@ -195,6 +195,7 @@ class _Candidate(NamedTuple):
         path, uri: see `LogFile`.
         place: what tells it from all other files, whatever name leads to it.
         is_named: whether the user named it, and not a folder or a glob.
+        is_distant: whether it is on another machine, to which there may be many connections.
     """
 
     name: str
@@ -202,25 +203,20 @@ class _Candidate(NamedTuple):
     uri: str
     place: Hashable
     is_named: bool
+    is_distant: bool = False
 
 
 def _open_all(entries: Iterable[RejectedRow | _Candidate]) -> Iterator[LogFile | RejectedRow]:
     """Open files and see what each is; remote ones together where that is possible, as each takes some round trips."""
     threads = ThreadPoolExecutor(CONCURRENT_LOOKS)
     try:
-        opening = [threads.submit(_open, each) if _is_distant(each) else each for each in entries]
+        opening = [
+            threads.submit(_open, each) if isinstance(each, _Candidate) and each.is_distant else each
+            for each in entries
+        ]
         yield from (each.result() if isinstance(each, Future) else _open(each) for each in opening)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _is_distant(entry: RejectedRow | _Candidate) -> bool:
-    """Say whether a file is on another machine, to which there may be many connections."""
-    if isinstance(entry, RejectedRow) or not entry.uri:
-        return False
-    from soapjms.replay.remote_files import has_many_connections
-
-    return has_many_connections(entry.uri)
 
 
 def _open(entry: RejectedRow | _Candidate) -> LogFile | RejectedRow:
@@ -345,7 +341,7 @@ def _remote_names(
     from soapjms.replay import remote_files
 
     try:
-        matches, problems = remote_files.find(uri, leave_out)
+        matches, problems, is_distant = remote_files.find(uri, leave_out)
     except OSError as error:
         rejected.append(RejectedRow(shown(uri), None, why_closed(error)))
         return []
@@ -354,7 +350,7 @@ def _remote_names(
     for match in matches:
         for name, path, place in match.files:
             if without_query(name).endswith(SUFFIXES) or name == match.name:
-                found.append(_Candidate(name, path, uri, place, is_named=name.rstrip("/") == uri.rstrip("/")))
+                found.append(_Candidate(name, path, uri, place, name.rstrip("/") == uri.rstrip("/"), is_distant))
             elif not is_hidden(name.removeprefix(match.name).split("/")):
                 others[place] = shown(name).rpartition("/")[2]
     if not found and any(match.is_folder for match in matches) and not problems:

@@ -166,6 +166,15 @@ def staging(out: Path) -> Iterator[Path]:
         _remove(scratch)
 
 
+@contextmanager
+def temporary_result() -> Iterator[Path]:
+    """Yield a folder for results that are copied elsewhere; that around it is scratch space, as in `staging`."""
+    with tempfile.TemporaryDirectory(prefix="soapjms-replay-") as scratch:
+        result = Path(scratch, "result")
+        result.mkdir()
+        yield result
+
+
 def make_private(folder: Path) -> None:
     """Let only the owner read a folder and everything in it.
 

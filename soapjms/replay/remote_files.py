@@ -139,16 +139,6 @@ def open_remote(uri: str, path: str, ahead: int) -> BinaryIO:
         return io.BufferedReader(_RemoteFile(system.open(path, "rb", block_size=ahead)), BUFFER_OCTETS)
 
 
-def has_many_connections(uri: str) -> bool:
-    """Say whether files of a file system can be opened at the same time.
-
-    Raises:
-        OSError: there is no such file system.
-    """
-    with failing_as_os_error():
-        return bool(url_to_fs(uri)[0].async_impl)
-
-
 # Finding
 
 
@@ -186,10 +176,12 @@ class RemoteMatches(NamedTuple):
     Attributes:
         matches: files and folders.
         problems: why folders cannot be listed, by their URIs.
+        has_many_connections: whether files can be opened at the same time.
     """
 
     matches: list[RemoteMatch]
     problems: dict[str, str]
+    has_many_connections: bool
 
 
 def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
@@ -208,8 +200,10 @@ def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
         if "?" in uri and "?" not in start:
             raise UsageError(f"{shown(uri.partition('?')[0])}?…: a ? begins a query here; write * in its place")
         search = _Search(system, lambda path: name_of(uri, start, path))
-        if not glob.has_magic(without_query(start)) or found_at(system, start) is not None:
-            infos = [_named(system, system.info(start), is_folder=uri.endswith("/"))]
+        is_pattern = glob.has_magic(without_query(start))
+        info = found_at(system, start) if is_pattern else system.info(start)
+        if info is not None:
+            infos = [_named(system, info, is_folder=uri.endswith("/"))]
         elif "//" in start.partition("://")[2 if "://" in start else 0]:
             raise UsageError(f"{shown(uri)}: a path with wildcards has no //; name the folder above")
         else:
@@ -220,7 +214,7 @@ def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
         matches = [
             each._replace(files=[file for file in each.files if not file.path.startswith(output)]) for each in matches
         ]
-    return RemoteMatches(matches, search.problems)
+    return RemoteMatches(matches, search.problems, bool(system.async_impl))
 
 
 def _prefix(folder: str, system: Any) -> str | None:

@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from posixpath import basename, dirname
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.output import FILES, SUMMARY, check_names
+from soapjms.replay.output import FILES, SUMMARY, check_names, temporary_result
 from soapjms.replay.remote_files import failing_as_os_error, files_in, found_at, lists_all, name_of, reached
 from soapjms.replay.uris import shown
 
@@ -29,20 +28,17 @@ def fetched(uri: str) -> Iterator[Path]:
         UsageError: they cannot be read.
     """
     name = shown(uri)
-    with TemporaryDirectory(prefix="soapjms-replay-") as folder:
+    with temporary_result() as folder:
+        with _failing_as_ours(f"{name} cannot be read"):
+            system, place = reached(uri)
+            for each in _results_at(system, place):
+                copy = folder / each.removeprefix(f"{place}/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                system.get_file(each, str(copy))
         try:
-            with failing_as_os_error():
-                system, place = reached(uri)
-                for each in _results_at(system, place):
-                    copy = Path(folder, each.removeprefix(f"{place}/"))
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    system.get_file(each, str(copy))
-        except OSError as error:
-            raise UsageError(f"{name} cannot be read: {error}") from None
-        try:
-            yield Path(folder)
+            yield folder
         except UsageError as error:
-            raise UsageError(f"{error}".replace(folder, name)) from None
+            raise UsageError(f"{error}".replace(str(folder), name)) from None
 
 
 def _results_at(system: Any, place: str) -> list[str]:
@@ -71,19 +67,18 @@ def staging(out: str) -> Iterator[Path]:
         UsageError: `out` holds anything but an earlier run's results, or cannot be written.
     """
     name = shown(out)
-    with TemporaryDirectory(prefix="soapjms-replay-") as folder:
-        result = Path(folder, "result")
-        result.mkdir()
-        with _failing_as_ours(name):
+    failure = f"{name} cannot be written"
+    with temporary_result() as result:
+        with _failing_as_ours(failure):
             system, place = reached(out)
             scratch = _checked(system, place, name)
         try:
-            with _failing_as_ours(name):
+            with _failing_as_ours(failure):
                 _make_folder(system, scratch)
                 system.pipe_file(f"{scratch}/{SUMMARY}", b"")  # before a long run, not after it
             yield result
             files = [each.relative_to(result).as_posix() for each in result.rglob("*") if each.is_file()]
-            with _failing_as_ours(name):
+            with _failing_as_ours(failure):
                 _put(system, result, scratch, files)
                 system.invalidate_cache()
                 _checked(system, place, name)  # again, as others may have written there meanwhile
@@ -91,19 +86,19 @@ def staging(out: str) -> Iterator[Path]:
             _remove(system, scratch)
             raise
         whole = shown(name_of(out, place, scratch))
-        with _failing_as_ours(name, f"; all results are in {whole}"), ThreadPoolExecutor(1) as thread:
+        with _failing_as_ours(failure, f"; all results are in {whole}"), ThreadPoolExecutor(1) as thread:
             # which goes on to its end if this one is interrupted
             thread.submit(_put_in_place, system, result, place, scratch, files).result()
 
 
 @contextmanager
-def _failing_as_ours(name: str, hint: str = "") -> Iterator[None]:
-    """Turn exceptions of a file system into UsageError, with the name of the place for results."""
+def _failing_as_ours(what: str, hint: str = "") -> Iterator[None]:
+    """Turn exceptions of a file system into UsageError, which begins with what cannot be done."""
     try:
         with failing_as_os_error():
             yield
     except OSError as error:
-        raise UsageError(f"{name} cannot be written: {error}{hint}") from None
+        raise UsageError(f"{what}: {error}{hint}") from None
 
 
 def _checked(system: Any, place: str, name: str) -> str:

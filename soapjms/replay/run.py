@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -46,7 +45,7 @@ from soapjms.replay.engines import (
 )
 from soapjms.replay.errors import importing_spark
 from soapjms.replay.inputs import RejectedRow, expand, octets_of
-from soapjms.replay.output import staging
+from soapjms.replay.output import staging, temporary_result
 from soapjms.replay.summary import RunTally, Summary, summarise
 from soapjms.replay.terms import Job, ProfileChoice, Progress, ReplayTerms
 from soapjms.replay.uris import is_elsewhere, shown, without_here
@@ -140,9 +139,7 @@ def _built(job: Job) -> Iterator[Path]:
         with staging(Path(job.out).resolve()) as result:
             yield result
     elif job.is_hadoop:
-        with TemporaryDirectory(prefix="soapjms-replay-") as scratch:
-            result = Path(scratch, "result")
-            result.mkdir()
+        with temporary_result() as result:
             yield result
     else:
         from soapjms.replay import remote_results
@@ -185,12 +182,14 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
 
 
 def _job(arguments: Sequence[str], out: str, terms: ReplayTerms, progress: Progress, *, is_hadoop: bool) -> Job:
-    if not is_hadoop:
-        out, *arguments = map(without_here, (out, *arguments))
-    near = [each for each in arguments if not (is_hadoop and is_elsewhere(each))]
-    elsewhere = [each for each in arguments if is_hadoop and is_elsewhere(each)]
-    if not is_hadoop and any(map(is_elsewhere, arguments)):
-        progress("looking for the logs")
+    if is_hadoop:
+        near = [each for each in arguments if not is_elsewhere(each)]
+        elsewhere = [each for each in arguments if is_elsewhere(each)]
+    else:
+        out, *near = map(without_here, (out, *arguments))
+        elsewhere = []
+        if any(map(is_elsewhere, near)):
+            progress("looking for the logs")
     found, refused, others = expand(near, leave_out=out)
     job = Job(
         out=out,

@@ -446,14 +446,12 @@ class TaskReader:
             yield _told(part, split._asdict())
             return
         self._reader.shown.clear()
-        is_lost = False
         for found in self._reader.read(part, split, stream):
-            is_lost = is_lost or (isinstance(found, RejectedRow) and found.line is None)
             yield _told(part, found._asdict()) if isinstance(found, RejectedRow) else found
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
         if split.is_counted_anew:
-            yield _told(part, {"lines": count_lines(split, was_read=not is_lost)})
+            yield _told(part, {"lines": count_lines(split, was_read=not self._reader.is_lost)})
 
     def _sent(self, facts: pa.Table) -> Batches:
         self._store.lend("facts", facts)

@@ -133,7 +133,7 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
     reader = _reader(pickle.dumps(terms), folder)
     reader.shown.clear()
     facts, rejected, contents = (folder / f"{name}-{uuid4().hex}" for name in ("facts", "rejected", "contents"))
-    records, refused, is_lost = 0, 0, False
+    records = refused = 0
     with ExitStack() as files:
         sink = files.enter_context(pa.ipc.new_file(str(facts), FACTS))
         rows = files.enter_context(Rows(rejected, REJECTED))
@@ -145,11 +145,10 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
             if isinstance(found, RejectedRow):
                 rows.write(found)
                 refused += 1
-                is_lost = is_lost or found.line is None
             else:
                 sink.write_table(found)
                 records += found.num_rows
-    lines = count_lines(split, was_read=not is_lost) if split.is_counted_anew and keeps is None else 0
+    lines = count_lines(split, was_read=not reader.is_lost) if split.is_counted_anew and keeps is None else 0
     return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 
