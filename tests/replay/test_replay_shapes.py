@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -23,6 +22,8 @@ from hostile_log import (
     Members,
     over_stomp,
     renamed,
+    twice,
+    vectors,
     write_hostile_log,
 )
 from replay_logs import (
@@ -32,7 +33,6 @@ from replay_logs import (
     START,
     TO_CLIENT,
     TO_SERVICE,
-    assert_same,
     assert_same_results,
     at,
     request,
@@ -41,7 +41,6 @@ from replay_logs import (
     summary,
     write_log,
 )
-from vector_kit import VECTORS, members_of
 from wsdl_kit import wsdl
 
 from brokers.message import Destination, DestinationKind, Message, properties, queue
@@ -53,32 +52,12 @@ from soapjms.protocol.names import CR_2009, DEFAULT_PROFILE, PROFILES, REC_2012,
 from soapjms.protocol.record import Direction, Record, capture, format_time
 from soapjms.replay import local, plan, replay, verdicts
 from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS
-from soapjms.replay.follower import follow
 from soapjms.replay.shapes import PropertyFacts, PropertyReader, Stated
 from soapjms.wsdl import read_wsdl
 
 ASKS, ANSWERS = Direction.REQUEST, Direction.RESPONSE
 
 # Whole runs
-
-
-def twice(path: Path, exchanges: Iterable[list[Members]]) -> Path:
-    """Write a log in which exchanges recur with other ids: the second of each may be counted only."""
-    records = [
-        each
-        for number, exchange in enumerate(exchanges)
-        for turn in range(2)
-        for each in renamed(exchange, f"{turn}.{number}.")
-    ]
-    path.write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
-    return path
-
-
-def vectors() -> Iterator[list[Members]]:
-    """Yield the records of each case of each vector."""
-    for vector in VECTORS.values():
-        for case in vector["cases"]:
-            yield [{**whole, "jms": whole.get("jms") or {}} for whole in map(members_of, case["records"])]
 
 
 def generated(folder: Path, broken: float, profile: Profile = DEFAULT_PROFILE) -> Path:
@@ -146,33 +125,6 @@ def test_the_same_by_what_senders_were_given(logs: dict[str, Path], tmp_path: Pa
 def test_the_same_with_a_short_window(logs: dict[str, Path], tmp_path: Path, seconds: float) -> None:
     """Copies and answers that come after the window are other messages, at any length of it."""
     assert_same_results(tmp_path, [logs["hostile"], logs["CXF twice"]], window=timedelta(seconds=seconds))
-
-
-@pytest.mark.parametrize("log", ["vectors", "CXF twice", "generated, broken", "hostile"])
-def test_the_same_if_followed(logs: dict[str, Path], tmp_path: Path, log: str) -> None:
-    """First nothing is over; then a record that comes much later ends all calls before it, in a step."""
-    check_followed(tmp_path, logs[log])
-
-
-def check_followed(folder: Path, log: Path) -> None:
-    """Assert that following a log, or a folder of logs, comes to what a replay that judges each exchange comes to."""
-    logs, long = folder / "followed", timedelta(days=2)
-    shutil.copytree(log, logs) if log.is_dir() else (logs.mkdir(), shutil.copy(log, logs))
-    for turn, held in enumerate((True, False)):
-        said: list[str] = []
-        follow(logs, folder / "out", disorder=long, remember=long, until_idle=timedelta(0), progress=said.append)
-        assert ("; 0 messages judged" in said[-1]) is held
-        replay(logs, folder / f"exact-{turn}", engine="exact")
-        assert_same(folder / "out", folder / f"exact-{turn}")
-        write_log(logs / "later.jsonl", capture(request(1), at(5 * 86_400)))
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(200, 210))
-def test_the_same_with_many_hostile_logs_if_followed(tmp_path: Path, seed: int) -> None:
-    """Each seed is another log, of 20,000 lines."""
-    check_followed(tmp_path, write_hostile_log(tmp_path / "log.jsonl", seed, 20_000))
 
 
 @pytest.mark.soak

@@ -114,12 +114,23 @@ def test_a_worker_is_lost(
     assert {path.suffix for path in (tmp_path / "out" / "verdicts").iterdir()} == {".parquet"}
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_many_hostile_logs(tmp_path: Path, cluster: SparkCluster, seed: int) -> None:
+    """Each of 20,000 lines comes to what the whole judge says, who judges each exchange by itself."""
+    log = write_hostile_log(tmp_path / "hostile.jsonl", seed, 20_000)
+    replay(log, tmp_path / "exact", engine="exact", senders=[GIVEN])
+    replay(log, tmp_path / "out", senders=[GIVEN], master=cluster.url, conf=CONF)
+    assert_same_reports(tmp_path / "out", tmp_path / "exact")
+
+
 # The current folder
 
 
 def test_packages_of_the_current_folder(tmp_path: Path, strange: Path) -> None:
     """On one machine the workers are in the folder of the driver: what is there is not imported, whatever its name."""
-    command(strange, tmp_path / "out", str(CXF))
+    command(strange, tmp_path / "out", str(CXF), "--engine=spark")
     replay(CXF, tmp_path / "expected", engine="local")
     assert_same_reports(tmp_path / "out", tmp_path / "expected")
 

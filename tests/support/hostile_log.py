@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from vector_kit import VECTORS, members_of
+
 from soapjms.generate.calls import Caller
 from soapjms.generate.shapes import STACKS, AnswerKind, CaptureSides, Packaging, draw
 from soapjms.generate.table import VIOLATIONS
@@ -813,6 +815,25 @@ def _confused(random: Random) -> Members:
     if random.random() < 0.2:
         jms["reply_to"] = random.choice((None, {"kind": "queue", "name": "r1"}))
     return record
+
+
+def twice(path: Path, exchanges: Iterable[list[Members]]) -> Path:
+    """Write a log in which exchanges recur with other ids: the second of each may be counted only."""
+    records = [
+        each
+        for number, exchange in enumerate(exchanges)
+        for turn in range(2)
+        for each in renamed(exchange, f"{turn}.{number}.")
+    ]
+    path.write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
+    return path
+
+
+def vectors() -> Iterator[list[Members]]:
+    """Yield the records of each case of each vector."""
+    for vector in VECTORS.values():
+        for case in vector["cases"]:
+            yield [{**whole, "jms": whole.get("jms") or {}} for whole in map(members_of, case["records"])]
 
 
 def renamed(records: Iterable[Members], prefix: str) -> Iterator[Members]:
