@@ -36,9 +36,9 @@ from soapjms.replay.columns import (
     are_larger,
 )
 from soapjms.replay.flat_records import Unpacker, ValueCache
-from soapjms.replay.inputs import RejectedRow, Split
+from soapjms.replay.inputs import RejectedRow, Split, count_lines
 from soapjms.replay.parquet import to_batch
-from soapjms.replay.records import column_reader, read_columns
+from soapjms.replay.records import LineEnds, column_reader, read_columns
 from soapjms.replay.shapes import READ_NAMES, PropertyReader, Stated, short_digest
 from soapjms.replay.terms import ReplayTerms
 
@@ -346,7 +346,6 @@ class FactReader:
 
     Attributes:
         shown: how many records show each edition, if the profile is open.
-        is_lost: whether the last part that was read could not be, or not to its end.
 
     Args:
         terms: how to judge.
@@ -355,7 +354,8 @@ class FactReader:
 
     def __init__(self, terms: ReplayTerms, store: ColumnStore) -> None:
         self.shown = Counter[str]()
-        self.is_lost = False
+        self._is_lost = False
+        self._ends = LineEnds()
         self._terms = terms
         self._store = store
         self._kinds = MAX_KINDS
@@ -379,11 +379,11 @@ class FactReader:
             stream: its octets, if the log is not a file on this machine.
             keep: called with all rows that may be records: their numbers, and `COLUMNS`.
         """
-        self.is_lost = False
+        self._is_lost, self._ends = False, LineEnds()
         waiting, name = WaitingRows(READ_OCTETS), split.log.name
-        for batch in read_columns(split, stream):
+        for batch in read_columns(split, stream, self._ends):
             if isinstance(batch, RejectedRow):
-                self.is_lost = self.is_lost or batch.line is None
+                self._is_lost = self._is_lost or batch.line is None
                 yield batch
                 continue
             if keep is not None and batch.num_rows:
@@ -395,6 +395,14 @@ class FactReader:
                 yield from self._read_facts(_numbered(rows, part), name)
         for rows in waiting.rest():
             yield from self._read_facts(_numbered(rows, part), name)
+
+    def line_ends(self, split: Split) -> int:
+        """Return how many lines end in the part that was read last.
+
+        Raises:
+            NoInputError: it was not read to its end, and can be no more.
+        """
+        return count_lines(split, was_read=not self._is_lost) if self._ends.number is None else self._ends.number
 
     def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
         store, terms = self._store, self._terms

@@ -288,7 +288,19 @@ def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
     return _opened(split, READERS[split.log.form], None)
 
 
-def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.RecordBatch | RejectedRow]:
+class LineEnds:
+    """How many lines end within a part of a log.
+
+    Attributes:
+        number: None until the part is read to its end, and if its lines are not counted.
+    """
+
+    number: int | None = None
+
+
+def read_columns(
+    split: Split, stream: BinaryIO | None = None, ends: LineEnds | None = None
+) -> Iterator[pa.RecordBatch | RejectedRow]:
     """Read the records of one part of a log as batches of `COLUMNS`.
 
     All texts in them are UTF-8. Whether a row is a record remains to be seen, for Parquet.
@@ -296,13 +308,14 @@ def read_columns(split: Split, stream: BinaryIO | None = None) -> Iterator[pa.Re
     Args:
         split: the part.
         stream: its octets, if the log is not a file on this machine.
+        ends: is told how many lines end in the part, if it is one of a file of lines.
     """
     lines = LINE_READERS.get(split.log.form)
     if lines is None:
         yield from _in_columns(split, stream)
         return
     writer = ColumnWriter()
-    for found in _opened(split, partial(lines, parse=_parsed_row), stream):
+    for found in _opened(split, partial(lines, parse=_parsed_row, ends=ends), stream):
         if isinstance(found, RejectedRow):
             yield found
             continue
@@ -391,7 +404,11 @@ def _rows_of_lines(split: Split, stream: BinaryIO, wanted: WantedLines) -> Itera
 
 
 def _read_plain(
-    split: Split, stream: BinaryIO, parse: Parse[T], wanted: WantedLines | None = None
+    split: Split,
+    stream: BinaryIO,
+    parse: Parse[T],
+    wanted: WantedLines | None = None,
+    ends: LineEnds | None = None,
 ) -> Iterator[T | RejectedRow]:
     """Read lines: all, or some."""
     number, spare = _go_to_first_line(split, stream), _spare(split)
@@ -399,7 +416,7 @@ def _read_plain(
     while (split.end is None or position < split.end) and not (wanted is not None and wanted.next is None):
         line = _next_line(stream)
         if not line.length:
-            return
+            break
         if wanted is None or wanted.meet(number):
             found = parse(split.log, number, line, at_start=position == 0)
             spare -= found is None or isinstance(found, RejectedRow)
@@ -410,6 +427,8 @@ def _read_plain(
                 yield found
         position += line.length
         number += 1
+    if ends is not None:  # the last line may end in the next part
+        ends.number = number - split.first_line - (split.end is not None and position > split.end)
 
 
 def _spare(split: Split) -> int:
@@ -488,7 +507,11 @@ def _parsed_row(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Re
 
 
 def _read_gzipped(
-    split: Split, stream: BinaryIO, parse: Parse[T], wanted: WantedLines | None = None
+    split: Split,
+    stream: BinaryIO,
+    parse: Parse[T],
+    wanted: WantedLines | None = None,
+    ends: LineEnds | None = None,  # which nobody asks for
 ) -> Iterator[T | RejectedRow]:
     """Read the lines of a gzip file, all or some; where a torn member breaks off, reject the line, and go on with the
     next member."""

@@ -32,7 +32,6 @@ from soapjms.replay.inputs import (
     LogFile,
     RejectedRow,
     Split,
-    count_lines,
     octets_of,
     split_size,
     splits,
@@ -451,7 +450,7 @@ class TaskReader:
         for edition, records in self._reader.shown.items():
             yield _told(part, {"edition": edition, "records": records})
         if split.is_counted_anew:
-            yield _told(part, {"lines": count_lines(split, was_read=not self._reader.is_lost)})
+            yield _told(part, {"lines": self._reader.line_ends(split)})
 
     def _sent(self, facts: pa.Table) -> Batches:
         self._store.lend("facts", facts)

@@ -26,7 +26,7 @@ from soapjms.replay.contents import CONTENTS, contents_of
 from soapjms.replay.counts import packed_counts
 from soapjms.replay.facts import FACTS, LINE_BITS, FactReader
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
-from soapjms.replay.inputs import RejectedRow, Split, count_lines
+from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import REJECTED, VERDICTS, to_batches
 from soapjms.replay.records import read_rows
@@ -148,7 +148,7 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
             else:
                 sink.write_table(found)
                 records += found.num_rows
-    lines = count_lines(split, was_read=not reader.is_lost) if split.is_counted_anew and keeps is None else 0
+    lines = reader.line_ends(split) if split.is_counted_anew and keeps is None else 0
     return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 

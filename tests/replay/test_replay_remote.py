@@ -130,7 +130,7 @@ def test_results_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
         (f"{bucket.uri}/[a]", "has wildcards"),
         ("s3://nowhere/a", "s3://nowhere/a cannot be written: "),
         ("nonsense://a/b", "nonsense://a/b cannot be written: Protocol not known: nonsense"),
-        ("gs://a/b", "gs://a/b cannot be written: .*install gcsfs"),
+        ("oci://a/b", "oci://a/b cannot be written: .*ocifs"),
         ("https://u:S3CRET@127.0.0.1:1/b/c", "https://.*@127.0.0.1:1/b/c cannot be written: "),
     ):
         with pytest.raises(UsageError, match=why) as caught:
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_is_told(bucket: Bucket, tmp_path: Path, monkeypatch
         f"{bucket.uri}/*.none": "no file matches",
         "s3://nowhere/a.jsonl": "cannot be opened: ",
         "nonsense://a/b": "cannot be opened: Protocol not known: nonsense",
-        "gs://a/b": "cannot be opened: Please install gcsfs",
+        "oci://a/b": "cannot be opened: Install ocifs",
         "http://u:S3CRET@127.0.0.1:1/a.jsonl?X-Signature=S3CRET": "cannot be opened: ",
     }
     with pytest.raises(NoInputError) as caught:
