@@ -181,7 +181,7 @@ bench: setup java brokers browser
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 	$(BIN)/python benchmarks/smqp.py --seconds 2
 	$(BIN)/python benchmarks/bridge_attack.py --seconds 2 --rounds 1
-	$(BIN)/python benchmarks/replay.py --messages 20000 --skewed 20000
+	$(BIN)/python benchmarks/replay.py --messages 20000 --traffic mixed skewed
 	$(BIN)/python benchmarks/report.py --rounds 3
 
 clean:

@@ -226,11 +226,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value < 10 else f"{value:.1f}"
 
 
-def environment(broker: ChildBroker | None) -> dict[str, Any]:
+def environment(
+    broker: ChildBroker | None, packages: Sequence[str] = ("soapjms", "stomp.py", "python-qpid-proton", "lxml")
+) -> dict[str, Any]:
     """Return on which machine, and with which versions, this runs."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    versions = {name: version(name) for name in ("soapjms", "stomp.py", "python-qpid-proton", "lxml")}
+    versions = {name: version(name) for name in packages}
     describe = ["git", "describe", "--always", "--dirty"]
     commit = subprocess.run(describe, cwd=HERE, capture_output=True, text=True, check=False)
     if commit.returncode == 0:

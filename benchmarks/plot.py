@@ -154,7 +154,8 @@ def drawn(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"<style>{STYLE}</style>"
     yield f'<text class="title" x="16" y="28">{escape(results["name"])}</text>'
     machine = results["machine"]
-    how = f"{results['pairs']} rounds of {results['seconds']:g} s, data in {results['data']}"
+    length = f" of {results['seconds']:g} s" if results["seconds"] else ""
+    how = f"{results['pairs']} round{'s' * (results['pairs'] > 1)}{length}, data: {results['data']}"
     where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
     said = "; ".join(filter(None, [results["date"][:10], where, results["versions"].get("broker"), how]))
     yield f'<text class="faint" x="16" y="48">{escape(said)}</text>'

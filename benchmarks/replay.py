@@ -1,19 +1,19 @@
 """How many messages a replay judges in a second: without Spark and on it, on one core and on two.
 
-    python benchmarks/replay.py [--messages 100000 1000000] [--skewed 100000] [--traffic mixed] [--rounds 1]
-        [--logs build/replay-logs]
+    python benchmarks/replay.py [--messages 100000 1000000] [--traffic mixed] [--forms jsonl parquet]
+        [--runs exact-2 spark-2] [--rounds 1] [--logs build/replay-logs] [--results benchmarks/results]
 
-Logs of each size are made first, once, as JSON Lines and as Parquet; in them every message is captured 1.4 times, as
-client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
-their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
-what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
-10000000` takes an hour and 20 GB of disk; `--forms parquet --runs local-1 spark-2` leaves out the rest. `--runs
-follow-2 follow-spark-2` follow the logs, as if they had just been written; those of `--runs bucket-2` are in a bucket,
-on a server of this machine that uses the same cores, without Spark.
+Logs of each kind and size are made first, once; in them every message is captured 1.4 times, as client, service and
+taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and their ratios to the
+first run, the growth from size to size, the memory of driver, executor and workers at its highest, what each step of a
+run takes and who had the processors meanwhile, and what Python spends a record that it judges. `--messages 10000000`
+takes an hour and 20 GB of disk. `--results` writes what was measured, for `plot.py` too. `--runs follow-2
+follow-spark-2` follow the logs, as if they had just been written; those of `--runs bucket-2` are in a bucket, on a
+server of this machine that uses the same cores, without Spark.
 
 `--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
-its properties, and an attribute in its bodies, that no other has; in `large` each body has a mebibyte, so that
-`--messages 1000` is enough to see that memory does not grow with bodies.
+its properties, and an attribute in its bodies, that no other has; in `skewed` nine of ten messages are in one queue; in
+`large` each body has a mebibyte, so that `--messages 1000` is enough to see that memory does not grow with bodies.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -32,19 +32,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests/support"), str(ROOT)]
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import pytest  # noqa: E402
 import s3fs  # noqa: E402
 from bucket_kit import running_bucket  # noqa: E402
+from comparison import Goal, environment, summarized  # noqa: E402
 from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
@@ -71,23 +72,29 @@ FOLLOWED = {"follow": "local", "follow-spark": "spark"}
 BUCKET = "bucket"
 """The run, without Spark, whose logs are in a bucket."""
 ALL_RUNS = RUNS | {f"{each}-2": (each, 2) for each in (*FOLLOWED, BUCKET)}
-TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "large": 0.02}
+TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "skewed": 0.02, "large": 0.02}
 """Kinds of traffic, with the share of broken exchanges."""
+SKEW = 0.9
+"""The share of one queue in skewed traffic."""
+RATE = "messages/s"
+SHARES = {"healthy": 1.5, "diverse": 0.6, "skewed": 1 / 1.3, "jsonl": 0.5}
+"""How the goal for traffic or a form differs from that of mixed traffic and Parquet."""
 MIB = 1 << 20
 Change: TypeAlias = Callable[[dict[str, Any], dict[str, int]], dict[str, Any]]
 SAMPLE = 30_000
 """Records of which each step in Python is timed by itself."""
 
 
-def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0, traffic: str = "mixed") -> Path:
+def logs_of(folder: Path, messages: int, form: str, traffic: str = "mixed") -> Path:
     """Make logs, unless they were made before."""
-    name = f"{messages}-{form}" + (f"-{skew:g}" if skew else "") + (f"-{traffic}" if traffic != "mixed" else "")
+    name = f"{messages}-{form}" + (f"-{traffic}" if traffic != "mixed" else "")
     if not (folder / name).exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / name
             if traffic in CHANGES:
-                change_logs(logs_of(folder, messages, "jsonl", skew), made / "logs", form, CHANGES[traffic])
+                change_logs(logs_of(folder, messages, "jsonl"), made / "logs", form, CHANGES[traffic])
             else:
+                skew = SKEW if traffic == "skewed" else 0.0
                 generate(made, messages, form=form, skew=skew, broken=TRAFFIC[traffic])
             made.rename(folder / name)
     return folder / name / "logs"
@@ -247,35 +254,60 @@ def run(engine: str, cores: int, logs: Path) -> dict[str, Any]:
         return found
 
 
-def best(engine: str, cores: int, logs: Path, rounds: int) -> dict[str, Any]:
-    """Return the run of the median time."""
-    runs = sorted((run(engine, cores, logs) for _ in range(rounds)), key=itemgetter("seconds"))
-    return runs[len(runs) // 2]
+# What is printed, and kept
 
 
-# What is printed
+class Log(NamedTuple):
+    """A log: the number of its messages, its form, and the kind of its traffic."""
+
+    messages: int
+    form: str
+    traffic: str
+
+    def __str__(self) -> str:
+        return f"{self.messages} messages, {self.form}, {self.traffic}"
+
+    def goals(self, runs: Sequence[str]) -> Iterator[Goal]:
+        """Yield what each run on two cores is to reach on a large log."""
+        share = SHARES.get(self.traffic, 1.0) * SHARES.get(self.form, 1.0)
+        for name in runs:
+            if self.messages >= 1_000_000 and name in ("local-2", "spark-2"):
+                large = self.messages >= 10_000_000 and name == "spark-2"
+                yield Goal(name, RATE, share * (50_000 if large else 40_000), by_ratio=False)
 
 
-def rates(folder: Path, messages: int, options: argparse.Namespace) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Time the engines on logs of one size; the first one is what the others are compared with."""
-    found = {}
-    print(f"\n{messages} messages, {options.traffic} traffic")
-    for form in options.forms:
-        logs, first = logs_of(folder, messages, form, traffic=options.traffic), options.runs[0]
-        for name in options.runs:
-            engine, cores = ALL_RUNS[name]
-            done = found[form, engine, cores] = best(engine, cores, logs, options.rounds)
-            ratio = found[form, *ALL_RUNS[first]]["seconds"] / done["seconds"]
-            print(
-                f"  {form:8} {engine:12} {cores} core{'s' if cores > 1 else ' '} {done['seconds']:8.1f} s"
-                f" {done['messages'] / done['seconds']:8.0f} messages/s"
-                f" {done['records'] / done['seconds']:8.0f} records/s"
-                f" {ratio:5.2f} x {first}   memory {said(done['memory'], 'MiB')}",
-                flush=True,
-            )
-            print(f"           {said(done['steps'], 's')}")
-            print(f"           processor time: {holding_back(done, cores)}", flush=True)
-    return found
+def rates(folder: Path, log: Log, options: argparse.Namespace) -> dict[str, Any]:
+    """Time the runs on a log, round after round, print them, and return their row of the results."""
+    logs = logs_of(folder, *log)
+    done = [{name: run(*ALL_RUNS[name], logs) for name in options.runs} for _ in range(options.rounds)]
+    runs = {name: [figures_of(each[name]) for each in done] for name in options.runs}
+    first = options.runs[0]
+    sides = {name: summarized(found, runs[first]) for name, found in runs.items()}
+    print(f"\n{log}")
+    for name, side in sides.items():
+        middle = sorted((each[name] for each in done), key=itemgetter("seconds"))[len(done) // 2]
+        print(
+            f"  {name:16} {middle['seconds']:8.1f} s {side[RATE]['median']:8.0f} {RATE}"
+            f" {middle['records'] / middle['seconds']:8.0f} records/s"
+            f" {side[RATE]['over']['median']:5.2f} x {first}   memory {said(middle['memory'], 'MiB')}"
+        )
+        print(f"           {said(middle['steps'], 's')}")
+        print(f"           processor time: {holding_back(middle, ALL_RUNS[name][1])}", flush=True)
+    goals = [{"goal": str(each), **each._asdict(), "met": each.is_met(sides[each.side])} for each in log.goals(sides)]
+    for goal in goals:
+        print(f"  goal: {goal['goal']}: {'met' if goal['met'] else 'NOT MET'}", flush=True)
+    return {"row": str(log), "setting": log._asdict(), "sides": sides, "goals": goals, "runs": done}
+
+
+def figures_of(done: dict[str, Any]) -> dict[str, float]:
+    """Return the figures of a run."""
+    memory = {f"{kind} MiB": float(size) for kind, size in done["memory"].items()}
+    return {
+        RATE: done["messages"] / done["seconds"],
+        "seconds": done["seconds"],
+        "processor s": sum(done["took"].values()),
+        **memory,
+    }
 
 
 def holding_back(done: dict[str, Any], cores: int) -> str:
@@ -291,26 +323,21 @@ def said(values: dict[str, Any], unit: str) -> str:
     return ", ".join(f"{name} {value} {unit}" for name, value in values.items())
 
 
-def growth(by_size: dict[int, dict[tuple[str, str, int], dict[str, Any]]]) -> None:
+def growth(rows: Sequence[dict[str, Any]]) -> None:
     """Print how the time of a message grows with the size of the log, without what a run takes for its start."""
-    sizes = sorted(by_size)
-    for small, large in pairwise(sizes):
-        print(f"\ngrowth from {small} to {large} messages, seconds a message, 1 is linear")
-        for key in by_size[small]:
-            times = [
-                by_size[size][key]["seconds"] - by_size[size][key]["steps"].get("starting", 0)
-                for size in (small, large)
-            ]
-            print(f"  {' '.join(map(str, key)):16} {times[1] / times[0] / (large / small):5.2f}")
-
-
-def skewed(folder: Path, messages: int, rounds: int) -> None:
-    """Print what a queue with 90 % of all messages costs."""
-    seconds = {
-        skew: best("spark", 2, logs_of(folder, messages, "parquet", skew), rounds)["seconds"] for skew in (0.0, 0.9)
-    }
-    ratio = seconds[0.9] / seconds[0.0]
-    print(f"\n90 % of {messages} messages in one queue: {ratio:.2f} x the time of an even log (at most 1.30)")
+    by_kind: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        messages, *kind = row["setting"].values()
+        by_kind.setdefault(tuple(kind), {})[messages] = row["runs"][0]
+    for kind, by_size in by_kind.items():
+        for small, large in pairwise(sorted(by_size)):
+            print(f"\ngrowth from {small} to {large} messages, {', '.join(kind)}: seconds a message, 1 is linear")
+            for name in by_size[small]:
+                times = [
+                    by_size[size][name]["seconds"] - by_size[size][name]["steps"].get("starting", 0)
+                    for size in (small, large)
+                ]
+                print(f"  {name:16} {times[1] / times[0] / (large / small):5.2f}")
 
 
 def budget(folder: Path, messages: int) -> None:
@@ -387,12 +414,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, nargs="*", default=[100_000, 1_000_000])
-    parser.add_argument("--skewed", type=int, default=100_000, help="messages of the skewed log; 0 for none")
-    parser.add_argument("--traffic", choices=TRAFFIC, default="mixed")
+    parser.add_argument("--traffic", nargs="+", choices=TRAFFIC, default=["mixed"])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     parser.add_argument("--runs", nargs="+", choices=ALL_RUNS, default=list(RUNS))
     parser.add_argument("--logs", help="folder for the logs, which are kept there")
+    parser.add_argument("--results", type=Path, help="folder for the file of results")
     parser.add_argument("--make", action="store_true", help="make the logs and end")
     parser.add_argument("--compare", type=int, help="compare the engines on so many messages, and end")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -405,14 +432,17 @@ def main() -> None:
         if options.compare:
             compare(folder, options.compare)
             return
+        wanted = [Log(*each) for each in product(options.messages, options.forms, options.traffic)]
         if options.make:
-            for messages in options.messages:
-                for form in options.forms:
-                    logs_of(folder, messages, form, traffic=options.traffic)
+            for log in wanted:
+                logs_of(folder, *log)
             return
-        growth({messages: rates(folder, messages, options) for messages in options.messages})
-        if options.skewed:
-            skewed(folder, options.skewed, options.rounds)
+        rows = [rates(folder, log, options) for log in wanted]
+        growth(rows)
+        if options.results:
+            said = {"name": "replay", "pairs": options.rounds, "seconds": 0, "data": "disk"}
+            written = said | environment(None, ("soapjms", "duckdb", "pyarrow", "pyspark", "lxml")) | {"rows": rows}
+            (options.results / "replay.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
         if options.messages:
             budget(folder, min(options.messages))
 

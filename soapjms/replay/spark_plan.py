@@ -146,11 +146,6 @@ def judge(
     others = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets)
     resolved = by_tasks(others, partial(_resolve, buckets=buckets), BUCKETED)
     placed = facts.where(F.col("kind") == OWN.kind).union(resolved)
-    if not terms.counts_shapes:
-        progress("judging")
-        wanted = by_tasks(placed, _all, WANTED)
-        tally.add(judge_packed(in_order(fetch(wanted)), terms, folder))
-        return tally
     progress("counting")
     entries = by_tasks(by_bucket(placed, buckets), partial(_entries, terms=terms), FOUND)
     with kept(entries) as found:
@@ -183,12 +178,6 @@ def _resolve(batches: Batches, buckets: int) -> Batches:
             store.define("aliases", plan.ALIASES)
             store.define("placed", plan.PLACED, "VIEW")
             yield from to_batches(RESOLVED.sent(store, buckets), BUCKETED)
-
-
-def _all(batches: Batches) -> Batches:
-    for bucket in buckets_of(batches, (OWN,)):
-        for _, rows in bucket:
-            yield rows.select(WANTED.names)
 
 
 def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
