@@ -172,6 +172,7 @@ bench: setup java brokers browser
 	$(BIN)/python benchmarks/safety.py --pairs 2 --seconds 1 --results build/benchmarks --rows levels unsafe
 	$(BIN)/python benchmarks/plot.py build/benchmarks
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/scheduling.py --pairs 2 --seconds 1 --results build/benchmarks
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
 	$(BIN)/python benchmarks/part_memory.py

@@ -5,7 +5,7 @@
 
 Without arguments it replays a small log of its own, on Spark on this machine.
 
-It needs: pip install 'soapjms[spark]', and Java
+It needs: pip install 'soapjms[cli,spark]', and Java
 """
 
 import sys

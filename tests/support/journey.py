@@ -63,7 +63,7 @@ LEGS: Final[Mapping[str, Leg]] = {
     "amqp": Leg("brokers over AMQP 1.0; a listener", "over_a_network", broker="amqp_url"),
     "cli": Leg("the command `soapjms`", "command_line"),
     "parquet": Leg("generated logs in Parquet", "write_parquet"),
-    "replay": Leg("replay in this process: `--local`", "report", engine="local"),
+    "replay": Leg("replay on this machine, without Java", "report", engine="local"),
     "spark": Leg("replay on Spark; needs Java 17", "report", engine="spark"),
     "zeep": Leg("clients and services from a WSDL", "from_a_wsdl"),
     "codegen": Leg("typed clients and services, generated from a WSDL", "generated"),
