@@ -40,7 +40,7 @@ help:
 	@echo 'make lock     pin the newest versions that pyproject.toml allows; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, CXF, and an S3 server'
-	@echo 'make stores   fetch the servers of HDFS and others that make soak replays logs from'
+	@echo 'make stores   fetch what make soak replays logs from: HDFS, Azurite, and the S3 client of Hadoop'
 	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), axe-core, and pyright'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all generated files'

@@ -68,10 +68,10 @@ def stomp_rows(mode: str, sides: Mapping[str, Side], share: float = 1.0, *, has_
 
 
 def sized(octets: int) -> Row:
-    """Make a row of one size of bodies; a raw loop writes before it reads, which stalls with large ones."""
+    """Make a row of one size of bodies."""
     return Row(
         f"{octets >> 10} KiB, 8 in flight",
-        {"bare": BARE, "ours": OURS},
+        {"bare": BARE, "ours": OURS, "raw": RAW},
         [Goal("ours", "rate", 0.9)],
         {"in_flight": 8, "octets": octets},
     )

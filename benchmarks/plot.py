@@ -25,6 +25,7 @@ STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f } .title { font-size: 16px; font-weight: 600 }
 .faint { fill: #6a737d } .value { font-size: 11px } .axis { stroke: #8c959f } .spread, .goal { stroke: #24292f }
 .goal { stroke-width: 3 } .s0 { fill: #9aa4af } .s1 { fill: #2f7de1 } .s2 { fill: #e08a1e } .s3 { fill: #5aa469 }
+.s4 { fill: #b65fa8 } .s5 { fill: #c9a227 }
 .broker { fill: #c3cad1 } .client { fill: #2f7de1 } .service { fill: #7b5cc4 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .faint { fill: #9198a1 } .axis { stroke: #6e7681 } .spread, .goal { stroke: #e6edf3 }

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby, islice, pairwise, product
@@ -78,7 +78,7 @@ SKEW = 0.9
 """The share of one queue in skewed traffic."""
 RATE = "messages/s"
 SHARES = {"healthy": 1.5, "diverse": 0.6, "skewed": 1 / 1.3, "jsonl": 0.5}
-"""How the goal for traffic or a form differs from that of mixed traffic and Parquet."""
+"""Factor of the goal for a kind of traffic or a form, compared with mixed traffic in Parquet."""
 MIB = 1 << 20
 Change: TypeAlias = Callable[[dict[str, Any], dict[str, int]], dict[str, Any]]
 SAMPLE = 30_000
@@ -267,8 +267,8 @@ class Log(NamedTuple):
     def __str__(self) -> str:
         return f"{self.messages} messages, {self.form}, {self.traffic}"
 
-    def goals(self, runs: Sequence[str]) -> Iterator[Goal]:
-        """Yield what each run on two cores is to reach on a large log."""
+    def goals(self, runs: Iterable[str]) -> Iterator[Goal]:
+        """Yield what `--local` and Spark are to reach on two cores with a large log."""
         share = SHARES.get(self.traffic, 1.0) * SHARES.get(self.form, 1.0)
         for name in runs:
             if self.messages >= 1_000_000 and name in ("local-2", "spark-2"):
@@ -285,9 +285,9 @@ def rates(folder: Path, log: Log, options: argparse.Namespace) -> dict[str, Any]
     sides = {name: summarized(found, runs[first]) for name, found in runs.items()}
     print(f"\n{log}")
     for name, side in sides.items():
-        middle = sorted((each[name] for each in done), key=itemgetter("seconds"))[len(done) // 2]
+        middle = median_run([each[name] for each in done])
         print(
-            f"  {name:16} {middle['seconds']:8.1f} s {side[RATE]['median']:8.0f} {RATE}"
+            f"  {name:16} {middle['seconds']:8.1f} s {middle['messages'] / middle['seconds']:8.0f} {RATE}"
             f" {middle['records'] / middle['seconds']:8.0f} records/s"
             f" {side[RATE]['over']['median']:5.2f} x {first}   memory {said(middle['memory'], 'MiB')}"
         )
@@ -296,7 +296,13 @@ def rates(folder: Path, log: Log, options: argparse.Namespace) -> dict[str, Any]
     goals = [{"goal": str(each), **each._asdict(), "met": each.is_met(sides[each.side])} for each in log.goals(sides)]
     for goal in goals:
         print(f"  goal: {goal['goal']}: {'met' if goal['met'] else 'NOT MET'}", flush=True)
-    return {"row": str(log), "setting": log._asdict(), "sides": sides, "goals": goals, "runs": done}
+    runs_of = {name: [each[name] for each in done] for name in options.runs}
+    return {"row": str(log), "setting": log._asdict(), "sides": sides, "goals": goals, "runs": runs_of}
+
+
+def median_run(done: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the run of the median time."""
+    return sorted(done, key=itemgetter("seconds"))[len(done) // 2]
 
 
 def figures_of(done: dict[str, Any]) -> dict[str, float]:
@@ -328,7 +334,7 @@ def growth(rows: Sequence[dict[str, Any]]) -> None:
     by_kind: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for row in rows:
         messages, *kind = row["setting"].values()
-        by_kind.setdefault(tuple(kind), {})[messages] = row["runs"][0]
+        by_kind.setdefault(tuple(kind), {})[messages] = {name: median_run(done) for name, done in row["runs"].items()}
     for kind, by_size in by_kind.items():
         for small, large in pairwise(sorted(by_size)):
             print(f"\ngrowth from {small} to {large} messages, {', '.join(kind)}: seconds a message, 1 is linear")
@@ -437,12 +443,16 @@ def main() -> None:
             for log in wanted:
                 logs_of(folder, *log)
             return
-        rows = [rates(folder, log, options) for log in wanted]
+        rows: list[dict[str, Any]] = []
+        results = {"name": "replay", "pairs": options.rounds, "seconds": 0, "data": "disk"}
+        results |= environment(None, ("soapjms", "duckdb", "pyarrow", "pyspark", "lxml")) | {"rows": rows}
+        for log in wanted:
+            rows.append(rates(folder, log, options))
+            if options.results:  # after each, as a run takes hours
+                options.results.mkdir(parents=True, exist_ok=True)
+                written = json.dumps(results, indent=1) + "\n"
+                (options.results / "replay.json").write_text(written, encoding="utf-8")
         growth(rows)
-        if options.results:
-            said = {"name": "replay", "pairs": options.rounds, "seconds": 0, "data": "disk"}
-            written = said | environment(None, ("soapjms", "duckdb", "pyarrow", "pyspark", "lxml")) | {"rows": rows}
-            (options.results / "replay.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
         if options.messages:
             budget(folder, min(options.messages))
 

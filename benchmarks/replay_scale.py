@@ -78,7 +78,8 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
     parts = splits(logs, split_size(logs, options.cores))
     reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs)
-    judging = min(spark_plan.MAX_JUDGING_TASKS, shuffling)
+    few = min(spark_plan.MAX_FEW_TASKS, shuffling)
+    fetching = min(spark_plan.MAX_FEW_TASKS, reading)
     closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=spark_logs.TaskTerms(TERMS, shuffling))))
     told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
     return [
@@ -90,9 +91,10 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
         f"{told / MIB:.2f} MiB",
         f"{shuffling:,}",
         f"{(2 * reading + shuffling) * shuffling:,}",
+        f"{few * shuffling + 2 * fetching * (shuffling + few):,}",
         f"{messages * each.sent(shuffling) / shuffling / MIB:,.0f} MiB",
-        f"{judging:,}",
-        f"{messages * each.records / each.messages * options.judged / judging:,.0f}",
+        f"{few:,}",
+        f"{messages * each.records / each.messages * options.judged / few:,.0f}",
         f"{plan.MAX_SHAPES:,}",
     ]
 
@@ -105,7 +107,8 @@ HEADS = (
     "a task's closure",
     "parts, sent to each executor",
     "shuffle tasks",
-    "blocks of both shuffles",
+    "blocks of the shuffles of facts",
+    "of all others",
     "facts of a shuffle task",
     "judging tasks, files of verdicts",
     "records of a judging task",

@@ -37,7 +37,7 @@ from soapjms.cli.terminal import console
 from soapjms.client.call import UNPARSED_HINT, Response
 from soapjms.client.client import Client
 from soapjms.client.repetition import Repetition
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.attachments import Attachment, Part
 from soapjms.protocol.envelope import Fault, serialize
 from soapjms.protocol.errors import InvalidAttachmentError
@@ -121,7 +121,7 @@ def command(
         envelope = ENVELOPE.checked(words[0] if words else "-", "ENVELOPE-FILE")
         response = _raw(envelope, save, **options)
     if response is not None:
-        is_broken = any(each.outcome is Outcome.FAILED for each in response.findings())
+        is_broken = any(each.outcome is VerdictOutcome.FAILED for each in response.findings())
         sys.exit(FINDINGS_STATUS if response.fault is not None or is_broken else 0)
 
 

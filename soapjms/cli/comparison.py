@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.text import counted
 from soapjms.replay.report import visible
@@ -54,8 +54,8 @@ def _table(changed: list[Change], comparison: Comparison) -> Table:
         table.add_row(
             Text(each.assertion, style=STYLES.get(each.turn, "")),
             Text(str(each.turn), style=STYLES.get(each.turn, "")),
-            Text(f"{_percent(each.old, Outcome.FAILED)} → {_percent(each.now, Outcome.FAILED)}"),
-            Text(f"{_percent(each.old, Outcome.WARNING)} → {_percent(each.now, Outcome.WARNING)}"),
+            Text(f"{_percent(each.old, VerdictOutcome.FAILED)} → {_percent(each.now, VerdictOutcome.FAILED)}"),
+            Text(f"{_percent(each.old, VerdictOutcome.WARNING)} → {_percent(each.now, VerdictOutcome.WARNING)}"),
             Text("\n".join([each.title, *parties, *reasons])),
         )
     return table

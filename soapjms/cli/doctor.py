@@ -16,10 +16,15 @@ from soapjms.cli.connection import CONNECTION_OPTION, place_of, place_options, r
 from soapjms.cli.options import set_option
 from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
-from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
+from soapjms.doctor import CHECKS, CheckFinding, CheckOutcome, Patient, examine
 from soapjms.doctor.model import DEFAULT_TIMEOUT
 
-STYLES: Final = {Outcome.OK: "green", Outcome.NOTE: "yellow", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}
+STYLES: Final = {
+    CheckOutcome.OK: "green",
+    CheckOutcome.NOTE: "yellow",
+    CheckOutcome.FAILED: "bold red",
+    CheckOutcome.SKIPPED: "dim",
+}
 WIDTH: Final = max(len(each.name) for each in CHECKS)
 
 
@@ -67,15 +72,15 @@ def command(
                 show(each, console())
     if as_json:
         click.echo(json.dumps({"checks": [members(each) for each in found]}))
-    sys.exit(FINDINGS_STATUS if any(each.outcome is Outcome.FAILED for each in found) else 0)
+    sys.exit(FINDINGS_STATUS if any(each.outcome is CheckOutcome.FAILED for each in found) else 0)
 
 
-def members(finding: Finding) -> dict[str, str | None]:
+def members(finding: CheckFinding) -> dict[str, str | None]:
     """Return the JSON form."""
     return {name: getattr(finding, name) for name in ("check", "outcome", "text", "page", "command")}
 
 
-def show(finding: Finding, out: Console) -> None:
+def show(finding: CheckFinding, out: Console) -> None:
     """Print a line with the finding, and one that says how to fix it."""
     outcome = (f"{finding.outcome:<7} ", STYLES[finding.outcome])
     out.print(Text.assemble(outcome, (f"{finding.check:<{WIDTH}}", "bold"), f"  {finding.text}"), soft_wrap=True)

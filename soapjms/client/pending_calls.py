@@ -24,8 +24,7 @@ from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
-from soapjms.observing import Observed
-from soapjms.observing import Outcome as End
+from soapjms.observing import Observed, Outcome
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome
 from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 
@@ -39,7 +38,7 @@ UNKNOWN: Final = (
     "so call again only if working on it twice does no harm"
 )
 
-Outcome: TypeAlias = Callable[..., Response | CallFailedError]
+Conclusion: TypeAlias = Callable[..., Response | CallFailedError]
 """Moves the node of a call to its end and returns the outcome; called at most once, by the event that ends the call."""
 
 
@@ -126,11 +125,11 @@ class PendingCall(Completion[Response]):
         if isinstance(found, Response):
             if found.fault is not None:
                 self.observed.fault(found.fault.subcode)
-            self.observed.end(End.RESPONSE if found.fault is None else End.FAULT, response=found.message)
+            self.observed.end(Outcome.RESPONSE if found.fault is None else Outcome.FAULT, response=found.message)
         elif found is None:
-            self.observed.end(End.CANCELLED)
+            self.observed.end(Outcome.CANCELLED)
         else:
-            self.observed.end(End.TIMEOUT if isinstance(found, CallTimeoutError) else End.FAILED, error=found)
+            self.observed.end(Outcome.TIMEOUT if isinstance(found, CallTimeoutError) else Outcome.FAILED, error=found)
 
 
 class PendingCalls:
@@ -182,7 +181,7 @@ class PendingCalls:
             self._unanswered.pop(key, None)
         return "late" if is_first else "duplicate"
 
-    def end(self, call: PendingCall, outcome: Outcome | None, *arguments: Any, answered: bool = False) -> bool:
+    def end(self, call: PendingCall, outcome: Conclusion | None, *arguments: Any, answered: bool = False) -> bool:
         """End a call and return its lease. Return False if it had ended before; `outcome` is not called then.
 
         Args:

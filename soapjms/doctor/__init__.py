@@ -25,11 +25,11 @@ from soapjms.doctor.checks import (
     check_round_trip,
 )
 from soapjms.doctor.consumers import check_consumers
-from soapjms.doctor.model import CheckResult, Finding, Outcome, Patient, skipped
+from soapjms.doctor.model import CheckFinding, CheckOutcome, CheckResult, Patient, skipped
 from soapjms.doctor.others import check_others
 from soapjms.protocol.uri import visible
 
-__all__ = ["CHECKS", "Check", "Finding", "Outcome", "Patient", "examine"]
+__all__ = ["CHECKS", "Check", "CheckFinding", "CheckOutcome", "Patient", "examine"]
 
 
 class Check(NamedTuple):
@@ -58,13 +58,13 @@ CHECKS: Final = (
 )
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
+def examine(patient: Patient) -> Iterator[CheckFinding]:
     """Make all checks, in order, and yield the finding of each."""
     failed: set[str] = set()
     for check in CHECKS:
         missing = [each for each in check.needs if each in failed]
         seen = skipped(f"needs: {', '.join(missing)}") if missing else check.run(patient)
-        if seen.outcome is Outcome.FAILED or missing:
+        if seen.outcome is CheckOutcome.FAILED or missing:
             failed.add(check.name)
         page = (seen.page or check.page) if seen.command else None
-        yield Finding(check.name, seen.outcome, visible(seen.text), page, seen.command)
+        yield CheckFinding(check.name, seen.outcome, visible(seen.text), page, seen.command)

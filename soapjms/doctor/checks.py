@@ -32,7 +32,7 @@ from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import connect
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
-from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
+from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
 from soapjms.ping import MAX_SKEW_SECONDS, PING_PREFIX, Skew
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import parse
@@ -107,7 +107,7 @@ def check_address(patient: Patient) -> CheckResult:
         if patient.url is None and patient.names is not None:
             patient.url = broker_url_of(effective, patient.names)
     except (UsageError, BrokerError) as error:
-        return CheckResult(Outcome.FAILED, str(error), _mended(error, patient.place))
+        return CheckResult(CheckOutcome.FAILED, str(error), _mended(error, patient.place))
     return ok(f"{uri.redacted} leads to {patient.destination}")
 
 
@@ -139,11 +139,11 @@ def set_url(patient: Patient, error: Exception | None = None) -> str:
 def check_port(patient: Patient) -> CheckResult:
     """Check that the port of one of the brokers is open."""
     if patient.url is None:
-        return CheckResult(Outcome.FAILED, "the URL of a broker is missing", set_url(patient))
+        return CheckResult(CheckOutcome.FAILED, "the URL of a broker is missing", set_url(patient))
     try:
         endpoints = endpoints_of(patient.url)
     except ValueError as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient))
     answers = []
     for scheme, host, port in endpoints:
         if scheme == IN_PROCESS:
@@ -155,7 +155,7 @@ def check_port(patient: Patient) -> CheckResult:
         except OSError as error:
             answers.append(f"{host}:{number}: {error.strerror or error}")
     is_here = all(host in HERE for _, host, _ in endpoints)
-    return CheckResult(Outcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
+    return CheckResult(CheckOutcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
 
 
 def check_login(patient: Patient) -> CheckResult:
@@ -164,13 +164,13 @@ def check_login(patient: Patient) -> CheckResult:
     try:
         patient.connection = connect(patient.url, timeout=patient.timeout)
     except LoginRefusedError as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
     except TlsError as error:
         return CheckResult(
-            Outcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
+            CheckOutcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
         )
     except (BrokerError, ValueError) as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient, error))
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient, error))
     return ok(patient.connection.capabilities.broker)
 
 
@@ -188,11 +188,11 @@ def check_destination(patient: Patient) -> CheckResult:
         make = CREATE_QUEUE.get(connection.capabilities.dialect)
         if make is None or destination.kind.is_topic:
             return CheckResult(
-                Outcome.FAILED, f"{error}; create it with the broker's own tools, and check again", LOOK_AGAIN
+                CheckOutcome.FAILED, f"{error}; create it with the broker's own tools, and check again", LOOK_AGAIN
             )
-        return CheckResult(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
+        return CheckResult(CheckOutcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
     except BrokerError as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient))
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient))
     return ok(f"{destination} may be consumed from; no message was taken")
 
 
@@ -210,14 +210,14 @@ def check_replies(patient: Patient) -> CheckResult:
         _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
     except (BrokerError, FutureTimeoutError) as error:
         return CheckResult(
-            Outcome.FAILED, f"{replies}: {str(error) or 'the broker does not accept a message'}", set_url(patient)
+            CheckOutcome.FAILED, f"{replies}: {str(error) or 'the broker does not accept a message'}", set_url(patient)
         )
     except Empty:
         text = (
             f"{replies} has so many unread messages that a reply behind them is not found; purge it, and give requests "
             "a timeToLive, so that their replies expire"
         )
-        return CheckResult(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
+        return CheckResult(CheckOutcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
     return ok(f"a message to {replies} reached its selector")
 
 
@@ -228,10 +228,10 @@ def check_round_trip(patient: Patient) -> CheckResult:
         patient.connection.wait_connected(patient.timeout)  # some brokers close it when they refuse something
         patient.echo = _echo(patient.connection, patient.timeout)
     except BrokerError as error:
-        return CheckResult(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
     except (FutureTimeoutError, Empty):
         text = f"a message to a temporary queue did not come back within {patient.timeout:g} s"
-        return CheckResult(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
+        return CheckResult(CheckOutcome.FAILED, text, "soapjms doctor --debug --timeout 30")
     sent, back, _ = patient.echo
     return ok(f"{(back - sent) * 1000:.1f} ms to a temporary queue and back")
 
@@ -280,7 +280,7 @@ def check_clock(patient: Patient) -> CheckResult:
     skew = Skew.of(sent, back, message.timestamp)
     if skew.certain <= MAX_SKEW_SECONDS:
         return ok(str(skew))
-    outcome = Outcome.FAILED if skew.certain > SKEW_FAILURE_SECONDS else Outcome.NOTE
+    outcome = CheckOutcome.FAILED if skew.certain > SKEW_FAILURE_SECONDS else CheckOutcome.NOTE
     return CheckResult(outcome, f"{skew}: requests may expire early or late", "timedatectl set-ntp true")
 
 
@@ -313,7 +313,7 @@ def check_python(patient: Patient) -> CheckResult:
         return ok(f"{found}, {sys.executable}")
     wanted = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     return CheckResult(
-        Outcome.FAILED, f"Python must be {wanted}, got {found}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv"
+        CheckOutcome.FAILED, f"Python must be {wanted}, got {found}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv"
     )
 
 
@@ -324,11 +324,11 @@ def check_extras(patient: Patient) -> CheckResult:
     if needed:
         listed = ",".join(needed)
         return CheckResult(
-            Outcome.FAILED, f"the URL of the broker needs the extra {listed}", f"pip install 'soapjms[{listed}]'"
+            CheckOutcome.FAILED, f"the URL of the broker needs the extra {listed}", f"pip install 'soapjms[{listed}]'"
         )
     if missing:
         text = f"not installed, but not needed so far: {', '.join(missing)}"
-        return CheckResult(Outcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
+        return CheckResult(CheckOutcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
     return ok(", ".join(EXTRAS))
 
 
@@ -339,16 +339,18 @@ def check_java(patient: Patient) -> CheckResult:
     install = "apt-get install openjdk-17-jre-headless"
     if java is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-        return CheckResult(Outcome.NOTE, f"{where}: `soapjms replay` runs without Spark only", install)
+        return CheckResult(CheckOutcome.NOTE, f"{where}: `soapjms replay` runs without Spark only", install)
     try:
         command = [java, "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603  # theirs
     except (OSError, subprocess.TimeoutExpired) as error:
-        return CheckResult(Outcome.NOTE, f"{java} does not run: {error}", install)
+        return CheckResult(CheckOutcome.NOTE, f"{java} does not run: {error}", install)
     version = JAVA_VERSION.search(said)
     if version is None or int(version[1]) < OLDEST_JAVA:
         shown = said.partition("\n")[0]
-        return CheckResult(Outcome.NOTE, f"{java} is too old for Spark, which needs {OLDEST_JAVA}: {shown}", install)
+        return CheckResult(
+            CheckOutcome.NOTE, f"{java} is too old for Spark, which needs {OLDEST_JAVA}: {shown}", install
+        )
     return ok(f"{version[1]}, {java}")
 
 
@@ -362,10 +364,14 @@ def check_folder(patient: Patient) -> CheckResult:
             file.write(b"soapjms")
     except OSError as error:
         return CheckResult(
-            Outcome.FAILED,
+            CheckOutcome.FAILED,
             f"{there} cannot be written to: {error.strerror}",
             f"mkdir -p {quoted} && chmod u+rwx {quoted}",
         )
     free = shutil.disk_usage(there).free
     text = f"{folder}, {free >> 20} MiB free"
-    return ok(text) if free >= MIN_FREE_OCTETS else CheckResult(Outcome.NOTE, text, f"df -h {shlex.quote(str(there))}")
+    return (
+        ok(text)
+        if free >= MIN_FREE_OCTETS
+        else CheckResult(CheckOutcome.NOTE, text, f"df -h {shlex.quote(str(there))}")
+    )

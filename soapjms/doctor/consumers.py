@@ -21,7 +21,7 @@ from brokers.message import DeliveryMode, Destination, Message, MessageType, pro
 from brokers.schemes import connect
 from soapjms.doctor.checks import NOTHING_FITS, WAYS, schemes_of
 from soapjms.doctor.jolokia import consumers_by_jolokia
-from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
+from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
 
 MANAGEMENT: Final = queue("activemq.management")
 """The address where Artemis answers questions about itself."""
@@ -71,8 +71,8 @@ def _result(destination: Destination, number: int, source: ConsumerCounter) -> C
     uri = shlex.quote(f"jms:{kind}:{destination.name}")
     if source is EMBEDDED:  # no command can serve there
         text += "; no other process reaches a broker that is embedded in this one"
-        return CheckResult(Outcome.NOTE, text, f"soapjms doctor --connection URL --uri {uri}")
-    return CheckResult(Outcome.NOTE, text, f"soapjms serve MODULE:SERVICE --uri {uri}")
+        return CheckResult(CheckOutcome.NOTE, text, f"soapjms doctor --connection URL --uri {uri}")
+    return CheckResult(CheckOutcome.NOTE, text, f"soapjms serve MODULE:SERVICE --uri {uri}")
 
 
 def _ask_jolokia(patient: Patient, destination: Destination) -> int:

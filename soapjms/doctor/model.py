@@ -17,7 +17,7 @@ from soapjms.protocol.wsdl import Port
 DEFAULT_TIMEOUT: Final = 5.0
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """The outcome of a check."""
 
     OK = "ok"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """The finding of a check.
 
     Attributes:
@@ -39,7 +39,7 @@ class Finding:
     """
 
     check: str
-    outcome: Outcome
+    outcome: CheckOutcome
     text: str
     page: str | None = None
     command: str | None = None
@@ -53,7 +53,7 @@ class Finding:
 class CheckResult(NamedTuple):
     """The result of a check: an outcome with its text, and the command and page that help to repair a problem."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     text: str
     command: str | None = None
     page: str | None = None
@@ -61,12 +61,12 @@ class CheckResult(NamedTuple):
 
 def ok(text: str) -> CheckResult:
     """Return the result of a check that passed."""
-    return CheckResult(Outcome.OK, text)
+    return CheckResult(CheckOutcome.OK, text)
 
 
 def skipped(text: str) -> CheckResult:
     """Return the result of a check that was skipped; `text` is the reason."""
-    return CheckResult(Outcome.SKIPPED, text)
+    return CheckResult(CheckOutcome.SKIPPED, text)
 
 
 @dataclass(slots=True)

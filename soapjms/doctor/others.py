@@ -15,7 +15,7 @@ from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Message, MessageType
 from soapjms.doctor.checks import WAYS, schemes_of, set_url
-from soapjms.doctor.model import CheckResult, Outcome, Patient, ok, skipped
+from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
 
 WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
 """Selectors of ActiveMQ Classic for AMQP messages that it keeps whole, and for those that it maps to JMS messages."""
@@ -48,7 +48,7 @@ def check_others(patient: Patient) -> CheckResult:
         case "activemq":
             return _look_at_connector(connection, patient.timeout)
         case "artemis" if patient.replies is None and not _has_topics(patient):
-            return CheckResult(Outcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
+            return CheckResult(CheckOutcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
     return skipped("no problem is known for clients of other protocols")
 
 
@@ -64,7 +64,7 @@ def _look_at_connector(connection: Connection, timeout: float) -> CheckResult:
     except (BrokerError, FutureTimeoutError, Empty) as error:
         return skipped(f"the AMQP connector could not be checked: {str(error) or 'no message came back'}")
     if is_whole:
-        return CheckResult(Outcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
+        return CheckResult(CheckOutcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
     return ok("the broker's AMQP connector maps our messages to JMS messages")
 
 

@@ -26,7 +26,7 @@ from soapjms.generate.calls import Caller, GeneratedCall
 from soapjms.generate.shapes import AnswerKind, CaptureSides, draw
 from soapjms.generate.table import VIOLATIONS
 from soapjms.generate.violations import Members, Violation
-from soapjms.protocol.assertions import ASSERTIONS, Level, Outcome
+from soapjms.protocol.assertions import ASSERTIONS, Level, VerdictOutcome
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import Profile, profile
 from soapjms.protocol.record import Direction, Node
@@ -303,7 +303,9 @@ def _broken(call: GeneratedCall, carrier: str, assertion: str, totals: Totals) -
 @lru_cache
 def verdict_of(profile_name: str, assertion: str) -> str:
     """Return the verdict on a violation, by the profile's id of the assertion: a warning for a SHOULD, else failed."""
-    return str(Outcome.WARNING if _level(profile(profile_name), assertion) is Level.SHOULD else Outcome.FAILED)
+    return str(
+        VerdictOutcome.WARNING if _level(profile(profile_name), assertion) is Level.SHOULD else VerdictOutcome.FAILED
+    )
 
 
 def _level(edition: Profile, assertion: str) -> Level:

@@ -13,7 +13,7 @@ from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
 from soapjms.replay.excerpts import service_place
 from soapjms.replay.flat_records import FlatRecord, Unpacker
-from soapjms.replay.parties import RESPONDING, Ends, Party, Place
+from soapjms.replay.parties import RESPONDING, Ends, Party, PlaceCounts
 from soapjms.replay.summary import (
     BACKWARDS,
     MAX_SPANS,
@@ -41,11 +41,11 @@ class ShapeCounts:
     def __init__(self, tally: RunTally) -> None:
         ((_, seen),) = tally.places.items()
         parties = {key: Party(party.messages, rules=party.rules) for key, party in seen.parties.items()}
-        self.at_place = Place(parties, seen.answered)
+        self.at_place = PlaceCounts(parties, seen.answered)
         counts = Counter({path: number for path, number in tally.counts.items() if path != RECORDS})
         self.tally = RunTally(counts=counts, notes=tally.notes)
 
-    def add_to(self, place: Place, times: int, asked: Ends, answered: Ends) -> None:
+    def add_to(self, place: PlaceCounts, times: int, asked: Ends, answered: Ends) -> None:
         """Add exchanges to what was seen at a destination.
 
         Args:

@@ -400,7 +400,7 @@ class FactReader:
         """Return how many lines end in the part that was read last.
 
         Raises:
-            NoInputError: it was not read to its end, and can be no more.
+            NoInputError: it was not read to its end, and can no longer be read.
         """
         return count_lines(split, was_read=not self._is_lost) if self._ends.number is None else self._ends.number
 

@@ -470,8 +470,8 @@ def split_size(logs: Iterable[LogFile], cores: int) -> int:
 def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
     """Split logs into parts of about `size` octets; a gzipped log is one part, and row groups of Parquet stay whole.
 
-    The number of the first line is known for the first part of a file, and for all parts of Parquet; others are
-    counted from their beginning, and who read the parts before it knows how many lines these have.
+    The number of the first line is known for the first part of a file, and for all parts of Parquet. Lines of others
+    are counted from the beginning of their part; `FactReader.line_ends` says how many lines precede them.
     """
     parts: list[Split] = []
     for log in logs:
@@ -514,7 +514,7 @@ def _row_groups(log: LogFile, size: int) -> Iterator[Split]:
 
 
 def count_lines(split: Split, *, was_read: bool) -> int:
-    """Count the line ends in the octets of a part that was not read to its end; 0 if it can still not be read.
+    """Count the line ends in the octets of a part that was not read to its end; 0 if it still cannot be read.
 
     Raises:
         NoInputError: it was read, and can be no more.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.properties import Carrier
 
 NODES: Final[Mapping[Carrier, str]] = {
@@ -22,9 +22,9 @@ NODES: Final[Mapping[Carrier, str]] = {
 }
 """The nodes that send the messages of an exchange."""
 RESPONDING: Final = NODES[Carrier.RESPONSE]
-JUDGED: Final = (Outcome.PASSED, Outcome.FAILED, Outcome.WARNING)
+JUDGED: Final = (VerdictOutcome.PASSED, VerdictOutcome.FAILED, VerdictOutcome.WARNING)
 """The outcomes that say whether a party keeps a rule."""
-BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
+BROKEN: Final = (VerdictOutcome.FAILED, VerdictOutcome.WARNING)
 
 
 class PartyKey(NamedTuple):
@@ -117,7 +117,7 @@ class Party:
         """Return the JSON form."""
         rules: dict[str, list[int]] = {}
         for (assertion, outcome), number in sorted(self.rules.items()):
-            rules.setdefault(assertion, [0] * len(JUDGED))[JUDGED.index(Outcome(outcome))] = number
+            rules.setdefault(assertion, [0] * len(JUDGED))[JUDGED.index(VerdictOutcome(outcome))] = number
         times = [[*key, *ends] for key, ends in sorted(self.times.items())]
         mistakes = dict(sorted(self.same_mistakes.items()))
         return [self.messages, self.seen, dict(sorted(self.broken.items())), times, rules, mistakes]
@@ -139,7 +139,7 @@ class Party:
 
 
 @dataclass(slots=True)
-class Place:
+class PlaceCounts:
     """What was seen at the destination of a service.
 
     Attributes:
@@ -156,7 +156,7 @@ class Place:
     def gravity(self) -> tuple[int, int, int, int]:
         """The key by which destinations are chosen: where most is broken comes first."""
         parties = self.parties.values()
-        rules = max((sum(outcome == Outcome.FAILED for _, outcome in each.times) for each in parties), default=0)
+        rules = max((sum(outcome == VerdictOutcome.FAILED for _, outcome in each.times) for each in parties), default=0)
         failed, warned = (sum(each.broken[outcome] for each in parties) for outcome in BROKEN)
         return -rules, -failed, -warned, -sum(each.messages for each in parties)
 
@@ -167,7 +167,7 @@ class Place:
             found = self.parties[node, stack] = Party()
         return found
 
-    def add(self, other: Place) -> None:
+    def add(self, other: PlaceCounts) -> None:
         """Add what another part of the run saw."""
         for (node, stack), party in other.parties.items():
             self.party(node, stack).add(party)
@@ -180,7 +180,7 @@ class Place:
         return [parties, self.answered, sorted(self.latencies.items())]
 
     @classmethod
-    def of(cls, members: list[Any]) -> Place:
+    def of(cls, members: list[Any]) -> PlaceCounts:
         """Read a place from its JSON form."""
         parties, answered, latencies = members
         return cls(
@@ -190,11 +190,11 @@ class Place:
         )
 
 
-def places_to_members(places: Mapping[str, Place]) -> list[Any]:
+def places_to_members(places: Mapping[str, PlaceCounts]) -> list[Any]:
     """Return the JSON form of places by destination."""
     return [[name, *place.to_members()] for name, place in sorted(places.items())]
 
 
-def places_from_members(members: Iterable[list[Any]]) -> dict[str, Place]:
+def places_from_members(members: Iterable[list[Any]]) -> dict[str, PlaceCounts]:
     """Read places by destination from their JSON form."""
-    return {name: Place.of(rest) for name, *rest in members}
+    return {name: PlaceCounts.of(rest) for name, *rest in members}

@@ -289,10 +289,10 @@ def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
 
 
 class LineEnds:
-    """How many lines end within a part of a log.
+    """How many lines end within a part of a log that others follow.
 
     Attributes:
-        number: None until the part is read to its end, and if its lines are not counted.
+        number: None until the part has been read to its end, or if its lines are not counted.
     """
 
     number: int | None = None
@@ -511,7 +511,7 @@ def _read_gzipped(
     stream: BinaryIO,
     parse: Parse[T],
     wanted: WantedLines | None = None,
-    ends: LineEnds | None = None,  # which nobody asks for
+    ends: LineEnds | None = None,  # never asked for: a gzip file is one part
 ) -> Iterator[T | RejectedRow]:
     """Read the lines of a gzip file, all or some; where a torn member breaks off, reject the line, and go on with the
     next member."""

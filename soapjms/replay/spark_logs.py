@@ -39,7 +39,17 @@ from soapjms.replay.inputs import (
 )
 from soapjms.replay.parquet import REJECTED, to_batches
 from soapjms.replay.records import MAX_LINE_OCTETS, read_rows
-from soapjms.replay.spark_plan import PACKED, READ, Batches, by_tasks, frame, number_of_buckets, rows_of, task_store
+from soapjms.replay.spark_plan import (
+    MAX_FEW_TASKS,
+    PACKED,
+    READ,
+    Batches,
+    by_tasks,
+    frame,
+    number_of_buckets,
+    rows_of,
+    task_store,
+)
 from soapjms.replay.terms import ReplayTerms
 
 SHUFFLED_OCTETS: Final = 64 << 20
@@ -234,7 +244,8 @@ class LocalParts:
         nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("place", "string"), ("time", "long"))]
         parts = self._splits().select(*nothing, F.lit(-1).cast("long").alias("row"), *SPLITS.names)
         both = parts.union(rows.withColumn("split", F.lit(None).cast("binary")))
-        ordered = both.repartition(self._tasks, "part").sortWithinPartitions("part", "row")
+        tasks = min(self._tasks, max(MAX_FEW_TASKS, self._spark.sparkContext.defaultParallelism))
+        ordered = both.repartition(tasks, "part").sortWithinPartitions("part", "row")
         return by_tasks(ordered, partial(_fetch, rows=_fetched), PACKED)
 
     def _splits(self) -> DataFrame:

@@ -46,8 +46,8 @@ Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESULTS_OF_TASKS: Final = 64
 """Number of tasks whose results are sent to the driver at a time."""
-MAX_JUDGING_TASKS: Final = 512
-"""Maximum number of tasks that judge; each writes a file of verdicts."""
+MAX_FEW_TASKS: Final = 512
+"""Maximum number of tasks for steps with few rows: to count shapes, to fetch records, and to judge them."""
 
 PLACED: Final = pa.schema([*FACTS, ("place", pa.string())])
 KEYS: Final = pa.schema([FACTS.field("announces"), FACTS.field("key")])
@@ -161,9 +161,9 @@ def number_of_buckets(spark: SparkSession) -> int:
     return int(spark.conf.get(SHUFFLE) or 1)
 
 
-def judging_tasks(spark: SparkSession) -> int:
-    """Return how many tasks judge."""
-    return min(MAX_JUDGING_TASKS, number_of_buckets(spark))
+def few_tasks(spark: SparkSession) -> int:
+    """Return how many tasks count shapes, and judge."""
+    return min(MAX_FEW_TASKS, number_of_buckets(spark))
 
 
 # Places
@@ -204,11 +204,12 @@ def _count(
     spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally
 ) -> list[tuple[Any, ...]]:
     """Judge one exchange of each shape, and count those of the shapes that break nothing, which are returned."""
-    found.createOrReplaceTempView("shapes_here")
+    shapes_here = found.where("shape IS NOT NULL").repartition(few_tasks(spark), "shape")
+    shapes_here.createOrReplaceTempView("shapes_here")
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
     with _wanted(spark, found, plan.OF_SHAPES, "shapes", shapes) as wanted:
         known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
-        results = _results(known, judging_tasks(spark))
+        results = _results(known, few_tasks(spark))
         sound = unpacked_counts((example, bytes(packed)) for example, packed in results)
     shapes = sound.shapes(shapes)
     with _broadcast(spark, (shapes, sound.counts)) as told:
@@ -291,7 +292,7 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schem
 
 def in_order(packed: DataFrame) -> DataFrame:
     """Put the records of a place into one task, one after another, in order of time."""
-    tasks = judging_tasks(packed.sparkSession)
+    tasks = few_tasks(packed.sparkSession)
     return packed.repartition(tasks, "place").sortWithinPartitions(*WANTED.names).select("place", "packed")
 
 
@@ -313,7 +314,7 @@ def judge_packed(packed: DataFrame, terms: ReplayTerms, folder: str) -> RunTally
     with kept(by_tasks(packed, partial(_judge_part, terms=terms), JUDGED)) as judged:
         write(judged.where("tally IS NULL").select("verdict.*"), f"{folder}/verdicts")
         told = judged.where("tally IS NOT NULL").select("tally")
-        return _sum(_in_few_parts(told, judging_tasks(packed.sparkSession)))
+        return _sum(_in_few_parts(told, few_tasks(packed.sparkSession)))
 
 
 def _sum(told: Iterable[Any]) -> RunTally:

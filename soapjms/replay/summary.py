@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from soapjms import __version__ as VERSION  # noqa: N812
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
+from soapjms.protocol.assertions import ASSERTIONS, Setting, Verdict, VerdictOutcome, not_observable
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
@@ -36,7 +36,7 @@ from soapjms.replay.parties import (
     Ends,
     Party,
     PartyKey,
-    Place,
+    PlaceCounts,
     places_from_members,
     places_to_members,
 )
@@ -192,8 +192,8 @@ class ListedPlaces(NamedTuple):
     parties broke something; it is not all if there were more than are counted.
     """
 
-    places: Mapping[str, Place]
-    rest: Place
+    places: Mapping[str, PlaceCounts]
+    rest: PlaceCounts
     others: Mapping[str, int | bool]
 
 
@@ -214,8 +214,8 @@ class RunTally:
     notes: dict[str, str] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     timeline: Timeline = field(default_factory=Timeline)
-    places: dict[str, Place] = field(default_factory=dict)
-    rest: Place = field(default_factory=Place)
+    places: dict[str, PlaceCounts] = field(default_factory=dict)
+    rest: PlaceCounts = field(default_factory=PlaceCounts)
 
     def count(self, *path: str, by: int = 1) -> None:
         """Add to one count."""
@@ -250,11 +250,11 @@ class RunTally:
         party.messages += 1
         party.seen = party.seen.over(Ends(time, time))
 
-    def broke(self, key: PartyKey, outcome: Outcome) -> None:
+    def broke(self, key: PartyKey, outcome: VerdictOutcome) -> None:
         """Count a message that broke something: that failed an assertion, or ended with a warning."""
         self.party(key).broken[outcome] += 1
 
-    def judged(self, key: PartyKey | None, rule: str, outcome: Outcome, times: int) -> None:
+    def judged(self, key: PartyKey | None, rule: str, outcome: VerdictOutcome, times: int) -> None:
         """Count verdicts of a party; rules have the names of `rule_name`."""
         self.count("assertion", assertion_of(rule), outcome, by=times)
         if key is not None and outcome in JUDGED:
@@ -271,11 +271,11 @@ class RunTally:
         """Return what was seen of a party."""
         return self.place(key.place).party(key.node, key.stack)
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> PlaceCounts:
         """Return what was seen at a destination, or at all others if it is not among the first."""
         found = self.places.get(name)
         if found is None:
-            found = self.places[name] = Place()
+            found = self.places[name] = PlaceCounts()
             if len(self.places) > 2 * MAX_COUNTED_DESTINATIONS:
                 self.settle_places()
                 return self.places.get(name, self.rest)
@@ -294,7 +294,7 @@ class RunTally:
         """Choose the destinations that are listed one by one, once all parts are added."""
         self.settle_places()
         kept = nsmallest(MAX_DESTINATIONS, self.places, key=lambda name: (self.places[name].gravity, name))
-        rest, merged = Place(), [self.places[name] for name in sorted(self.places.keys() - kept)]
+        rest, merged = PlaceCounts(), [self.places[name] for name in sorted(self.places.keys() - kept)]
         for place in (self.rest, *merged):
             rest.add(place)
         parties = [party for place in merged for party in place.parties.values()]
@@ -347,7 +347,7 @@ class RunTally:
             findings=Findings.from_members(members["findings"]),
             timeline=Timeline.from_members(members["timeline"]),
             places=places_from_members(members["places"]),
-            rest=Place.of(members["rest"]),
+            rest=PlaceCounts.of(members["rest"]),
         )
 
 
@@ -415,8 +415,8 @@ class Summary:
     members: Mapping[str, Any]
     findings: Findings
     timeline: Timeline
-    places: Mapping[str, Place]
-    rest: Place
+    places: Mapping[str, PlaceCounts]
+    rest: PlaceCounts
     rejects: tuple[RejectedRow, ...]
     late: tuple[LateRecord, ...] = ()
     origin: Provenance | None = field(default=None, compare=False)
@@ -424,7 +424,7 @@ class Summary:
     @property
     def exit_status(self) -> int:
         """0 if nothing failed, or there was nothing to judge; 1 with failed verdicts or rejected records."""
-        return 1 if self.members["verdict"] == Outcome.FAILED else 0
+        return 1 if self.members["verdict"] == VerdictOutcome.FAILED else 0
 
     def to_json(self) -> str:
         """Write the content of summary.json."""
@@ -509,9 +509,9 @@ def _verdict(counts: Counter[tuple[str, ...]]) -> str:
     if not counts["messages",] and not counts["rejected",]:
         return NOTHING
     seen = {path[2] for path, number in counts.items() if path[0] == "assertion" and number}
-    if Outcome.FAILED in seen or counts["rejected",]:
-        return str(Outcome.FAILED)
-    return str(Outcome.WARNING if Outcome.WARNING in seen else Outcome.PASSED)
+    if VerdictOutcome.FAILED in seen or counts["rejected",]:
+        return str(VerdictOutcome.FAILED)
+    return str(VerdictOutcome.WARNING if VerdictOutcome.WARNING in seen else VerdictOutcome.PASSED)
 
 
 def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
@@ -536,7 +536,7 @@ def _stacks(listed: ListedPlaces) -> Iterator[dict[str, Any]]:
         yield from _stacks_of(name, seen)
 
 
-def _all_places(listed: ListedPlaces) -> Iterator[tuple[str | None, Place]]:
+def _all_places(listed: ListedPlaces) -> Iterator[tuple[str | None, PlaceCounts]]:
     yield from listed.places.items()
     yield None, listed.rest
 
@@ -564,9 +564,9 @@ def _parties(listed: ListedPlaces) -> Iterator[dict[str, Any]]:
                 "otherStacks": [other for one, other in known if one == node and other != stack],
                 "messages": party.messages,
                 **_ends("first", "last", party.seen),
-                "failedMessages": party.broken[Outcome.FAILED],
-                "warningMessages": party.broken[Outcome.WARNING],
-                **_ends("firstFailed", "lastFailed", party.times_of(Outcome.FAILED)),
+                "failedMessages": party.broken[VerdictOutcome.FAILED],
+                "warningMessages": party.broken[VerdictOutcome.WARNING],
+                **_ends("firstFailed", "lastFailed", party.times_of(VerdictOutcome.FAILED)),
                 **rules,
                 "times": _times(party),
                 "sameMistakes": dict(sorted(party.same_mistakes.items())),
@@ -589,8 +589,12 @@ def gravity(party: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key by which parties are listed: who breaks most comes first, those without a destination last."""
     return (
         party["destination"] is None,
-        *(-len(party[Outcome.FAILED]), -party["failedMessages"], not (party[Outcome.FAILED] or party[Outcome.WARNING])),
-        *(party["node"] == RESPONDING, -len(party[Outcome.WARNING]), -party["messages"]),
+        *(
+            -len(party[VerdictOutcome.FAILED]),
+            -party["failedMessages"],
+            not (party[VerdictOutcome.FAILED] or party[VerdictOutcome.WARNING]),
+        ),
+        *(party["node"] == RESPONDING, -len(party[VerdictOutcome.WARNING]), -party["messages"]),
         *(party["destination"] or "", party["node"], party["stack"] or ""),
     )
 
@@ -624,7 +628,7 @@ def _sender(sender: SenderProfiles, messages: int) -> dict[str, Any]:
 
 
 def _outcomes(counts: Counter[tuple[str, ...]], assertion: str) -> dict[str, int]:
-    return {str(outcome): counts["assertion", assertion, outcome] for outcome in Outcome}
+    return {str(outcome): counts["assertion", assertion, outcome] for outcome in VerdictOutcome}
 
 
 def _subcodes(counts: Counter[tuple[str, ...]], setting: Setting) -> dict[str, dict[str, int]]:

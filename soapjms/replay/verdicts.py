@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 from soapjms.protocol.assertions import (
     Judge,
     Memory,
-    Outcome,
     Setting,
     Verdict,
+    VerdictOutcome,
     habits,
     readings,
 )
@@ -39,7 +39,9 @@ from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
 
-ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
+ROW_OUTCOMES: Final = frozenset(
+    {VerdictOutcome.FAILED, VerdictOutcome.WARNING, VerdictOutcome.PREREQ_FAILED, VerdictOutcome.MISSING_INPUT}
+)
 """The verdicts that get a row; others are only counted."""
 
 

@@ -22,7 +22,7 @@ from soapjms import events
 from soapjms.capture.recorder import record
 from soapjms.client.retry import is_locked, may_have
 from soapjms.destinations import ReplyRule
-from soapjms.observing import Outcome as Ending
+from soapjms.observing import Outcome
 from soapjms.ping import BrokerClock
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import as_envelope, build_fault, wrap
@@ -141,7 +141,7 @@ class Worker:
             if self._problems:
                 self._problems.pop(get_ident(), None)
             if not is_over and work.observed is not None:
-                work.observed.end(Ending.LOST)
+                work.observed.end(Outcome.LOST)
         del work  # frees the parts of the request that were read; the error's frames have freed the rest already
         events.REQUEST_NO_MEMORY.log(delivery.message.size, why)
         self._tally.add("out of memory")
@@ -165,7 +165,7 @@ class Worker:
                 message.correlation_id, (self._clock.now() - message.expiration) / 1000, message.destination
             )
             self._tally.add("expired")
-            work.finish(None, skipped=Ending.EXPIRED)
+            work.finish(None, skipped=Outcome.EXPIRED)
             return True
         if work.came_before or message.size >= LARGE_BODY_OCTETS:
             told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
@@ -284,7 +284,7 @@ class Worker:
     def _refuse(work: Work, event: RequestAccepted | RequestRefused, fault: etree._Element) -> None:
         """Answer a refused request with a fault; a one-way message is dropped."""
         if event.one_way:
-            work.finish(None, skipped=Ending.REFUSED)
+            work.finish(None, skipped=Outcome.REFUSED)
         else:
             work.finish(work.node.respond(fault))
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from brokers.message import Body, Message
 from soapjms.capture.recorder import Recorder
 from soapjms.observing import Begun, Ended, Observation, Observer
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, judge, violations
+from soapjms.protocol.assertions import ASSERTIONS, Setting, Verdict, VerdictOutcome, judge, violations
 from soapjms.protocol.errors import InvalidRecordError, SoapJmsError, UsageError
 from soapjms.protocol.exchange import Exchange, exchanges_of
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, ProfileName
@@ -229,7 +229,7 @@ def assert_conforms(
             "nothing was captured, so there is nothing to judge; pass the capture to the client or service: "
             "Client(…, recorder=soapjms_capture)"
         )
-    refused = {Outcome.FAILED, Outcome.WARNING} if strict else {Outcome.FAILED}
+    refused = {VerdictOutcome.FAILED, VerdictOutcome.WARNING} if strict else {VerdictOutcome.FAILED}
     verdicts = [each for exchange in exchanges_of(records) for each in violations(judge(exchange, setting))]
     broken = [each for each in verdicts if each.outcome in refused and each.assertion not in allowed]
     if broken:

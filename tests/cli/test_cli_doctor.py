@@ -22,7 +22,7 @@ from wsdl_kit import DATA
 import soapjms
 from brokers import queue
 from brokers.schemes import SCHEMES
-from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
+from soapjms.doctor import CHECKS, CheckFinding, CheckOutcome, Patient, examine
 from soapjms.doctor.checks import EXTRAS, WAYS
 
 NAMES = [each.name for each in CHECKS]
@@ -320,6 +320,6 @@ def test_in_python() -> None:
     """A program gets the findings one by one; a hint says where to read on and what to type."""
     with Patient() as patient:
         findings = list(examine(patient))
-    (failed,) = [each for each in findings if each.outcome is Outcome.FAILED]
+    (failed,) = [each for each in findings if each.outcome is CheckOutcome.FAILED]
     assert failed.hint == f"see {failed.page}; type: {failed.command}"
-    assert Finding("a", Outcome.OK, "b").hint is None
+    assert CheckFinding("a", CheckOutcome.OK, "b").hint is None

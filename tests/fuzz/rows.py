@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fuzz import amqp, bridge, captures, clients, messages, multipart, page, signatures, smqp, stomp, wsdl
+from fuzz import amqp, bridge, captures, clients, codecs, messages, multipart, page, signatures, smqp, stomp, wsdl
 from fuzz.row import Row
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -14,5 +14,7 @@ ROWS: Final[Mapping[str, Row]] = {
         *(module.ROW for module in (messages, signatures, multipart, amqp, smqp, stomp, bridge, page, captures, wsdl)),
         clients.AMQP,
         clients.SMQP,
+        codecs.STOMP,
+        codecs.AMQP,
     )
 }

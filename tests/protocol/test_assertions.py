@@ -26,10 +26,10 @@ from soapjms.protocol.assertions import (
     Binds,
     Level,
     Need,
-    Outcome,
     Sees,
     Setting,
     Verdict,
+    VerdictOutcome,
     habits,
     judge,
     judge_readings,
@@ -48,7 +48,7 @@ from soapjms.protocol.record import from_members
 from soapjms.protocol.requesting import findings
 
 EDITIONS = pytest.mark.parametrize("profile", [CR_2009, REC_2012], ids=lambda each: each.name)
-BROKEN = (Outcome.FAILED, Outcome.WARNING)
+BROKEN = (VerdictOutcome.FAILED, VerdictOutcome.WARNING)
 
 
 def exchange(*records: dict[str, Any]) -> Exchange:
@@ -56,7 +56,7 @@ def exchange(*records: dict[str, Any]) -> Exchange:
     return exchange_of({"records": list(records)})
 
 
-def outcome_of(assertion: str, *records: dict[str, Any], setting: Setting | None = None) -> list[Outcome]:
+def outcome_of(assertion: str, *records: dict[str, Any], setting: Setting | None = None) -> list[VerdictOutcome]:
     """Judge an exchange and return the outcomes of one assertion."""
     return [each.outcome for each in judge(exchange(*records), setting or Setting()) if each.assertion == assertion]
 
@@ -140,10 +140,10 @@ def test_a_verdict_has_the_level_of_its_edition(profile: Profile) -> None:
     """A request that names a strange variant and is served: a MUST since 2012, before that nothing that is said."""
     log = {"base": "request", "properties": {"SOAPJMS_requestURI": "jms:strange:orders"}}, {"base": "response"}
     (found,) = (each for each in judge(exchange(*log), Setting(profile=profile)) if each.assertion == "Protocol-2071")
-    expected = {"cr-2009": (Level.NONE, Outcome.NOT_APPLICABLE), "rec-2012": (Level.MUST, Outcome.FAILED)}
+    expected = {"cr-2009": (Level.NONE, VerdictOutcome.NOT_APPLICABLE), "rec-2012": (Level.MUST, VerdictOutcome.FAILED)}
     assert (found.level, found.outcome) == expected[profile.name]
     supported = Setting(profile=profile, variants=frozenset({"strange"}))
-    assert outcome_of("Protocol-2071", *log, setting=supported) == [Outcome.NOT_APPLICABLE]
+    assert outcome_of("Protocol-2071", *log, setting=supported) == [VerdictOutcome.NOT_APPLICABLE]
 
 
 # Verdicts
@@ -156,9 +156,9 @@ def test_verdicts_of_all_vectors(case: dict[str, Any], profile: str) -> None:
     verdicts = list(judge(found, setting))
     for each in verdicts:
         assert each.record in found.messages
-        assert (each.reason is None) is (each.outcome in (Outcome.PASSED, Outcome.NOT_APPLICABLE))
-        assert each.outcome is not Outcome.WARNING or each.level is Level.SHOULD
-        assert each.outcome is not Outcome.FAILED or each.level is not Level.SHOULD
+        assert (each.reason is None) is (each.outcome in (VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE))
+        assert each.outcome is not VerdictOutcome.WARNING or each.level is Level.SHOULD
+        assert each.outcome is not VerdictOutcome.FAILED or each.level is not Level.SHOULD
         assert set(each.expected_subcodes) <= setting.profile.subcodes
         assert not each.expected_subcodes or each.outcome in BROKEN
         assert each.observed_subcode is None or each.expected_subcodes
@@ -241,14 +241,14 @@ def test_a_right_call_breaks_nothing(profile: Profile) -> None:
     verdicts = list(judge(found, Setting(profile=profile)))
     assert list(violations(verdicts)) == []
     (correlation,) = [each for each in verdicts if each.assertion == "Protocol-2038"]
-    assert correlation == Verdict("Protocol-2038", Level.MUST, Outcome.PASSED, None, found.messages[1])
+    assert correlation == Verdict("Protocol-2038", Level.MUST, VerdictOutcome.PASSED, None, found.messages[1])
 
 
 def test_a_violation_says_everything() -> None:
     """A violation names the assertion, what was seen, which faults would be right, and which was the answer."""
     found = exchange(*REFUSED)
     (broken,) = violations(judge(found, Setting()))
-    assert (broken.assertion, broken.level, broken.outcome) == ("Protocol-2016", Level.MUST, Outcome.FAILED)
+    assert (broken.assertion, broken.level, broken.outcome) == ("Protocol-2016", Level.MUST, VerdictOutcome.FAILED)
     assert broken.reason == "SOAPJMS_contentType is missing or empty"
     assert broken.expected_subcodes == (Subcode.MISSING_CONTENT_TYPE,)
     assert broken.observed_subcode == "missingContentType"
@@ -288,16 +288,16 @@ def test_missing_halves() -> None:
     alone = Exchange(id="1", pattern=Pattern.RESPONSE_ONLY, response=from_members(members_of({"base": "response"})))
     verdicts = {each.assertion: each for each in judge(alone, Setting())}
     assert verdicts["Protocol-2038"].reason == "the request was not captured"
-    assert verdicts["Protocol-2010"].outcome is Outcome.PASSED
+    assert verdicts["Protocol-2010"].outcome is VerdictOutcome.PASSED
     verdicts = {each.assertion: each for each in judge(exchange({"base": "request"}), Setting())}
     assert verdicts["Protocol-2038"].reason == "the response was not captured"
-    assert verdicts["Protocol-2011"].outcome is Outcome.NOT_APPLICABLE
+    assert verdicts["Protocol-2011"].outcome is VerdictOutcome.NOT_APPLICABLE
 
 
 def test_one_way_messages_have_no_answer() -> None:
     """A one-way message is judged on its own: nothing about a response is missing."""
     verdicts = list(judge(exchange({"base": "one-way"}), Setting()))
-    assert Outcome.MISSING_INPUT not in {each.outcome for each in verdicts}
+    assert VerdictOutcome.MISSING_INPUT not in {each.outcome for each in verdicts}
     assert "Protocol-2038" not in {each.assertion for each in verdicts}
 
 
@@ -334,8 +334,8 @@ def test_no_charset_where_nothing_can_be_compared() -> None:
     """A charset is compared with a body that begins as XML does; anything else is for Protocol-2030 to say."""
     for body in (" <a/>", "Zm9v"):
         record = {"base": "request", "body": body, "properties": {"SOAPJMS_contentType": "text/xml; charset=utf-8"}}
-        assert outcome_of("Protocol-2012", record)[0] is Outcome.NOT_APPLICABLE
-        assert outcome_of("Protocol-2030", record) == [Outcome.FAILED]
+        assert outcome_of("Protocol-2012", record)[0] is VerdictOutcome.NOT_APPLICABLE
+        assert outcome_of("Protocol-2030", record) == [VerdictOutcome.FAILED]
 
 
 # Habits
@@ -464,7 +464,7 @@ def test_gzip_by_another_spelling() -> None:
     record = {"base": "request", "message_type": "bytes", "body": body, "properties": {CONTENT_ENCODING: " GZIP "}}
     assert noted(REC_2012, record) == ["contentEncodingSpelling"]
     assert noted(CR_2009, record) == ["unknownContentEncoding"]
-    assert outcome_of("Protocol-2030", record) == [Outcome.PASSED]
+    assert outcome_of("Protocol-2030", record) == [VerdictOutcome.PASSED]
 
 
 def test_habits_that_a_capture_cannot_show() -> None:

@@ -15,7 +15,7 @@ import pytest
 from protocol_kit import changed, delivered, envelope, started
 
 from brokers.message import Message, MessageType, properties, queue, topic
-from soapjms.protocol.assertions import Outcome, Setting, judge
+from soapjms.protocol.assertions import Setting, VerdictOutcome, judge
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.exchange import Exchange, Pattern
@@ -207,8 +207,8 @@ def test_what_was_not_read_is_not_judged(name: str) -> None:
     record = Record(message=bad(name, request), time=EPOCH, direction=Direction.REQUEST)
     exchange = Exchange(id="", pattern=Pattern.REQUEST_RESPONSE, request=record)
     verdicts = list(judge(exchange, Setting()))
-    assert Outcome.FAILED not in {each.outcome for each in verdicts}
-    missing = [each.reason for each in verdicts if each.outcome is Outcome.MISSING_INPUT]
+    assert VerdictOutcome.FAILED not in {each.outcome for each in verdicts}
+    missing = [each.reason for each in verdicts if each.outcome is VerdictOutcome.MISSING_INPUT]
     assert "the capture lacks the whole body, within the limits of the reader" in missing
 
 

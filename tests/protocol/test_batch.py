@@ -18,10 +18,10 @@ from soapjms.protocol.assertions import (
     ASSERTIONS,
     Judge,
     Memory,
-    Outcome,
     Sees,
     Setting,
     Verdict,
+    VerdictOutcome,
     batch,
     guess_dialect,
     habits_of,
@@ -34,7 +34,7 @@ from soapjms.protocol.properties import PROPERTY_NAMES, Carrier
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 
-SILENT = (Outcome.PASSED, Outcome.NOT_APPLICABLE)
+SILENT = (VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE)
 
 
 def agrees(by: Judge, found: Exchange, times: int = 3) -> list[Verdict]:

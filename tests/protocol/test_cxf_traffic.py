@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from places import DATA
 
-from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
+from soapjms.protocol.assertions import Setting, Verdict, VerdictOutcome, habits, judge
 from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of
 from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import Record, from_json
@@ -33,7 +33,7 @@ def judged(exchanges: list[Exchange], profile: str) -> list[Verdict]:
     return [verdict for each in exchanges for verdict in judge(each, Setting(profile=EDITIONS[profile]))]
 
 
-def broken(records: list[Record], verdicts: list[Verdict], outcome: Outcome) -> set[tuple[int, str]]:
+def broken(records: list[Record], verdicts: list[Verdict], outcome: VerdictOutcome) -> set[tuple[int, str]]:
     """Return number of record, counted from 1, and assertion of each verdict with this outcome."""
     numbers = {each.message.message_id: number for number, each in enumerate(records, 1)}
     return {(numbers[each.record.message.message_id], each.assertion) for each in verdicts if each.outcome is outcome}
@@ -49,9 +49,9 @@ def test_exchanges(exchanges: list[Exchange]) -> None:
 def test_under_the_recommendation(records: list[Record], exchanges: list[Exchange]) -> None:
     """Only record 18, with bindingVersion 0.3, breaks a MUST; one response outlives its request."""
     verdicts = judged(exchanges, "rec-2012")
-    assert broken(records, verdicts, Outcome.FAILED) == {(18, "Protocol-2010")}
-    assert broken(records, verdicts, Outcome.WARNING) == {(6, "Local-2.6.2.3-expiration")}
-    (failed,) = [each for each in verdicts if each.outcome is Outcome.FAILED]
+    assert broken(records, verdicts, VerdictOutcome.FAILED) == {(18, "Protocol-2010")}
+    assert broken(records, verdicts, VerdictOutcome.WARNING) == {(6, "Local-2.6.2.3-expiration")}
+    (failed,) = [each for each in verdicts if each.outcome is VerdictOutcome.FAILED]
     assert failed.expected_subcodes == ("unrecognizedBindingVersion",)
     assert failed.observed_subcode == "unrecognizedBindingVersion"
 
@@ -60,19 +60,19 @@ def test_under_the_candidate_recommendation(records: list[Record], exchanges: li
     """Eleven responses repeat the wrong id; gzip is no XML; the fault has the shape and namespace of 2012."""
     verdicts = judged(exchanges, "cr-2009")
     responses = (2, 4, 6, 8, 10, 14, 17, 19, 21, 23, 26)
-    assert broken(records, verdicts, Outcome.FAILED) == {
+    assert broken(records, verdicts, VerdictOutcome.FAILED) == {
         *((number, "Protocol-2038") for number in responses),
         (9, "Protocol-2030"),
         (18, "Protocol-2010"),
         (19, "Local-2.8-shape"),
     }
-    assert (12, "Protocol-2038") in broken(records, verdicts, Outcome.PASSED)
+    assert (12, "Protocol-2038") in broken(records, verdicts, VerdictOutcome.PASSED)
 
 
 @pytest.mark.parametrize("profile", EDITIONS)
 def test_nothing_lacks_input(exchanges: list[Exchange], profile: str) -> None:
     """A tap over OpenWire sees everything: no verdict is missing for want of input."""
-    assert not [each for each in judged(exchanges, profile) if each.outcome is Outcome.MISSING_INPUT]
+    assert not [each for each in judged(exchanges, profile) if each.outcome is VerdictOutcome.MISSING_INPUT]
 
 
 def test_habits(exchanges: list[Exchange]) -> None:

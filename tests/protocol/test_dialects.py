@@ -18,7 +18,7 @@ import soapjms
 from brokers.embedded import Broker
 from brokers.message import Message, MessageType, Property, PropertyType, properties
 from soapjms.protocol import names
-from soapjms.protocol.assertions import Outcome, Setting, guess_dialect, habits_of, judge
+from soapjms.protocol.assertions import Setting, VerdictOutcome, guess_dialect, habits_of, judge
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import DIALECTS, EDITIONS, PROFILES, REC_2012, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
@@ -175,7 +175,7 @@ def test_a_stack_is_understood_in_its_dialect(
     event = taken(message, PROFILES[profile])
     assert broken(event) == tolerated
     assert isinstance(event, RequestAccepted)
-    assert {each.outcome for each in event.tolerated} <= {Outcome.WARNING}
+    assert {each.outcome for each in event.tolerated} <= {VerdictOutcome.WARNING}
     assert {"lenientRequestURI", *notes} >= {code for code, _ in event.notes} >= set(notes)
     assert event.soap_action in ("urn:a", "getQuote", "", None)
 
@@ -220,7 +220,7 @@ def test_other_names_under_the_recommendation(values: dict[str, Any], assertion:
     assert broken(event) == [assertion]
     assert isinstance(event, RequestAccepted)
     (verdict,) = event.tolerated
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is VerdictOutcome.FAILED
     assert verdict.reason is not None
     assert "was read in its place" in verdict.reason
     (note,) = event.notes
@@ -278,9 +278,9 @@ def test_a_dialect_still_refuses() -> None:
 
 @pytest.mark.parametrize(
     ("answered_as_if", "outcome"),
-    [({"requestIRI": None}, Outcome.PASSED), ({"bindingVersion": "2"}, Outcome.WARNING)],
+    [({"requestIRI": None}, VerdictOutcome.PASSED), ({"bindingVersion": "2"}, VerdictOutcome.WARNING)],
 )
-def test_a_fault_to_what_was_let_pass_has_its_cause(answered_as_if: dict[str, Any], outcome: Outcome) -> None:
+def test_a_fault_to_what_was_let_pass_has_its_cause(answered_as_if: dict[str, Any], outcome: VerdictOutcome) -> None:
     """A stricter responder that refuses what we let pass is right too; one that refuses something else is not."""
     request = message_of(S_requestIRI="jms:queue:in", S_contentType="text/xml", S_bindingVersion="1.0")
     node = RespondingNode(Setting())

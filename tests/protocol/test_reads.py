@@ -38,8 +38,8 @@ from soapjms.protocol.assertions import (
     Case,
     Fact,
     Need,
-    Outcome,
     Setting,
+    VerdictOutcome,
     readings,
 )
 from soapjms.protocol.assertions.judge import (
@@ -143,7 +143,7 @@ def judged(exchange: Exchange, setting: Setting) -> Judged:
             first, *more = steps_of(row, case, view, ended)
             steps += (first, *more)
             outcome, reason = first.found
-            if outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE):
+            if outcome not in (VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE):
                 note_end(row, case, outcome, ended)
             if outcome in BROKEN:
                 broken_verdict(row, case, outcome, reason)  # notes the fault that the request calls for

@@ -12,7 +12,7 @@ import pytest
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import DeliveryMode, changed
-from soapjms.protocol.assertions import Outcome, Setting, Verdict, judge
+from soapjms.protocol.assertions import Setting, Verdict, VerdictOutcome, judge
 from soapjms.protocol.assertions.judge import mistake_of
 from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown
 
@@ -145,7 +145,7 @@ def test_one_mistake_breaks_several_rules(uri: str, given: dict[str, str], mista
     }
     setting, earlier, found = setting_of(case, "rec-2012"), dict[str, Verdict](), set()
     for verdict in judge(exchange_of(case), setting):
-        if verdict.outcome is Outcome.FAILED:
+        if verdict.outcome is VerdictOutcome.FAILED:
             if mistake_of(verdict, earlier, setting):
                 assert mistake_of(verdict, earlier, setting) == "Protocol-2021"
                 found.add(verdict.assertion)

@@ -14,7 +14,7 @@ from lxml import etree
 from protocol_kit import NOW, QUEUE, REPLIES, delivered, endpoint, envelope, started
 
 from brokers.message import Message, MessageType, Property, PropertyType, properties
-from soapjms.protocol.assertions import Outcome, Setting
+from soapjms.protocol.assertions import Setting, VerdictOutcome
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, InvalidPropertyError, LocalProtocolError
@@ -351,8 +351,8 @@ def test_findings_of_a_live_exchange() -> None:
         right, correlation_id="x", properties=properties([Property("SOAPJMS_isFault", PropertyType.INT, 1)])
     )
     broken = {each.assertion: each.outcome for each in findings(request, wrong, Setting())}
-    assert broken["Protocol-2038"] is Outcome.FAILED
-    assert broken["Protocol-2010"] is Outcome.FAILED
+    assert broken["Protocol-2038"] is VerdictOutcome.FAILED
+    assert broken["Protocol-2010"] is VerdictOutcome.FAILED
     assert findings(replace(request, reply_to=None), None, Setting()) == ()
 
 

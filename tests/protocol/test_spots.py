@@ -9,7 +9,7 @@ import pytest
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, PropertyType, changed, typed
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Reason, Setting, Spot, SpotKind, Verdict, judge
+from soapjms.protocol.assertions import ASSERTIONS, Reason, Setting, Spot, SpotKind, Verdict, VerdictOutcome, judge
 from soapjms.protocol.assertions.spots import (
     MAX_RIGHT_CHARACTERS,
     MESSAGE_TYPE,
@@ -24,7 +24,7 @@ from soapjms.protocol.names import REC_2012
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.record import Record
 
-BROKEN = (Outcome.FAILED, Outcome.WARNING)
+BROKEN = (VerdictOutcome.FAILED, VerdictOutcome.WARNING)
 
 
 def broken(exchange: Exchange, setting: Setting) -> list[Verdict]:

@@ -11,7 +11,7 @@ from report_kit import ATTACK
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import changed, properties
-from soapjms.protocol.assertions import Judge, Outcome, Setting, Verdict, judge, readings
+from soapjms.protocol.assertions import Judge, Setting, Verdict, VerdictOutcome, judge, readings
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import CR_2009
 from soapjms.protocol.uri import visible
@@ -23,7 +23,7 @@ from soapjms.replay.differences import (
     differences,
 )
 
-BROKEN = (Outcome.FAILED, Outcome.WARNING)
+BROKEN = (VerdictOutcome.FAILED, VerdictOutcome.WARNING)
 REQUEST = {"base": "request"}
 LONGEST = 4 * MAX_SHOWN_CHARACTERS + 2
 """Every octet may be an escape of four characters, and dots stand for what is left out on both sides."""

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
 from html import escape
@@ -20,7 +19,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from cli_kit import command, environment, run
-from pyspark.sql import SparkSession
 from replay_logs import REPLIES, assert_same, at, request, response, rows, summary, write_log
 
 from soapjms.generate import generate
@@ -31,18 +29,10 @@ from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow, steps
 from soapjms.replay.follower.held_records import FORMAT, HELD, HeldRecords
 from soapjms.replay.report import load
-from soapjms.replay.spark_session import session
 from soapjms.replay.terms import LateRecord
 
 NO_TIME = timedelta(0)
 SOON = timedelta(milliseconds=50)
-
-
-@pytest.fixture(scope="module")
-def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one Spark for the module; what follows finds it and leaves it running."""
-    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
-        yield running
 
 
 def caught_up(folder: Path, out: Path, **options: Any) -> Summary:
@@ -91,18 +81,19 @@ def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str, engin
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
-def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [SPARK, LOCAL])
+def test_records_that_come_too_late_are_listed(tmp_path: Path, engine: EngineName) -> None:
     """What is older than the watermark is counted, kept under late/ and noted; the rest is judged without it."""
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
     calls = [capture(each, at(100 * n)) for n in range(10) for each in (request(n), response(n))]
     write_log(logs / "1.jsonl", *calls)
     replay(logs, tmp_path / "batch", engine="local")
-    caught_up(logs, out, disorder=timedelta(seconds=30))
+    caught_up(logs, out, engine=engine, disorder=timedelta(seconds=30))
     in_time = capture(request(20), at(875), Direction.REQUEST)
     late = capture(request(21), at(869), Direction.REQUEST)
     write_log(logs / "2.jsonl", late, in_time)
-    found = caught_up(logs, out, disorder=timedelta(seconds=30))
+    found = caught_up(logs, out, engine=engine, disorder=timedelta(seconds=30))
     assert (found.members["late"], found.members["messages"], found.exit_status) == (1, 21, 0)
     assert found.members["notes"]["lateRecord"]["count"] == 1
     assert found.members["watermark"] == "2026-11-20T12:14:30.000000Z"
@@ -115,7 +106,7 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
     assert "Late records" in page
     assert f"{escape(row['file'])}</bdi>" in page
     write_log(logs / "0.jsonl", *[capture(request(n), at(n), Direction.REQUEST) for n in range(30, 60)])
-    found = caught_up(logs, out, disorder=timedelta(seconds=30))
+    found = caught_up(logs, out, engine=engine, disorder=timedelta(seconds=30))
     assert found.members["late"] == 31
     assert [(each.file, each.line) for each in found.late] == [(str(logs / "0.jsonl"), n) for n in range(1, 21)]
     assert load(out) == found
@@ -125,21 +116,22 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
-def test_copies_that_come_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [SPARK, LOCAL])
+def test_copies_that_come_after_a_restart(tmp_path: Path, engine: EngineName) -> None:
     """They join the call that is held, up to the time that it is remembered, and are messages of their own later."""
     logs, out, day = tmp_path / "logs", tmp_path / "out", 86_400
     logs.mkdir()
     write_log(logs / "1.jsonl", capture(request(1), at(0)), capture(request(2), at(1)))
-    caught_up(logs, out)
+    caught_up(logs, out, engine=engine)
     write_log(logs / "2.jsonl", capture(request(1), at(599)), capture(response(1), at(600)))
-    found = caught_up(logs, out)
+    found = caught_up(logs, out, engine=engine)
     assert [found.members[each] for each in ("records", "messages", "exchanges")] == [4, 3, 1]
     replay(logs, tmp_path / "batch", engine="local")
     assert_same(out, tmp_path / "batch")
     write_log(logs / "3.jsonl", capture(request(3), at(day)))
-    caught_up(logs, out)
+    caught_up(logs, out, engine=engine)
     write_log(logs / "4.jsonl", capture(request(1), at(day + 1)))
-    found = caught_up(logs, out)
+    found = caught_up(logs, out, engine=engine)
     assert [found.members[each] for each in ("records", "messages", "exchanges")] == [6, 5, 1]
 
 

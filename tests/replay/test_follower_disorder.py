@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from gzip import compress
 from pathlib import Path
@@ -12,26 +11,24 @@ from typing import TypeAlias
 import pyarrow.parquet as pq
 import pytest
 from cli_kit import records_in
-from pyspark.sql import SparkSession
 from replay_logs import OWN, assert_same, rows, summary
 
 from soapjms.generate import generate
 from soapjms.protocol.record import to_json
 from soapjms.replay import replay
+from soapjms.replay.engines import LOCAL, SPARK, EngineName
 from soapjms.replay.follower import checkpoint, follow
-from soapjms.replay.spark_session import session
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_spark")]
 
 NAMES = ("client.jsonl", "deep/service.jsonl.gz", "tap.jsonl")
 Line: TypeAlias = tuple[datetime, bytes]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one Spark for the module; what follows finds it and leaves it running."""
-    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
-        yield running
+@pytest.fixture(params=[SPARK, LOCAL])
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """Try each."""
+    return request.param
 
 
 def arriving(folder: Path, random: Random, disorder: float, messages: int = 600) -> list[Line]:
@@ -68,9 +65,9 @@ class Growing:
             path.write_bytes(b"".join(written[: number + 1]) + following[: self._random.randrange(first or 1)])
 
 
-def caught_up(logs: Path, out: Path, disorder: float) -> None:
+def caught_up(logs: Path, out: Path, engine: EngineName, disorder: float) -> None:
     """Follow until there is nothing new."""
-    follow(logs, out, disorder=timedelta(seconds=disorder), until_idle=timedelta(0))
+    follow(logs, out, engine=engine, disorder=timedelta(seconds=disorder), until_idle=timedelta(0))
 
 
 def cuts(random: Random, number: int, parts: int) -> list[tuple[int, int]]:
@@ -79,7 +76,7 @@ def cuts(random: Random, number: int, parts: int) -> list[tuple[int, int]]:
     return list(zip([0, *at], [*at, number], strict=True))
 
 
-def check_within_the_watermark(folder: Path, seed: int, looks: int) -> None:
+def check_within_the_watermark(folder: Path, engine: EngineName, seed: int, looks: int) -> None:
     """Assert that disorder up to the limit makes nothing late, and changes nothing."""
     random = Random(seed)
     lines = arriving(folder / "made", random, 60)
@@ -87,13 +84,13 @@ def check_within_the_watermark(folder: Path, seed: int, looks: int) -> None:
     logs = Growing(folder / "logs", random, parts)
     for number in range(looks):
         logs.grow(number)
-        caught_up(folder / "logs", folder / "out", 60)
+        caught_up(folder / "logs", folder / "out", engine, 60)
     replay(folder / "logs", folder / "batch", engine="local")
     assert summary(folder / "out")["late"] == 0
     assert_same(folder / "out", folder / "batch")
 
 
-def check_beyond_the_watermark(folder: Path, seed: int, looks: int) -> None:
+def check_beyond_the_watermark(folder: Path, engine: EngineName, seed: int, looks: int) -> None:
     """Assert which records are late, and that the results are those of a replay of all others."""
     random = Random(seed)
     lines = arriving(folder / "made", random, 200)
@@ -102,7 +99,7 @@ def check_beyond_the_watermark(folder: Path, seed: int, looks: int) -> None:
     timely, late = list(lines[: at[0][1]]), []
     for number, (_, end) in enumerate(at):
         logs.grow(number)
-        caught_up(folder / "logs", folder / "out", 30)
+        caught_up(folder / "logs", folder / "out", engine, 30)
         watermark = max(time for time, _ in lines[:end]) - timedelta(seconds=30)
         for each in lines[end : at[number + 1][1]] if number + 1 < looks else []:
             (timely if each[0] >= watermark else late).append(each)
@@ -118,27 +115,27 @@ def check_beyond_the_watermark(folder: Path, seed: int, looks: int) -> None:
     assert {name: value for name, value in followed.items() if name not in OWN} == summary(folder / "batch")
 
 
-def test_disorder_within_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disorder_within_the_watermark(tmp_path: Path, engine: EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written to several files out of order, and looked at in between: the results are those of a replay.
 
     Those of the steps are put together as soon as may be.
     """
     monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 1)
-    check_within_the_watermark(tmp_path, 1, 3)
+    check_within_the_watermark(tmp_path, engine, 1, 3)
     assert not list((tmp_path / "out.checkpoint" / "steps").iterdir())
     (merged,) = (tmp_path / "out.checkpoint" / "merged").iterdir()
     assert merged.name == "0000000000-0000000002"
 
 
-def test_disorder_beyond_the_watermark(tmp_path: Path) -> None:
+def test_disorder_beyond_the_watermark(tmp_path: Path, engine: EngineName) -> None:
     """What comes after its time is listed as late, and all else is judged as if it had never come."""
-    check_beyond_the_watermark(tmp_path, 2, 3)
+    check_beyond_the_watermark(tmp_path, engine, 2, 3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [100, 101, 102])
-def test_much_disorder(tmp_path: Path, seed: int) -> None:
+def test_much_disorder(tmp_path: Path, engine: EngineName, seed: int) -> None:
     """Both, with other logs and more looks."""
-    check_within_the_watermark(tmp_path / "within", seed, 5)
-    check_beyond_the_watermark(tmp_path / "beyond", seed, 5)
+    check_within_the_watermark(tmp_path / "within", engine, seed, 5)
+    check_beyond_the_watermark(tmp_path / "beyond", engine, seed, 5)

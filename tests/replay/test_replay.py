@@ -32,7 +32,7 @@ from brokers.message import (
     properties,
     queue,
 )
-from soapjms.protocol.assertions import Outcome, Setting
+from soapjms.protocol.assertions import Setting, VerdictOutcome
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.senders import Senders
@@ -480,6 +480,18 @@ def test_parts_of_a_log_give_each_line_once_with_its_number(tmp_path: Path, size
     assert [each.line for each in at_once] == [1, 4, 5, 6, 8]
 
 
+def test_lines_after_a_part_that_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a part with too many lines that are no records is not read, but counted."""
+    (log := tmp_path / "log.jsonl").write_bytes(b"x\n" * 50 + CXF.read_bytes() + b"last\n")
+    monkeypatch.setattr("soapjms.replay.records.SPARE_LINES", 3)
+    monkeypatch.setattr("soapjms.replay.records.OCTETS_OF_LINE", 1 << 20)
+    monkeypatch.setattr("soapjms.replay.local.split_size", lambda logs, cores: 100)
+    replay(log, tmp_path / "out", engine="local")
+    number = 51 + CXF.read_bytes().count(b"\n")
+    refused = [(each["line"], each["raw"]) for each in rows(tmp_path / "out", "rejected")]
+    assert sorted(refused) == [(1, "x"), (2, "x"), (3, "x"), (4, None), (number, "last")]
+
+
 # Rows
 
 
@@ -673,7 +685,7 @@ def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str, b
             key = PartyKey(f"queue:{place:04}", "sending", stack)
             parts[part].see(key, 0)
             if is_broken:
-                parts[part].broke(key, Outcome.FAILED)
+                parts[part].broke(key, VerdictOutcome.FAILED)
         for tally in parts:
             assert len(tally.places) <= 50
             total.add(RunTally.from_json(tally.to_json()))

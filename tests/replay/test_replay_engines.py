@@ -1,118 +1,114 @@
-"""Every engine gives what `exact` gives, which judges each exchange by itself: the same rows, summary and reports."""
+"""The engine that a replay runs on if the user names none: by what is given, by size, by what is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from hostile_log import GIVEN, twice, vectors, write_hostile_log
-from pyspark.sql import SparkSession
-from replay_logs import assert_same, assert_same_reports, at, request, write_log
+from replay_logs import CXF
 
-from soapjms.generate import generate
-from soapjms.protocol.record import capture
-from soapjms.replay import replay
-from soapjms.replay.engines import EngineName
-from soapjms.replay.follower import follow
-from soapjms.replay.spark_session import session
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-BUCKETS = {"spark.sql.shuffle.partitions": "3"}
-"""More than such small logs would have."""
-LONG = timedelta(days=2)
-
-
-class Judged(NamedTuple):
-    """A log, and what it comes to.
-
-    Attributes:
-        logs: the folder of the log.
-        exact: the results.
-        later: the results with a record that comes much later.
-    """
-
-    logs: Path
-    exact: Path
-    later: Path
-
-
-def write_later(logs: Path) -> Path:
-    """Write a record that comes so late that all before it is over."""
-    return write_log(logs / "later.jsonl", capture(request(1), at(5 * 86_400)))
-
-
-def judged(folder: Path, write: Callable[[Path], object]) -> Judged:
-    """Write a log, and judge it."""
-    logs = folder / "logs"
-    logs.mkdir()
-    write(logs)
-    found = Judged(logs, folder / "exact", folder / "later")
-    replay(logs, found.exact, engine="exact", senders=[GIVEN])
-    path = write_later(logs)
-    replay(logs, found.later, engine="exact", senders=[GIVEN])
-    path.unlink()
-    return found
-
-
-def hostile(seed: int, lines: int) -> Callable[[Path], object]:
-    """Return how a hostile log is written."""
-    return lambda logs: write_hostile_log(logs / "hostile.jsonl", seed, lines)
-
-
-LOGS: dict[str, Callable[[Path], object]] = {
-    "vectors": lambda logs: twice(logs / "vectors.jsonl", vectors()),
-    "generated": lambda logs: generate(logs, 1000, broken=0.3, rotation=400_000),
-    "hostile": hostile(6, 1000),
-}
-SEEDS = range(200, 210)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        *(pytest.param(write, id=name) for name, write in LOGS.items()),
-        *(pytest.param(hostile(seed, 20_000), id=f"hostile {seed}", marks=pytest.mark.soak) for seed in SEEDS),
-    ],
+from soapjms.replay import EngineChoice, engines, replay
+from soapjms.replay.engines import (
+    EXACT,
+    LOCAL,
+    MAX_LOCAL_OCTETS,
+    SPARK,
+    choose_engine,
+    install_line,
+    java_problem,
+    why_spark,
 )
-def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """Judge each log once for all engines."""
-    return judged(tmp_path_factory.mktemp("judged"), request.param)
+
+LARGE = MAX_LOCAL_OCTETS + 1
 
 
-@pytest.fixture(scope="module")
-def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one Spark for the module, as replay does; each replay finds it and leaves it running."""
-    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
-        yield running
+@pytest.fixture(autouse=True)
+def without_spark_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no Spark of another test run in this process, as far as the choice can see."""
+    monkeypatch.delenv(engines.SUBMITTED, raising=False)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
 
 
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_a_replay(log: Judged, tmp_path: Path, engine: EngineName) -> None:
-    """Of the whole log at once."""
-    replay(log.logs, tmp_path / "out", engine=engine, senders=[GIVEN], conf=BUCKETS if engine == "spark" else None)
-    assert_same_reports(log.exact, tmp_path / "out")
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a Java."""
+    (tmp_path / "java" / "bin").mkdir(parents=True)
+    (tmp_path / "java" / "bin" / "java").touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
 
 
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_following(log: Judged, tmp_path: Path, engine: EngineName) -> None:
-    """First nothing is over; then a record that comes much later ends all calls before it, in a step."""
-    later = None
-    try:
-        for exact, held in ((log.exact, True), (log.later, False)):
-            said: list[str] = []
-            follow(
-                log.logs, tmp_path / "out", engine=engine, senders=[GIVEN],
-                disorder=LONG, remember=LONG, until_idle=timedelta(0), progress=said.append,
-            )  # fmt: skip
-            assert ("; 0 messages judged" in said[-1]) is held
-            assert_same(tmp_path / "out", exact)
-            later = write_later(log.logs)
-    finally:
-        if later is not None:
-            later.unlink()
+def test_small_logs_need_no_spark() -> None:
+    """The line has the size, and what Spark is for."""
+    assert choose_engine(3 << 20).engine == LOCAL
+    choice = choose_engine(MAX_LOCAL_OCTETS)
+    assert (choice, choice.engine) == (
+        "engine local: 32 GiB to read; Spark is for clusters, and for more than 32 GiB", LOCAL,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("java")
+def test_large_logs_run_on_spark() -> None:
+    """From a size that nobody would begin again."""
+    choice = choose_engine(LARGE)
+    assert (choice, choice.engine) == ("engine spark: 32 GiB to read; more than 32 GiB are for Spark", SPARK)
+
+
+def test_large_logs_run_without_spark_where_it_lacks(
+    tmp_path: Path, java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java or PySpark; the line says what to install."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    choice = choose_engine(LARGE)
+    assert choice.engine == LOCAL
+    assert f"but JAVA_HOME is {tmp_path}, which has no bin/java. On Debian or Ubuntu: apt-get" in choice
+    assert java_problem() is not None
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    choice = choose_engine(LARGE)
+    assert choice.engine == LOCAL
+    assert choice.endswith("but pyspark is not installed: pip install 'soapjms[spark]'")
+
+
+def test_what_spark_is_set_up_for_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is installed or not: settings, a program that runs in Spark, and a URI of Hadoop's own."""
+    assert why_spark(("a.jsonl",), has_settings=True) == "engine spark: settings of Spark are given"
+    choice = why_spark(("a.jsonl", "hdfs://user:password@host/logs"), has_settings=False)
+    assert choice == "engine spark: hdfs://***@host/logs is a URI of Hadoop"
+    monkeypatch.setenv(engines.SUBMITTED, "1234")
+    assert why_spark((), has_settings=False) == "engine spark: this program runs in Spark"
+
+
+@pytest.mark.parametrize(
+    "name", ["a.jsonl", "s3://bucket/logs", "https://host/a.jsonl", "file:///logs", "hdfs", "s3a:x"]
+)
+def test_what_needs_no_spark(name: str) -> None:
+    """Files of this machine, and URIs that fsspec knows."""
+    assert why_spark((name,), has_settings=False) is None
+
+
+def test_the_choice_is_told(tmp_path: Path) -> None:
+    """Once, and only if the user left it open."""
+    told: list[str] = []
+    replay(CXF, tmp_path / "out", progress=told.append)
+    (choice,) = [each for each in told if isinstance(each, EngineChoice)]
+    assert choice.engine == LOCAL
+    assert " KiB to read; Spark is for" in choice
+    told.clear()
+    replay(CXF, tmp_path / "out", engine=EXACT, progress=told.append)
+    assert not [each for each in told if isinstance(each, EngineChoice)]
+
+
+def test_a_uri_needs_spark(tmp_path: Path) -> None:
+    """Without it the error says what to install; no other engine reads it."""
+    program = "import sys; sys.modules['pyspark'] = None; import soapjms.replay as r; r.replay('hdfs:///logs', 'out')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "SparkMissingError" in done.stderr
+    assert "pip install 'soapjms[spark]'" in done.stderr
+
+
+def test_what_to_install_for_any_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, if anything is missing."""
+    assert install_line() is None
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert install_line() == "pip install 'soapjms[replay]'"

@@ -359,3 +359,9 @@ def test_signed_addresses_are_not_shown() -> None:
         "http://h/a'b?sig=S3CRET'",
     ):
         assert "S3CRET" not in remote_files.why(OSError(text))
+
+
+def test_a_wildcard_that_begins_a_query(tmp_path: Path) -> None:
+    """It is refused where it would be lost."""
+    with pytest.raises(UsageError, match=r"^webhdfs://.*/web/\?…: a \? begins a query here"):
+        replay("webhdfs://somebody@127.0.0.1:1/web/?.jsonl", tmp_path / "none", engine="local")

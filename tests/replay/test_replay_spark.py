@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from replay_logs import (
+    BUCKETS,
     CXF,
     at,
     bad_logs,
@@ -35,21 +34,9 @@ from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spar
 from soapjms.replay.engines import EngineName
 from soapjms.replay.inputs import LogFile, LogForm, split_size, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
-from soapjms.replay.spark_session import session
 from soapjms.wsdl import read_wsdl
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one Spark for the module, as replay does; each replay finds it and leaves it running."""
-    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
-        yield running
-
-
-BUCKETS = {"spark.sql.shuffle.partitions": "3"}
-"""More than such small logs would have."""
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_spark")]
 
 
 def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> tuple[Summary, Summary]:

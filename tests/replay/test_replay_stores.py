@@ -1,6 +1,6 @@
 """Replay of logs in stores of other kinds than folders, and of results there.
 
-Each has a real server, which the test starts, and `make stores` fetches.
+Each has a real server, which the test starts; `make stores` fetches what `make setup` and `make brokers` do not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from replay_logs import CXF, bad_logs, rows, summary
 from server_kit import running_server
 
 from soapjms.generate import generate
-from soapjms.protocol.errors import UsageError
 from soapjms.replay import hadoop, replay
 from soapjms.replay.uris import shown
 
@@ -41,6 +40,9 @@ pytestmark = [
 
 BUILD = ROOT / "build"
 JARS = Path(pyspark.__file__).parent / "jars"
+
+
+RESULTS = {"verdicts", "rejected", "summary.json", "report.json", "report.html", "junit.xml"}
 
 
 class Store(NamedTuple):
@@ -72,7 +74,7 @@ def hdfs(folder: Path) -> Iterator[Store]:
         str(ROOT / "tests/peers/hdfs/Cluster.java"),
         str(folder),
     ]
-    with running_server(words, r"(?m)^at (hdfs://\S+) (\d+)$", folder / "hdfs.log") as at:
+    with running_server(words, r"at (hdfs://\S+) (\d+)", folder / "hdfs.log") as at:
         yield Store(at[1], f"webhdfs://{getuser()}@127.0.0.1:{at[2]}")
 
 
@@ -196,25 +198,28 @@ def test_logs_and_results(store: Store, tmp_path: Path) -> None:
     replay(logs, tmp_path / "here", engine="local")
     for each in logs.rglob("*"):
         if each.is_file():
-            put(store, each, str(each.relative_to(tmp_path)))
+            put(store, each, f"whole/{each.relative_to(tmp_path)}")
+    place = f"{store.uri}/whole"
     for _ in range(2):
-        judge([f"{store.uri}/logs"], f"{store.uri}/out", store, tmp_path)
-    judge([f"{store.uri}/logs/*.jsonl*", f"{store.uri}/logs/[gjp]*/*"], str(tmp_path / "globs"), store, tmp_path)
-    system, root = fsspec.core.url_to_fs(store.by_fsspec, skip_instance_cache=True)
-    left = [each.removeprefix(root).strip("/") for each in system.find(root)]
-    assert {each.split("/")[0] for each in left} == {"logs", "out"}
-    for each in left:
-        if each.startswith("out/"):
-            (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(f"{root}/{each}", str(tmp_path / each))
+        judge([f"{place}/logs"], f"{place}/out", store, tmp_path)
+    judge([f"{place}/logs/*.jsonl*", f"{place}/logs/[gjp]*/*"], str(tmp_path / "globs"), store, tmp_path)
+    system, root = fsspec.core.url_to_fs(f"{store.by_fsspec}/whole", skip_instance_cache=True)
+    assert {Path(each).name for each in system.ls(root, detail=False)} == {"logs", "out"}
+    assert {Path(each).name for each in system.ls(f"{root}/out", detail=False)} == RESULTS
+    for each in system.find(f"{root}/out"):
+        path = tmp_path / "out" / each.removeprefix(f"{root}/out/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        system.get_file(each, str(path))
     in_globs = summary(tmp_path / "here")
     in_globs["notes"].pop("otherFile")
     assert summary(tmp_path / "globs") == in_globs
     assert summary(tmp_path / "out") == summary(tmp_path / "here")
+    named = (tmp_path / "here/junit.xml").read_text("utf-8").replace(str(logs), f"{shown(place)}/logs")
+    assert (tmp_path / "out/junit.xml").read_text("utf-8") == named
     for name in ("out", "globs"):
         assert rows(tmp_path / name, "verdicts") == rows(tmp_path / "here", "verdicts")
         refused = rows(tmp_path / name, "rejected")
-        assert all(each["file"].startswith(f"{shown(store.uri)}/logs/") for each in refused)
+        assert all(each["file"].startswith(f"{shown(place)}/logs/") for each in refused)
         assert {(each["line"], each["reason"], each["raw"]) for each in refused} == {
             (each["line"], each["reason"], each["raw"]) for each in rows(tmp_path / "here", "rejected")
         }
@@ -222,9 +227,9 @@ def test_logs_and_results(store: Store, tmp_path: Path) -> None:
 
 def test_a_uri_that_leads_nowhere(store: Store, tmp_path: Path) -> None:
     """It is said, and the others are read."""
-    put(store, CXF, "cxf/cxf.jsonl")
+    put(store, CXF, "one/cxf.jsonl")
     done = process(
-        "replay", f"{store.uri}/cxf", f"{store.uri}/nowhere", "--out", "out", *settings_of(store), cwd=tmp_path
+        "replay", f"{store.uri}/one", f"{store.uri}/nowhere", "--out", "out", *settings_of(store), cwd=tmp_path
     )
     assert done.returncode == 1, done.stderr
     assert f"rejected {shown(store.uri)}/nowhere".encode() in done.stdout
@@ -246,9 +251,3 @@ def test_a_large_log(store: Store, tmp_path: Path) -> None:
     replay(log, tmp_path / "here", engine="local")
     assert rows(tmp_path / "there", "verdicts") == rows(tmp_path / "here", "verdicts")
     assert summary(tmp_path / "there") == summary(tmp_path / "here")
-
-
-def test_a_wildcard_that_begins_a_query(tmp_path: Path) -> None:
-    """It is refused where it would be lost."""
-    with pytest.raises(UsageError, match=r"^webhdfs://.*/web/\?…: a \? begins a query here"):
-        replay("webhdfs://somebody@127.0.0.1:1/web/?.jsonl", tmp_path / "none", engine="local")

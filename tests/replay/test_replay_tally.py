@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.replay.findings import (
     MAX_CAUSES,
     MAX_PARTIES,
@@ -186,11 +186,11 @@ def test_tallies_add_up_in_any_order() -> None:
             microseconds(NOON + timedelta(seconds=number)),
         )
         tally.see(party, time)
-        tally.judged(party, "A", Outcome.PASSED, 1)
+        tally.judged(party, "A", VerdictOutcome.PASSED, 1)
         if number % 8 == 5:
-            tally.judged(party, "B", Outcome.FAILED, 1)
-            tally.broke(party, Outcome.FAILED)
-            tally.party(party).broke("B", Outcome.FAILED, Ends(time, time))
+            tally.judged(party, "B", VerdictOutcome.FAILED, 1)
+            tally.broke(party, VerdictOutcome.FAILED)
+            tally.party(party).broke("B", VerdictOutcome.FAILED, Ends(time, time))
         tally.answered(f"queue:{number % 4}", *map(microseconds, (NOON, NOON + timedelta(milliseconds=number))))
         take(tally.findings, number, "reason")
     sums = []

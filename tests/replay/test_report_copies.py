@@ -19,7 +19,7 @@ from report_kit import ATTACK, large
 import soapjms
 from brokers import Destination, DestinationKind, Message, MessageType, properties, queue, topic
 from brokers.message import Element, PropertyType
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, judge
+from soapjms.protocol.assertions import ASSERTIONS, Setting, VerdictOutcome, judge
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.names import PROFILES, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, body_digest, capture, from_json
@@ -252,7 +252,7 @@ def test_ticket() -> None:
     (verdict,) = (
         each
         for each in judge(exchange, Setting())
-        if each.assertion == "Protocol-2010" and each.outcome is Outcome.FAILED
+        if each.assertion == "Protocol-2010" and each.outcome is VerdictOutcome.FAILED
     )
     text = ticket(
         verdict.assertion,

@@ -27,6 +27,8 @@ from soapjms.replay import replay
 from soapjms.replay.parquet import RECORDS, to_row
 
 CXF = DATA / "cxf-exchanges.jsonl"
+BUCKETS = {"spark.sql.shuffle.partitions": "3"}
+"""Settings of Spark: more tasks than such small logs would have."""
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENVELOPE = (
     '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><greet xmlns="urn:greeter">{}</greet>'

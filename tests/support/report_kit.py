@@ -14,7 +14,7 @@ from typing import Any
 from replay_logs import TO_SERVICE, at, request, response, write_log
 
 from brokers.message import Message, MessageType, properties, queue
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting
+from soapjms.protocol.assertions import ASSERTIONS, Setting, VerdictOutcome
 from soapjms.protocol.names import REC_2012
 from soapjms.protocol.record import Direction, Record, capture, to_json
 from soapjms.protocol.senders import Senders
@@ -101,16 +101,16 @@ def large(messages: int, findings: int, *, destinations: int = 150, body: int = 
         party = PartyKey(f"queue:service.{n % destinations:03}", "requesting", ("cxf", "")[n % 2])
         tally.see(party, microseconds(START + n * step))
         for name in names:
-            tally.judged(party, name, Outcome.PASSED, 1)
+            tally.judged(party, name, VerdictOutcome.PASSED, 1)
         tally.answered(
             f"queue:service.{n % destinations:03}",
             microseconds(START + n * step),
             microseconds(START + n * step + timedelta(milliseconds=n % 900)),
         )
     for n in range(findings):
-        name, verdict = names[n % len(names)], list(Outcome)[1:][n % 5]
-        if verdict is Outcome.NOT_APPLICABLE:
-            verdict = Outcome.FAILED
+        name, verdict = names[n % len(names)], list(VerdictOutcome)[1:][n % 5]
+        if verdict is VerdictOutcome.NOT_APPLICABLE:
+            verdict = VerdictOutcome.FAILED
         time = START + (n * messages // findings) * step
         reason = f"it is wrong in way {chr(97 + n // len(names) % (MAX_CAUSES - 1))}"
         party = PartyKey(f"queue:service.{n * 7 % destinations:03}", "requesting", ("cxf", "")[n % 3 % 2])

@@ -1,4 +1,4 @@
-"""A server as a child process, which says in its output that it is ready."""
+"""A server as a child process, which prints a line when it is ready."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-LIMIT = 120.0
-"""Seconds in which a server says that it is ready."""
+START_SECONDS = 120.0
+"""The longest time in which a server gets ready."""
 
 
 @contextmanager
@@ -21,8 +21,8 @@ def running_server(
 
     Args:
         words: its command.
-        ready: the pattern of what it says once it is ready.
-        said: the file for its output, in which a server, unlike in a pipe, can write as much as it likes.
+        ready: the pattern within the line that it prints when it is ready.
+        said: the file for its output, which, unlike a pipe, never fills up.
         environment: its environment; None means that of this process.
     """
     with (
@@ -32,8 +32,8 @@ def running_server(
         ) as server,
     ):
         try:
-            ends = time.monotonic() + LIMIT
-            while (found := re.search(ready, said.read_text("utf-8", "replace"))) is None:
+            ends = time.monotonic() + START_SECONDS
+            while (found := re.search(f"{ready}.*\n", said.read_text("utf-8", "replace"))) is None:
                 is_awaited = server.poll() is None and time.monotonic() < ends
                 assert is_awaited, said.read_text("utf-8", "replace")[-4000:]
                 time.sleep(0.05)

@@ -294,10 +294,9 @@ ALLOWED_CLASSES = {
 EQUAL_CLASSES = {
     "AsyncClient": "soapjms.AsyncClient, soapjms.zeep.AsyncClient: likewise in asyncio",
     "Client": "soapjms.Client, soapjms.zeep.Client, brokers.smqp.client.Client: what users connect with",
-    "Finding": "what soapjms.doctor, and read and lint of a URI and of a WSDL, return",
+    "Finding": "what read and lint of a URI and of a WSDL return",
     "Listener": "soapjms.bridge.listener.Listener, brokers.amqp.listener.Listener: what users start",
     "Options": "what users give brokers.amqp.listener.Listener, and brokers.smqp.server.Server",
-    "Outcome": "of a call that is observed, of an assertion, of a check of soapjms.doctor: users read all three",
     "Place": "of who is observed; of a finding in a WSDL",
     "Right": "what users allow at brokers.amqp.listener, and at brokers.smqp.server",
     "Service": "soapjms.Service, which users register functions with; the component of a WSDL",

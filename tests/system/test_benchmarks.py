@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_results_and_pictures(tmp_path: Path) -> None:
     picture = etree.parse(tmp_path / "embedded.svg")
     texts = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
     assert {"embedded, plain", "embedded, transactions", "32 in flight", "rate"} <= texts
+
+
+def test_pictures_show_the_results(tmp_path: Path) -> None:
+    """Each file of results in the repository has a picture, drawn from it as it is."""
+    results = BENCHMARKS / "results"
+    shutil.copytree(results, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg"))
+    run("plot.py", str(tmp_path))
+    drawn, kept = ({path.name: path.read_text("utf-8") for path in at.glob("*.svg")} for at in (tmp_path, results))
+    assert drawn == kept, "run `python benchmarks/plot.py`"
 
 
 @pytest.mark.browser

@@ -33,7 +33,7 @@ from brokers import Connection, Destination, MessageType, queue, topic
 from brokers.stomp import StompConnection
 from soapjms import CallFailedError, Client, Dispatcher, Profile, Request, Service, SoapVersion
 from soapjms.protocol import names
-from soapjms.protocol.assertions import Outcome, Setting, judge
+from soapjms.protocol.assertions import Setting, VerdictOutcome, judge
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.record import EPOCH, Direction, capture
 
@@ -240,7 +240,7 @@ class TestReplies(OnEachBroker):
         records = capture(response.request, EPOCH, Direction.REQUEST), capture(response.message, EPOCH)
         (exchange,) = exchanges_of(records)
         verdicts = judge(exchange, Setting(properties=response.endpoint.properties))
-        passed = {each.assertion for each in verdicts if each.outcome is Outcome.PASSED}
+        passed = {each.assertion for each in verdicts if each.outcome is VerdictOutcome.PASSED}
         assert passed >= {"Protocol-2037", "Protocol-2070"}
         assert dispatcher.counts == {"accepted": 1, "answered": 1, "commits": 1}
 

@@ -34,10 +34,10 @@ from soapjms.protocol.assertions.model import (
     Case,
     Fact,
     Need,
-    Outcome,
     Sees,
     Setting,
     Verdict,
+    VerdictOutcome,
 )
 from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.assertions.spots import Reason, Spot, SpotKind
@@ -58,13 +58,13 @@ __all__ = [
     "Level",
     "Memory",
     "Need",
-    "Outcome",
     "Reason",
     "Sees",
     "Setting",
     "Spot",
     "SpotKind",
     "Verdict",
+    "VerdictOutcome",
     "guess_dialect",
     "habits",
     "habits_of",

@@ -37,9 +37,9 @@ from soapjms.protocol.assertions.model import (
     Assertion,
     Case,
     Fact,
-    Outcome,
     Setting,
     Verdict,
+    VerdictOutcome,
     always,
     reads_of,
     rule_name,
@@ -86,7 +86,7 @@ NO_PARTIES: Final[Mapping[Carrier, Hashable]] = MappingProxyType({})
 MAX_SKETCHES: Final = 4096
 """Most sketches that are remembered; when there are more, all are forgotten."""
 
-Found: TypeAlias = tuple[Outcome, str | None]
+Found: TypeAlias = tuple[VerdictOutcome, str | None]
 """The outcome of a row, and the reason."""
 
 
@@ -146,7 +146,7 @@ class JudgeSteps:
     """
 
     todo: tuple[tuple[Assertion, Found | None], ...]
-    counts: Counter[tuple[str, Outcome]]
+    counts: Counter[tuple[str, VerdictOutcome]]
 
 
 NEVER_SEEN: Final = JudgeSteps((), Counter())
@@ -180,8 +180,8 @@ class Judge:
         self.setting = setting
         self.exchanges = 0
         self._memory = memory or Memory()
-        self._seen: Counter[tuple[Hashable, JudgeSteps, tuple[tuple[int, Outcome], ...]]] = Counter()
-        self._counts: Counter[tuple[Hashable, str, Outcome]] = Counter()
+        self._seen: Counter[tuple[Hashable, JudgeSteps, tuple[tuple[int, VerdictOutcome], ...]]] = Counter()
+        self._counts: Counter[tuple[Hashable, str, VerdictOutcome]] = Counter()
 
     def findings(
         self, readings: dict[Carrier, Reading], parties: Mapping[Carrier, Hashable] = NO_PARTIES
@@ -213,7 +213,7 @@ class Judge:
         """Whether so many kinds of counts have come together that they should be taken."""
         return len(self._seen) + len(self._counts) >= MAX_COUNTS
 
-    def take_counts(self) -> Counter[tuple[Hashable, str, Outcome]]:
+    def take_counts(self) -> Counter[tuple[Hashable, str, VerdictOutcome]]:
         """Return the counts of rules, by party, name (see `rule_name`) and outcome, since they were taken last."""
         self._add_up()
         taken, self._counts = self._counts, Counter()
@@ -225,7 +225,7 @@ class Judge:
             for (name, outcome), each in steps.counts.items():
                 self._counts[party, name, outcome] += each * number
             for index, (row, _) in enumerate(steps.todo):
-                self._counts[party, self._rule(row), found.get(index, Outcome.PASSED)] += number
+                self._counts[party, self._rule(row), found.get(index, VerdictOutcome.PASSED)] += number
         self._seen.clear()
 
     def _rule(self, row: Assertion) -> str:
@@ -246,7 +246,7 @@ class Judge:
     def _take(self, steps: JudgeSteps, case: Case, party: Hashable) -> Iterator[Verdict]:
         """Take the steps for one message or pair, and count their outcomes."""
         ended: Ended = {}
-        ends: tuple[tuple[int, Outcome], ...] = ()
+        ends: tuple[tuple[int, VerdictOutcome], ...] = ()
         for index, (row, known) in enumerate(steps.todo):
             found = known or outcome_of(row, case, ended)
             if found is PASSED:
@@ -295,7 +295,7 @@ class Judge:
     def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> JudgeSteps:
         ended: Ended = {}
         todo: list[tuple[Assertion, Found | None]] = []
-        counts: Counter[tuple[str, Outcome]] = Counter()
+        counts: Counter[tuple[str, VerdictOutcome]] = Counter()
         facts = PAIR_FACTS if case.is_pair else SKETCH_FACTS
         for row in rows:
             found = self._settled(row, case, ended, facts)
@@ -328,4 +328,4 @@ def _applying(row: Assertion) -> Assertion:
     return replace(row, applies=always)
 
 
-SILENT: Final = frozenset({Outcome.PASSED, Outcome.NOT_APPLICABLE})
+SILENT: Final = frozenset({VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE})

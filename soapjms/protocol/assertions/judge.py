@@ -19,10 +19,10 @@ from soapjms.protocol.assertions.model import (
     MET,
     Assertion,
     Case,
-    Outcome,
     Sees,
     Setting,
     Verdict,
+    VerdictOutcome,
     always,
     depends_on_version,
 )
@@ -36,7 +36,7 @@ from soapjms.protocol.names import Level, Profile, SoapVersion, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.received_message import PropertiesShape, Reading
 
-Ended = dict[str, Outcome]
+Ended = dict[str, VerdictOutcome]
 """The outcomes of the rows judged so far, except those that passed or were not applicable."""
 
 
@@ -134,7 +134,7 @@ def _rows_left(
 
     case = case_of("<" if message_type is MessageType.TEXT else b"<")
     verdicts = judge_case(case, rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
-    if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
+    if any(each.outcome not in (VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE) for each in verdicts):
         return None
     rows = tuple(row for row in rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
     fitting = frozenset[SoapVersion]()
@@ -182,17 +182,17 @@ def judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fals
             yield verdict_of(row, case, (outcome, reason))
 
 
-def note_end(row: Assertion, case: Case, outcome: Outcome, ended: Ended) -> None:
+def note_end(row: Assertion, case: Case, outcome: VerdictOutcome, ended: Ended) -> None:
     """Note the outcome of a row that did not pass, if the rows that depend on it cannot be judged then."""
     if outcome not in BROKEN or row.blocks is always or row.blocks(case):
         ended[row.id] = outcome
 
 
-def broken_verdict(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
+def broken_verdict(row: Assertion, case: Case, outcome: VerdictOutcome, reason: str | None) -> Verdict:
     """Note the fault that a broken row calls for, and make its verdict; a warning if the dialect tolerates it."""
     tolerated = row.id in case.setting.profile.tolerated
     if tolerated:
-        outcome = Outcome.WARNING
+        outcome = VerdictOutcome.WARNING
     if row.subcode is not None and case.carrier is not Carrier.RESPONSE:
         subcode = _in_profile(row.subcode, case.setting.profile)
         if tolerated or not row.faults_when(case):
@@ -207,7 +207,7 @@ def broken_verdict(row: Assertion, case: Case, outcome: Outcome, reason: str | N
     return Verdict(name, row.level, outcome, reason, case.message.record, expected, observed, is_answer)
 
 
-def verdict_of(row: Assertion, case: Case, found: tuple[Outcome, str | None]) -> Verdict:
+def verdict_of(row: Assertion, case: Case, found: tuple[VerdictOutcome, str | None]) -> Verdict:
     """Make the verdict of a row that was not broken."""
     outcome, reason = found
     is_answer = shares_id(row, case.setting.profile)
@@ -241,29 +241,29 @@ def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
     return (case.subcodes[row.id],) if row.id in case.subcodes and case.carrier is not Carrier.RESPONSE else ()
 
 
-def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
+def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[VerdictOutcome, str | None]:
     if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
         return NOT_APPLICABLE
     if case.is_pair and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
-        return Outcome.MISSING_INPUT, NOT_CAPTURED.format(half)
+        return VerdictOutcome.MISSING_INPUT, NOT_CAPTURED.format(half)
     if row.applies is not always and not row.applies(case):
         return NOT_APPLICABLE
     if ended:
         for earlier in row.after:
             found = ended.get(earlier)
-            if found is Outcome.MISSING_INPUT:
+            if found is VerdictOutcome.MISSING_INPUT:
                 return found, f"{RESTS_ON}{_named(earlier, case)}{UNJUDGED}"
             if found is not None:
-                return Outcome.PREREQ_FAILED, f"{RESTS_ON}{_named(earlier, case)}"
+                return VerdictOutcome.PREREQ_FAILED, f"{RESTS_ON}{_named(earlier, case)}"
     for need in row.needs:
         if not MET[need](case):
-            return Outcome.MISSING_INPUT, f"the capture lacks {need}"
+            return VerdictOutcome.MISSING_INPUT, f"the capture lacks {need}"
     assert row.check is not None
     reason = row.check(case)
     if reason is None:
         return PASSED
-    return (Outcome.WARNING if row.level is Level.SHOULD else Outcome.FAILED), reason
+    return (VerdictOutcome.WARNING if row.level is Level.SHOULD else VerdictOutcome.FAILED), reason
 
 
 RESTS_ON: Final = "rests on "
@@ -272,8 +272,8 @@ UNJUDGED: Final = ", which could not be judged"
 """How the reason of a verdict ends whose prerequisite could not be judged."""
 NOT_CAPTURED: Final = "the {} was not captured"
 """The reason of a verdict on half a pair: without its request, or without its response."""
-PASSED: Final = (Outcome.PASSED, None)
-NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
+PASSED: Final = (VerdictOutcome.PASSED, None)
+NOT_APPLICABLE: Final = (VerdictOutcome.NOT_APPLICABLE, None)
 
 
 def _named(cr_id: str, case: Case) -> str:

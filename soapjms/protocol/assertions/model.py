@@ -54,7 +54,7 @@ CARRIERS: Final[Mapping[Sees, frozenset[Carrier]]] = {
 }
 
 
-class Outcome(StrEnum):
+class VerdictOutcome(StrEnum):
     """How the judgement of one assertion ends."""
 
     PASSED = "passed"
@@ -65,7 +65,7 @@ class Outcome(StrEnum):
     PREREQ_FAILED = "prereqFailed"
 
 
-BROKEN: Final = frozenset({Outcome.FAILED, Outcome.WARNING})
+BROKEN: Final = frozenset({VerdictOutcome.FAILED, VerdictOutcome.WARNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +341,7 @@ class Verdict:
 
     assertion: str
     level: Level
-    outcome: Outcome
+    outcome: VerdictOutcome
     reason: str | None
     record: Record
     expected_subcodes: tuple[Subcode, ...] = ()

@@ -15,7 +15,7 @@ from fractions import Fraction
 from math import sqrt
 from typing import Any, Final, NamedTuple
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.assertions.model import assertion_of, rule_name
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.parties import BROKEN, JUDGED, RESPONDING
@@ -52,7 +52,7 @@ class ViolationShare:
 
     def of(self, outcome: str) -> Fraction:
         """Return the share of judged messages with this outcome; 0 if none was judged."""
-        return Fraction(self.failed if outcome == Outcome.FAILED else self.warning, self.judged or 1)
+        return Fraction(self.failed if outcome == VerdictOutcome.FAILED else self.warning, self.judged or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +150,8 @@ def _share(share: ViolationShare) -> dict[str, Any]:
         "judged": share.judged,
         "failed": share.failed,
         "warning": share.warning,
-        "failedShare": round(float(share.of(Outcome.FAILED)), 6),
-        "warningShare": round(float(share.of(Outcome.WARNING)), 6),
+        "failedShare": round(float(share.of(VerdictOutcome.FAILED)), 6),
+        "warningShare": round(float(share.of(VerdictOutcome.WARNING)), 6),
     }
 
 
@@ -221,7 +221,9 @@ def _change(name: str, old: Summary, new: Summary, courses: Iterable[Course]) ->
 def _share_of(name: str, run: Summary) -> ViolationShare:
     counts = run.members["assertions"].get(name, {})
     judged = sum(counts.get(each, 0) for each in JUDGED)
-    return ViolationShare(judged=judged, failed=counts.get(Outcome.FAILED, 0), warning=counts.get(Outcome.WARNING, 0))
+    return ViolationShare(
+        judged=judged, failed=counts.get(VerdictOutcome.FAILED, 0), warning=counts.get(VerdictOutcome.WARNING, 0)
+    )
 
 
 def _turn(before: ViolationShare, after: ViolationShare, courses: Iterable[Course]) -> Turn:
@@ -352,7 +354,7 @@ def _broken(party: Mapping[str, Any] | None, rule: str) -> tuple[int, int]:
     if party is None:
         return 0, 0
     broken = sum(party[outcome].get(rule, 0) for outcome in BROKEN)
-    return broken, broken + party[Outcome.PASSED].get(rule, 0)
+    return broken, broken + party[VerdictOutcome.PASSED].get(rule, 0)
 
 
 def _is_mixed(party: Mapping[str, Any], rule: str, edition: str) -> bool:

@@ -20,7 +20,7 @@ from xml.etree.ElementTree import tostring
 import pyarrow.parquet as pq
 from jinja2 import UndefinedError
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
@@ -28,7 +28,7 @@ from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey,
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import SUMMARY, write_text
-from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, Place, places_from_members, places_to_members
+from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, PlaceCounts, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
 from soapjms.replay.report.remedies import rule_texts
@@ -133,7 +133,7 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         findings=findings,
         timeline=Timeline.from_members(more["timeline"]),
         places=places_from_members(more["places"]),
-        rest=Place.of(more["rest"]),
+        rest=PlaceCounts.of(more["rest"]),
         rejects=tuple(RejectedRow(*each) for each in more["rejects"]),
         late=tuple(LateRecord(*each) for each in more.get("late", ())),
         origin=None if more["origin"] is None else Provenance.of(more["origin"]),
@@ -176,7 +176,7 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         place = TEMPORARY.sub(r"\1", sample.destination)
         found = FindingKey(sample.reason, PartyKey(place, "", ""), sample.expected_subcodes, sample.observed_subcode)
         findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
-        if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
+        if row["verdict"] in (VerdictOutcome.FAILED, VerdictOutcome.WARNING):
             timeline.count(microseconds(row["time"]), f"{row['verdict']}/{row['assertion']}")
     late = (
         LateRecord(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS)
@@ -186,8 +186,8 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         members={"time": {"first": None, "last": None}, "latency": None, **members},
         findings=findings.settled(),
         timeline=timeline,
-        places={name: Place() for name in nsmallest(MAX_DESTINATIONS, _places(findings))},
-        rest=Place(),
+        places={name: PlaceCounts() for name in nsmallest(MAX_DESTINATIONS, _places(findings))},
+        rest=PlaceCounts(),
         rejects=tuple(nsmallest(REJECTS_SHOWN, refused, key=place_of)),
         late=tuple(nsmallest(LATE_SHOWN, late)),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.text import counted
 from soapjms.replay.parties import BROKEN
 from soapjms.replay.report.sentences import WORDS, own_breaches, party_name
@@ -80,7 +80,9 @@ def _of_party(party: Mapping[str, Any], run: Period) -> Iterator[Milestone]:
         yield Milestone(seen.first, f"{name} first seen")
     if _ends_within(seen, run, run):
         yield Milestone(seen.last, f"{name} last seen")
-    broke = {rule: each for rule in own_breaches(party, Outcome.FAILED) if (each := _broke(party, rule)) is not None}
+    broke = {
+        rule: each for rule in own_breaches(party, VerdictOutcome.FAILED) if (each := _broke(party, rule)) is not None
+    }
     began = ((each.first, rule) for rule, each in broke.items() if _begins_within(each, seen, run))
     for time, rules in _together(began, run):
         yield Milestone(time, f"{name} {'begin' if is_many else 'begins'} to break {rules}")

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.replay.findings import MAX_SAMPLES
 from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.report import tables, texts
@@ -185,15 +185,15 @@ def _size(samples: list[dict[str, Any]]) -> int:
 
 
 VERDICTS: Final = {
-    Outcome.FAILED: "Failed",
-    Outcome.WARNING: "Passed, with warnings",
-    Outcome.PASSED: "Passed",
+    VerdictOutcome.FAILED: "Failed",
+    VerdictOutcome.WARNING: "Passed, with warnings",
+    VerdictOutcome.PASSED: "Passed",
     NOTHING: "Nothing to judge",
 }
 NAMES: Final = {
-    Outcome.FAILED: "failed",
-    Outcome.WARNING: "warning",
-    Outcome.MISSING_INPUT: "input missing",
+    VerdictOutcome.FAILED: "failed",
+    VerdictOutcome.WARNING: "warning",
+    VerdictOutcome.MISSING_INPUT: "input missing",
 }
 """The names of verdicts in the page."""
 POLICY: Final = (

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.assertions.model import assertion_of
 from soapjms.protocol.names import Level
 from soapjms.replay.parties import BROKEN, PartyKey
@@ -96,7 +96,7 @@ def party_sentence(party: Members, summary: Members) -> str:
     return f"{party_name(party)} {deeds(party, summary)}"
 
 
-def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN) -> str:
+def deeds(party: Members, summary: Members, outcomes: Iterable[VerdictOutcome] = BROKEN) -> str:
     """Say what a party does, without its name.
 
     Args:
@@ -106,8 +106,8 @@ def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN
     """
     words = WORDS[party["node"]]
     verbs = {
-        Outcome.FAILED: "break" if words.is_many else "breaks",
-        Outcome.WARNING: "miss" if words.is_many else "misses",
+        VerdictOutcome.FAILED: "break" if words.is_many else "breaks",
+        VerdictOutcome.WARNING: "miss" if words.is_many else "misses",
     }
     said = [f"{verbs[each]} {breach(party, each, summary)}" for each in outcomes if party[each]]
     if said:
@@ -119,13 +119,13 @@ def deeds(party: Members, summary: Members, outcomes: Iterable[Outcome] = BROKEN
     return f"{verb} {every} that could be seen"
 
 
-def breach(party: Members, outcome: Outcome, summary: Members) -> str:
+def breach(party: Members, outcome: VerdictOutcome, summary: Members) -> str:
     """Say how many rules a party breaks with an outcome, and in how many messages: `2 MUSTs in 3 of 13 requests`."""
     share = _share(party[f"{outcome}Messages"], party["messages"], WORDS[party["node"]])
     return f"{_rules(own_breaches(party, outcome), summary)} in {share}"
 
 
-def own_breaches(party: Members, outcome: Outcome) -> dict[str, int]:
+def own_breaches(party: Members, outcome: VerdictOutcome) -> dict[str, int]:
     """Count the messages of a party by rule, without those that broke the rule by the same mistake as another."""
     same = party.get("sameMistakes", {})
     counts = {rule: number - same.get(rule, 0) for rule, number in party[outcome].items()}
@@ -188,7 +188,9 @@ def gone(changes: Iterable[PartyChange], old: Members) -> list[str]:
 
 def rules_kept(party: Members) -> int:
     """Count the rules that a party was judged by and never broke."""
-    return len(party[Outcome.PASSED].keys() - party[Outcome.FAILED].keys() - party[Outcome.WARNING].keys())
+    return len(
+        party[VerdictOutcome.PASSED].keys() - party[VerdictOutcome.FAILED].keys() - party[VerdictOutcome.WARNING].keys()
+    )
 
 
 def _share(broken: int, total: int, words: Words) -> str:
@@ -226,16 +228,16 @@ def _party_counts(summary: Members) -> tuple[int, int, int]:
 def _wrong(summary: Members, total: int, wrong: int) -> str:
     """Say which parties break MUSTs: the only one, what all have in common, or the worst if there is one."""
     others = summary.get("otherParties") or {"isAll": True}
-    broken = [each for each in summary["parties"] if each[Outcome.FAILED]]
+    broken = [each for each in summary["parties"] if each[VerdictOutcome.FAILED]]
     named = [each for each in broken if each["destination"] is not None]
     if wrong == 1 and others["isAll"] and named:
-        return capital(f"{party_name(named[0])} {deeds(named[0], summary, [Outcome.FAILED])}")
+        return capital(f"{party_name(named[0])} {deeds(named[0], summary, [VerdictOutcome.FAILED])}")
     if not others["isAll"]:
         who_breaks = f"{wrong:,} of more than {total:,} parties"
     else:
         who_breaks = _all_parties(total) if wrong == total else f"{wrong:,} of {total:,} parties"
     verb = "breaks" if wrong == 1 else "break"
-    rule, *more = {rule for each in broken for rule in own_breaches(each, Outcome.FAILED)}
+    rule, *more = {rule for each in broken for rule in own_breaches(each, VerdictOutcome.FAILED)}
     if not more:
         return f"{who_breaks} {verb} one MUST: {title_of(rule, summary)}"
     is_one_worst = bool(named) and (len(named) == 1 or _extent(named[0]) != _extent(named[1]))
@@ -247,7 +249,7 @@ def _all_parties(total: int) -> str:
 
 
 def _extent(party: Members) -> tuple[int, int]:
-    return len(own_breaches(party, Outcome.FAILED)), party["failedMessages"]
+    return len(own_breaches(party, VerdictOutcome.FAILED)), party["failedMessages"]
 
 
 def title_of(rule: str, summary: Members) -> str:
@@ -266,7 +268,9 @@ def headline(summary: Members) -> str:
     if not parties and rejected and not summary["messages"]:
         return "The only record could not be read" if rejected == 1 else f"None of {rejected:,} records could be read"
     if not parties:
-        return {Outcome.FAILED: "Failed", Outcome.WARNING: "Passed, with warnings"}.get(summary["verdict"], "Passed")
+        return {VerdictOutcome.FAILED: "Failed", VerdictOutcome.WARNING: "Passed, with warnings"}.get(
+            summary["verdict"], "Passed"
+        )
     total, wrong, short = _party_counts(summary)
     if wrong:
         return _wrong(summary, total, wrong)

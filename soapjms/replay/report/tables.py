@@ -16,13 +16,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.assertions.judge import NOT_CAPTURED, RESTS_ON, UNJUDGED
 from soapjms.protocol.assertions.model import assertion_of, rule_name
 from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.replay.findings import Cause, Sample
-from soapjms.replay.parties import BROKEN, JUDGED, NODES, PartyKey, Place
+from soapjms.replay.parties import BROKEN, JUDGED, NODES, PartyKey, PlaceCounts
 from soapjms.replay.report.comparison import Course, PartyChange, RuleChange
 from soapjms.replay.report.milestones import has_ceased
 from soapjms.replay.report.remedies import STACKS, Remedy, RuleText, rule_texts, rules
@@ -84,7 +84,7 @@ def specification(edition: str, assertion: str, section: str) -> str:
 
 NEVER: Final = "not judged"
 UNSEEN: Final = "not observable"
-STATES: Final = (str(Outcome.FAILED), str(Outcome.WARNING), str(Outcome.PASSED), NEVER, UNSEEN)
+STATES: Final = (str(VerdictOutcome.FAILED), str(VerdictOutcome.WARNING), str(VerdictOutcome.PASSED), NEVER, UNSEEN)
 
 
 class Row(NamedTuple):
@@ -113,9 +113,9 @@ class Row(NamedTuple):
 
 
 NOT_JUDGED: Final[Mapping[str, str]] = {
-    Outcome.MISSING_INPUT: "the records lack what the check needs",
-    Outcome.PREREQ_FAILED: "a check that it depends on failed",
-    Outcome.NOT_APPLICABLE: "it does not apply to the messages of this log",
+    VerdictOutcome.MISSING_INPUT: "the records lack what the check needs",
+    VerdictOutcome.PREREQ_FAILED: "a check that it depends on failed",
+    VerdictOutcome.NOT_APPLICABLE: "it does not apply to the messages of this log",
 }
 NOBODY: Final = "no message of this log is subject to it"
 
@@ -135,7 +135,7 @@ def _row(name: str, said: Mapping[str, Any], edition: str, unseen: Mapping[str, 
         section=said["section"],
         level=said["level"],
         state=_state(said, name in unseen),
-        counts={str(outcome): said[outcome] for outcome in Outcome},
+        counts={str(outcome): said[outcome] for outcome in VerdictOutcome},
         link=specification(edition, name, said["section"]),
         not_observable=unseen.get(name),
     )
@@ -154,7 +154,7 @@ def row_of(rule: str, known: Mapping[str, Row], profile_name: str) -> Row:
 
 
 def _state(counts: Mapping[str, Any], unseen: bool) -> str:
-    for outcome in (Outcome.FAILED, Outcome.WARNING, Outcome.PASSED):
+    for outcome in (VerdictOutcome.FAILED, VerdictOutcome.WARNING, VerdictOutcome.PASSED):
         if counts[outcome]:
             return str(outcome)
     return UNSEEN if unseen else NEVER
@@ -162,7 +162,7 @@ def _state(counts: Mapping[str, Any], unseen: bool) -> str:
 
 MAX_SHOWN_CAUSES: Final = 500
 """Maximum number of causes that the report lists: the gravest, and among these the most frequent."""
-GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT)
+GRAVITY: Final = (VerdictOutcome.FAILED, VerdictOutcome.WARNING, VerdictOutcome.MISSING_INPUT)
 """The verdicts whose causes are listed. What rests on a broken assertion is folded into the causes of that."""
 UNKNOWN_STACK: Final = "no known marks"
 REST: Final = "all others"
@@ -236,7 +236,9 @@ def lines(summary: Summary, listed: Iterable[Row]) -> CauseLines:
     same = _same_mistakes(summary)
     found = [line._replace(same=same.get(line.rule, {})) for line in found]
     found += _without_input(summary, known, others)
-    found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
+    found.sort(
+        key=lambda line: (GRAVITY.index(VerdictOutcome(line.verdict)), -line.cause.count, line.row.id, line.reason)
+    )
     rest = found[MAX_SHOWN_CAUSES:]
     return CauseLines(found[:MAX_SHOWN_CAUSES], len(rest), sum(line.cause.count for line in rest))
 
@@ -255,7 +257,7 @@ def _without_input(summary: Summary, known: Mapping[str, Row], others: AbstractS
     """Yield a line for each input that was missing: one for all rules that could not be judged without it."""
     missing: dict[str, list[tuple[str, Cause]]] = {}
     for (rule, outcome), causes in sorted(summary.findings.groups.items()):
-        if outcome == Outcome.MISSING_INPUT:
+        if outcome == VerdictOutcome.MISSING_INPUT:
             for cause in causes.all.values():
                 missing.setdefault(_input_of(cause.reason, summary), []).append((rule, cause))
     for reason, found in missing.items():
@@ -264,7 +266,7 @@ def _without_input(summary: Summary, known: Mapping[str, Row], others: AbstractS
         folded = {other: each.count for other, each in found if other != rule}
         if folded:
             row = row._replace(title=f"{len(folded) + 1} rules could not be judged")
-        yield CauseLine(row, rule, Outcome.MISSING_INPUT, reason, _laid_to_sender(cause), folded, others)
+        yield CauseLine(row, rule, VerdictOutcome.MISSING_INPUT, reason, _laid_to_sender(cause), folded, others)
 
 
 def _input_of(reason: str, summary: Summary) -> str:
@@ -273,7 +275,7 @@ def _input_of(reason: str, summary: Summary) -> str:
     while reason.startswith(RESTS_ON) and reason not in seen:
         seen.add(reason)
         above = reason.removeprefix(RESTS_ON).removesuffix(UNJUDGED)
-        causes = summary.findings.of(above, Outcome.MISSING_INPUT)
+        causes = summary.findings.of(above, VerdictOutcome.MISSING_INPUT)
         reason = causes[0][0] if causes else reason
     return reason
 
@@ -300,7 +302,7 @@ def _folded(summary: Summary) -> dict[str, Counter[str]]:
     """Return, for each broken assertion, what rests on it, whether directly or on others in between."""
     resting: dict[str, Counter[str]] = {}
     for (assertion, outcome), causes in summary.findings.groups.items():
-        if outcome == Outcome.PREREQ_FAILED:
+        if outcome == VerdictOutcome.PREREQ_FAILED:
             for cause in causes.all.values():
                 resting.setdefault(cause.reason.removeprefix(RESTS_ON), Counter())[assertion] += cause.count
     broken = {assertion for assertion, outcome in summary.findings.groups if outcome in BROKEN}
@@ -415,10 +417,14 @@ class Card(NamedTuple):
     def numbers(self) -> list[tuple[str, int]]:
         """How many of its messages broke a MUST, missed a SHOULD only, and did neither."""
         party = self.party
-        failed = party[f"{Outcome.FAILED}Messages"]
-        warned = min(party[f"{Outcome.WARNING}Messages"], party["messages"] - failed)
+        failed = party[f"{VerdictOutcome.FAILED}Messages"]
+        warned = min(party[f"{VerdictOutcome.WARNING}Messages"], party["messages"] - failed)
         rest = party["messages"] - failed - warned
-        return [(str(Outcome.FAILED), failed), (str(Outcome.WARNING), warned), (str(Outcome.PASSED), rest)]
+        return [
+            (str(VerdictOutcome.FAILED), failed),
+            (str(VerdictOutcome.WARNING), warned),
+            (str(VerdictOutcome.PASSED), rest),
+        ]
 
     @property
     def findings(self) -> str:
@@ -470,7 +476,7 @@ def _card(
     change: PartyChange | None,
 ) -> Card:
     times = party.get("times") or {"": _times_of_earlier_version(party)}
-    state = next((each for each in BROKEN if party[each]), Outcome.PASSED)
+    state = next((each for each in BROKEN if party[each]), VerdictOutcome.PASSED)
     ranked = [
         each
         for outcome in BROKEN
@@ -562,7 +568,7 @@ def rule_rows(shown: Iterable[Card], listed: Iterable[Row], profile_name: str) -
 
 def _rule_cell(party: Mapping[str, Any], rule: str) -> RuleCell | None:
     counts = {outcome: party[outcome].get(rule, 0) for outcome in JUDGED}
-    state = next((each for each in (*BROKEN, Outcome.PASSED) if counts[each]), None)
+    state = next((each for each in (*BROKEN, VerdictOutcome.PASSED) if counts[each]), None)
     if state is None:
         return None
     return RuleCell(str(state), counts[state] if state in BROKEN else 0, sum(counts.values()))
@@ -612,7 +618,7 @@ def spots(summary: Summary) -> list[DestinationRow]:
     """List the destinations, those with most failures first, and the rest as one."""
     found = _found_at(summary)
     known = [
-        _spot(name, seen, found[name, Outcome.FAILED], found[name, Outcome.WARNING])
+        _spot(name, seen, found[name, VerdictOutcome.FAILED], found[name, VerdictOutcome.WARNING])
         for name, seen in summary.places.items()
     ]
     known.sort(key=lambda spot: (-spot.failed, -spot.warning, -spot.messages, spot.name or ""))
@@ -642,7 +648,7 @@ def _counted(summary: Summary) -> Iterator[tuple[PartyKey, str, int]]:
                     yield party, outcome, count
 
 
-def _spot(name: str | None, seen: Place, failed: int, warning: int) -> DestinationRow:
+def _spot(name: str | None, seen: PlaceCounts, failed: int, warning: int) -> DestinationRow:
     taken = quantiles(seen.latencies, (0.5, 0.95))
     stacks = sorted((*key, party.messages) for key, party in seen.parties.items())
     return DestinationRow(
@@ -693,8 +699,8 @@ def peers(summary: Summary) -> list[StackRow]:
             name=stack,
             messages=seen.total(),
             nodes=dict(sorted(seen.items())),
-            failed=found[stack, Outcome.FAILED],
-            warning=found[stack, Outcome.WARNING],
+            failed=found[stack, VerdictOutcome.FAILED],
+            warning=found[stack, VerdictOutcome.WARNING],
             worst=_worst(summary, stack),
         )
         for stack, seen in nodes.items()
@@ -705,7 +711,7 @@ def peers(summary: Summary) -> list[StackRow]:
 def _worst(summary: Summary, stack: str) -> list[tuple[str, int]]:
     failed: Counter[str] = Counter()
     for (assertion, outcome), causes in summary.findings.groups.items():
-        if outcome == Outcome.FAILED:
+        if outcome == VerdictOutcome.FAILED:
             failed[assertion] += sum(
                 count for cause in causes.all.values() for party, count in cause.where.items() if party.stack == stack
             )

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never
 from markupsafe import Markup
 
 from soapjms import __version__
-from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.assertions import VerdictOutcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import counted
 from soapjms.replay.parties import BROKEN
@@ -135,7 +135,7 @@ def _point(party: Mapping[str, Any]) -> Point:
 def _share(party: Mapping[str, Any]) -> str:
     said = [
         f"{party[f'{outcome}Messages']:,} {words}"
-        for outcome, words in ((Outcome.FAILED, "failed"), (Outcome.WARNING, "with warnings"))
+        for outcome, words in ((VerdictOutcome.FAILED, "failed"), (VerdictOutcome.WARNING, "with warnings"))
         if party[f"{outcome}Messages"]
     ]
     return f"in the last run {', '.join(said) or 'nothing broken'} of {messages_of(party)}"

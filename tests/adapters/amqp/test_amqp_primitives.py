@@ -6,9 +6,10 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from amqp_values import by_proton, encoded, typed
 from hypothesis import given
 from hypothesis import strategies as st
-from proton import Data, Described, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
+from proton import Described, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from brokers.amqp.primitives import MAX_VALUES, read_value, write_value
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
@@ -33,44 +34,6 @@ PRIMITIVES: Final = st.one_of(
 KEYS: Final = st.one_of(TEXTS, SYMBOLS)
 COMPOUNDS: Final = st.one_of(st.lists(PRIMITIVES), st.dictionaries(KEYS, PRIMITIVES))
 OTHERS: Final = st.one_of(st.characters(exclude_categories=["Cs"]).map(char), st.lists(COMPOUNDS, min_size=1))
-
-
-def encoded(value: Any) -> bytes:
-    """Encode a value as proton does."""
-    data = Data()
-    data.put_object(value)
-    return bytes(data.encode())
-
-
-def by_proton(octets: bytes) -> tuple[int, Any]:
-    """Decode the first value as proton does, with octets that are views of its memory as octets."""
-    data = Data()
-    size = data.decode(octets)
-    data.rewind()
-    data.next()
-    return size, owned(data.get_object())
-
-
-def owned(value: Any) -> Any:
-    """Return a value with octets of its own."""
-    match value:
-        case memoryview():
-            return bytes(value)
-        case list():
-            return [owned(each) for each in value]
-        case dict():
-            return {owned(key): owned(each) for key, each in value.items()}
-    return value
-
-
-def typed(value: Any) -> Any:
-    """Show a value with the types of all that is in it: to Python a ubyte equals a ulong, and -0.0 equals 0.0."""
-    match value:
-        case list():
-            return [typed(each) for each in value]
-        case dict():
-            return [(typed(key), typed(each)) for key, each in value.items()]
-    return type(value), repr(value)
 
 
 @given(st.one_of(PRIMITIVES, COMPOUNDS), st.binary(max_size=3), st.binary(max_size=3))
