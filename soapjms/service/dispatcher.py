@@ -290,7 +290,7 @@ class Dispatcher:
             self._on_delivery,
             prefetch=self._prefetch,
             durable_name=self._durable,
-            quick=self._store is None,  # which waits for its disk
+            quick=True,
             on_refused=self._on_refused,
             on_problem=self._on_problem,
         )

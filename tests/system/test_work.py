@@ -10,6 +10,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import BuiltinFunctionType, FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from calling_kit import PATIENCE, envelope, fresh, greeter, text_of
 from real_brokers import RealBroker
 
 import brokers
-from soapjms import Client, Dispatcher
+from soapjms import Client, Dispatcher, SqliteStore
 
 CALLS: Final = 60
 
@@ -32,6 +33,10 @@ NAMES: Final[Mapping[str, str]] = {
     "deepcopy copy.py": "copies of elements",
     "send _socket.socket": "writes",
     "recv _socket.socket": "reads",
+    "recv_into _socket.socket": "reads",
+    "poll select.socket": "waits",
+    "select builtins.socket": "waits",
+    "begin service/store/tables.py": "store transactions",
     "submit brokers/threads/pool.py": "hand-offs",
     "submit brokers/threads/thread.py": "hand-offs",
     "_call_up brokers/threads/pool.py": "wake-ups",
@@ -46,15 +51,21 @@ LIMITS: Final[Mapping[tuple[str, bool, str], Mapping[str, float]]] = {
     ("stomp", True, "eight_in_flight"): {"writes": 1.5, "reads": 3, "calls": 240},
     ("stomp", False, "one_by_one"): {"writes": 3, "reads": 6, "calls": 243},
     ("stomp", False, "eight_in_flight"): {"writes": 2, "reads": 4, "calls": 235},
-    ("amqp", True, "one_by_one"): {"writes": 3, "reads": 6, "calls": 570},
-    ("amqp", True, "eight_in_flight"): {"writes": 3, "reads": 4, "calls": 450},
-    ("amqp", False, "one_by_one"): {"writes": 4, "reads": 6, "calls": 430},
-    ("amqp", False, "eight_in_flight"): {"writes": 4, "reads": 4, "calls": 400},
+    ("amqp", True, "one_by_one"): {"writes": 3, "reads": 6, "waits": 6, "calls": 570},
+    ("amqp", True, "eight_in_flight"): {"writes": 3, "reads": 4, "waits": 4, "calls": 450},
+    ("amqp", False, "one_by_one"): {"writes": 4, "reads": 6, "waits": 5, "calls": 430},
+    ("amqp", False, "eight_in_flight"): {"writes": 4, "reads": 4, "waits": 4, "calls": 400},
 }
 """The most for each call, by protocol, with or without transactions, and how calls are made. `calls` are those of our
 Python functions, but for the threads' own, which depend on the time. With eight in flight the last three depend on how
 much arrives together, so their limits are wide; they show that requests are written, and requests answered, together.
 """
+
+STORE_LIMITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "one_by_one": {"writes": 2, "reads": 6, "store transactions": 2, "calls": 362},
+    "eight_in_flight": {"writes": 1.5, "reads": 3, "store transactions": 2, "calls": 312},
+}
+"""The same over STOMP with a store."""
 
 EMBEDDED_LIMITS: Final[Mapping[bool, Mapping[str, float]]] = {
     True: {"parses": 3, "copies of elements": 0, "hand-offs": 1, "deadlines": 0, "calls": 250},
@@ -175,6 +186,17 @@ def test_work_of_a_call(
     url = {"stomp": activemq.stomp_url, "amqp": activemq.amqp_url}[protocol]
     limits = MADE_ALWAYS | LIMITS[urlsplit(url).scheme, transactional, run.__name__]
     check_work(url, run, limits, transactional=transactional)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
+def test_work_of_a_call_with_a_store(
+    activemq: RealBroker, run: Callable[[Client], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store costs two transactions of its own, and no change of threads: see `STORE_LIMITS`."""
+    monkeypatch.setattr("brokers.threads.pool.BEHIND_TICKS", 10_000)
+    with SqliteStore(tmp_path / "requests.db", lease=600) as store:
+        check_work(activemq.stomp_url, run, MADE_ALWAYS | STORE_LIMITS[run.__name__], store=store)
 
 
 @pytest.mark.parametrize("run", [one_by_one, eight_in_flight])
