@@ -444,14 +444,15 @@ def main() -> None:
                 logs_of(folder, *log)
             return
         rows: list[dict[str, Any]] = []
-        results = {"name": "replay", "pairs": options.rounds, "seconds": 0, "data": "disk"}
+        name = f"replay-{'-'.join(options.traffic)}"
+        results = {"name": name, "pairs": options.rounds, "seconds": 0, "data": "disk"}
         results |= environment(None, ("soapjms", "duckdb", "pyarrow", "pyspark", "lxml")) | {"rows": rows}
         for log in wanted:
             rows.append(rates(folder, log, options))
             if options.results:  # after each, as a run takes hours
                 options.results.mkdir(parents=True, exist_ok=True)
                 written = json.dumps(results, indent=1) + "\n"
-                (options.results / "replay.json").write_text(written, encoding="utf-8")
+                (options.results / f"{name}.json").write_text(written, encoding="utf-8")
         growth(rows)
         if options.messages:
             budget(folder, min(options.messages))
