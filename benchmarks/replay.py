@@ -270,10 +270,12 @@ class Log(NamedTuple):
     def goals(self, runs: Iterable[str]) -> Iterator[Goal]:
         """Yield what `--local` and Spark are to reach on two cores with a large log."""
         share = SHARES.get(self.traffic, 1.0) * SHARES.get(self.form, 1.0)
-        for name in runs:
-            if self.messages >= 1_000_000 and name in ("local-2", "spark-2"):
-                large = self.messages >= 10_000_000 and name == "spark-2"
-                yield Goal(name, RATE, share * (50_000 if large else 40_000), by_ratio=False)
+        for name in runs if self.messages >= 1_000_000 else ():
+            if name == "local-2":
+                yield Goal(name, RATE, share * 40_000, by_ratio=False)
+            elif name == "spark-2":
+                rate = 50_000 if self.messages >= 10_000_000 else 40_000
+                yield Goal(name, RATE, min(share, 1.0) * rate, by_ratio=False)
 
 
 def rates(folder: Path, log: Log, options: argparse.Namespace) -> dict[str, Any]:
