@@ -84,7 +84,7 @@ class Frames:
         octets = bytearray("\n".join([*filter(None, lines), "", ""]).encode())
         if chance.random() < 0.2:
             octets[chance.randrange(len(octets))] = chance.randrange(1, 256)
-        return bytes(octets).partition(b"\n\n")[0].rstrip(b"\n") + b"\n\n"  # where the cutter ends a head
+        return bytes(octets).lstrip(b"\n").partition(b"\n\n")[0].rstrip(b"\n") + b"\n\n"  # as the cutter has heads
 
     def _compare(self, frames: list[WholeFrame]) -> str:
         heads, became = HeadReader(), "left"
