@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -175,10 +175,17 @@ def measure(row: Row, pairs: int, seconds: float, broker: ChildBroker | None) ->
     for _ in range(pairs):
         for name, setting in next(rounds).items():
             runs[name].append(run(row.sides[name], replace(setting, rate=rate), broker))
+    return row_of(row.title, {**row.setting, "rate": rate}, runs, row.goals)
+
+
+def row_of(
+    title: str, setting: Mapping[str, Any], runs: Mapping[str, list[dict[str, float]]], goals: Iterable[Goal]
+) -> dict[str, Any]:
+    """Return a row of the results: the figures of all runs by side, what they come to, and whether goals are met."""
     first = next(iter(runs.values()))
     sides = {name: summarized(found, first) for name, found in runs.items()}
-    goals = [{"goal": str(goal), **goal._asdict(), "met": goal.is_met(sides[goal.side])} for goal in row.goals]
-    return {"row": row.title, "setting": {**row.setting, "rate": rate}, "sides": sides, "goals": goals, "runs": runs}
+    judged = [{"goal": str(goal), **goal._asdict(), "met": goal.is_met(sides[goal.side])} for goal in goals]
+    return {"row": title, "setting": setting, "sides": sides, "goals": judged, "runs": runs}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -209,8 +216,13 @@ def printed(result: Mapping[str, Any]) -> None:
     for at, (name, side) in enumerate(sides.items()):
         cells = (cell(side.get(figure), with_ratio=at > 0) for figure in figures)
         print(f"  {name:<22}" + "".join(f"{each:>22}" for each in cells))
+    print_goals(result)
+
+
+def print_goals(result: Mapping[str, Any]) -> None:
+    """Print the goals of a row, with what was reached."""
     for goal in result["goals"]:
-        figure = sides[goal["side"]][goal["figure"]]
+        figure = result["sides"][goal["side"]][goal["figure"]]
         found = figure["over"] if goal["by_ratio"] else figure
         low, median, high = (number(found[each]) for each in ("low", "median", "high"))
         print(f"  goal: {goal['goal']}; {median} ({low} to {high}): {'met' if goal['met'] else 'NOT MET'}")
@@ -256,6 +268,11 @@ def environment(
     }
 
 
+def write(path: Path, results: Mapping[str, Any]) -> None:
+    """Write a file of results."""
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def report(tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], description: str | None) -> None:
     """Be the command: measure the tables that are asked for, print them, and write each as a file of results."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -284,5 +301,4 @@ def report(tables: Mapping[str, Sequence[Row]], defaults: Sequence[str], descrip
                 results.append(measure(row, options.pairs, options.seconds, broker))
                 printed(results[-1])
             said = {"name": name, "pairs": options.pairs, "seconds": options.seconds, "data": options.data}
-            written = json.dumps(said | environment(broker) | {"rows": results}, indent=1, ensure_ascii=False)
-            (options.results / f"{name}{suffix}.json").write_text(written + "\n", encoding="utf-8")
+            write(options.results / f"{name}{suffix}.json", said | environment(broker) | {"rows": results})

@@ -45,7 +45,7 @@ import pyarrow.parquet as pq  # noqa: E402
 import pytest  # noqa: E402
 import s3fs  # noqa: E402
 from bucket_kit import running_bucket  # noqa: E402
-from comparison import Goal, environment, summarized  # noqa: E402
+from comparison import Goal, environment, print_goals, row_of, write  # noqa: E402
 from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
 from soapjms.generate import generate  # noqa: E402
@@ -283,23 +283,20 @@ def rates(folder: Path, log: Log, options: argparse.Namespace) -> dict[str, Any]
     logs = logs_of(folder, *log)
     done = [{name: run(*ALL_RUNS[name], logs) for name in options.runs} for _ in range(options.rounds)]
     runs = {name: [figures_of(each[name]) for each in done] for name in options.runs}
-    first = options.runs[0]
-    sides = {name: summarized(found, runs[first]) for name, found in runs.items()}
+    row = row_of(str(log), log._asdict(), runs, log.goals(runs))
+    whole = {name: [each[name] for each in done] for name in options.runs}
     print(f"\n{log}")
-    for name, side in sides.items():
-        middle = median_run([each[name] for each in done])
+    for name, side in row["sides"].items():
+        middle = median_run(whole[name])
         print(
             f"  {name:16} {middle['seconds']:8.1f} s {middle['messages'] / middle['seconds']:8.0f} {RATE}"
             f" {middle['records'] / middle['seconds']:8.0f} records/s"
-            f" {side[RATE]['over']['median']:5.2f} x {first}   memory {said(middle['memory'], 'MiB')}"
+            f" {side[RATE]['over']['median']:5.2f} x {options.runs[0]}   memory {said(middle['memory'], 'MiB')}"
         )
         print(f"           {said(middle['steps'], 's')}")
         print(f"           processor time: {holding_back(middle, ALL_RUNS[name][1])}", flush=True)
-    goals = [{"goal": str(each), **each._asdict(), "met": each.is_met(sides[each.side])} for each in log.goals(sides)]
-    for goal in goals:
-        print(f"  goal: {goal['goal']}: {'met' if goal['met'] else 'NOT MET'}", flush=True)
-    runs_of = {name: [each[name] for each in done] for name in options.runs}
-    return {"row": str(log), "setting": log._asdict(), "sides": sides, "goals": goals, "runs": runs_of}
+    print_goals(row)
+    return row | {"runs": whole}
 
 
 def median_run(done: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -453,8 +450,7 @@ def main() -> None:
             rows.append(rates(folder, log, options))
             if options.results:  # after each, as a run takes hours
                 options.results.mkdir(parents=True, exist_ok=True)
-                written = json.dumps(results, indent=1) + "\n"
-                (options.results / f"{name}.json").write_text(written, encoding="utf-8")
+                write(options.results / f"{name}.json", results)
         growth(rows)
         if options.messages:
             budget(folder, min(options.messages))

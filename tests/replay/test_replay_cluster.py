@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -39,22 +38,14 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
 from soapjms.replay import NoInputError, hadoop, replay, spark_logs
 from soapjms.replay.output import LOCK, staging
-from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Start one Spark for the tests that are not about its start."""
-    with session(None, {}, tmp_path_factory.mktemp("spark")) as spark:
-        yield spark
 
 
 # Elsewhere
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     """Folders, globs and files, in all forms, broken and foreign ones too: what Hadoop brings is read as any other."""
     logs = tmp_path / "logs"
@@ -88,7 +79,7 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
     assert found_in_folder == in_globs
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_a_log_of_a_uri_that_spark_passes_over_is_said(tmp_path: Path) -> None:
     """No version of Spark reads a file with such a name: it is among the rejected, and the others are read."""
     name = tmp_path / "copied.jsonl._COPYING_"
@@ -119,7 +110,7 @@ def long_logs(folder: Path) -> None:
     shutil.copy(CXF, folder / "_cxf.jsonl")
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 @pytest.mark.parametrize(
     ("profile", "sent", "tasks"), [("auto", spark_logs.MAX_SENT, spark_logs.MAX_TASKS), ("rec-2012", 0, 3)]
 )
@@ -148,7 +139,7 @@ def test_large_logs_of_a_uri_are_read_in_blocks(
     assert summary(tmp_path / "there") == in_here
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line beyond the limit is said, wherever it is; a file of another form is not cut; a change ends the run."""
     monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 10_000)
@@ -185,7 +176,7 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
     ]
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_large_log_of_a_uri_that_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Before the judging, or in between: the run ends, as records would be others."""
@@ -207,7 +198,7 @@ def test_a_large_log_of_a_uri_that_is_changed(tmp_path: Path, monkeypatch: pytes
     assert asked == after + 1
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is rejected with its reason; where there is nothing else, nothing is written."""
     (tmp_path / "empty").mkdir()
@@ -222,7 +213,7 @@ def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert any("at most 10 are read from another machine by Hadoop" in each for each in reasons)
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_results_at_a_uri(tmp_path: Path) -> None:
     """They are those of a folder, only their owner can read them, and they replace an earlier run's alone."""
     out = tmp_path / "there"
@@ -247,7 +238,7 @@ def test_results_at_a_uri(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
     """The Parquet files of an earlier run are no logs of the next."""
     shutil.copy(CXF, tmp_path)
@@ -259,7 +250,7 @@ def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
 # Input that is out of the ordinary
 
 
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("one_spark")
 def test_large_bodies_clocks_and_versions(tmp_path: Path) -> None:
     """Bodies of 50 MiB, responses captured before their requests, an empty log, records of a later version."""
     large = b"<a>" + b"x" * (50 << 20) + b"</a>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from hostile_log import GIVEN, twice, vectors, write_hostile_log
-from replay_logs import BUCKETS, assert_same, assert_same_reports, at, request, write_log
+from replay_logs import BUCKETS, CXF, assert_same, assert_same_reports, at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import capture
@@ -61,6 +62,9 @@ def hostile(seed: int, lines: int) -> Callable[[Path], object]:
 
 LOGS: dict[str, Callable[[Path], object]] = {
     "vectors": lambda logs: twice(logs / "vectors.jsonl", vectors()),
+    "CXF twice": lambda logs: twice(
+        logs / "cxf.jsonl", [[json.loads(line) for line in CXF.read_text("utf-8").splitlines()]]
+    ),
     "generated": lambda logs: (
         generate(logs.parent / "made", 1000, broken=0.3, rotation=400_000).files[0].parent.rename(logs / "made")
     ),

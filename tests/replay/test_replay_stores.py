@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from getpass import getuser
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import fsspec
 import pyspark
@@ -22,11 +23,11 @@ from bucket_kit import running_bucket
 from cli_kit import process
 from places import ROOT
 from ports import free_ports
-from replay_logs import CXF, bad_logs, rows, summary
+from replay_logs import CXF, assert_same_reports, bad_logs, rows, summary
 from server_kit import running_server
 
 from soapjms.generate import generate
-from soapjms.replay import hadoop, replay
+from soapjms.replay import hadoop, remote_results, replay
 from soapjms.replay.uris import shown
 
 QUIET = "ignore:Sending a large body"
@@ -98,7 +99,7 @@ def s3a(folder: Path) -> Iterator[Store]:
             "spark.hadoop.fs.s3a.path.style.access": "true",
         }
         variables = bucket.variables()
-        with environment(variables):
+        with patch.dict(os.environ, variables):
             s3fs.S3FileSystem(skip_instance_cache=True).call_s3("create_bucket", Bucket="captures")
         yield Store("s3a://captures", "s3://captures", settings, variables)
 
@@ -138,18 +139,9 @@ def gs(folder: Path) -> Iterator[Store]:
 
 def container(scheme: str, variables: Mapping[str, str]) -> Store:
     """Make a place of objects in a store, and return it."""
-    with environment(variables):
+    with patch.dict(os.environ, variables):
         fsspec.filesystem(scheme, skip_instance_cache=True).mkdir("captures")
     return Store(f"{scheme}://captures", f"{scheme}://captures", {}, variables)
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment until the end of the block."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in variables.items():
-            patched.setenv(name, value)
-        yield
 
 
 def named(store: Callable[[Path], AbstractContextManager[Store]]) -> str:
@@ -160,7 +152,7 @@ def named(store: Callable[[Path], AbstractContextManager[Store]]) -> str:
 @pytest.fixture(scope="module", params=[hdfs, webhdfs, s3a, abfs, gs], ids=named)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """Start one after another, and enter it."""
-    with request.param(tmp_path_factory.mktemp("store")) as running, environment(running.variables):
+    with request.param(tmp_path_factory.mktemp("store")) as running, patch.dict(os.environ, running.variables):
         yield running
 
 
@@ -172,16 +164,19 @@ def put(store: Store, file: Path, name: str) -> None:
     system.put_file(str(file), f"{root}/{name}", **at_once)
 
 
-def settings_of(store: Store) -> list[str]:
-    """Return the options of the command for a store."""
-    return [word for item in store.settings.items() for word in ("--conf", "=".join(item))]
+def fetch(uri: str, folder: Path) -> None:
+    """Copy results from a store."""
+    with remote_results.fetched(uri) as found:
+        shutil.copytree(found, folder)
 
 
-def judge(logs: Sequence[str], out: str, store: Store, folder: Path) -> None:
-    """Replay by the command line, in a process of its own, since Java takes settings only when it starts."""
-    warnings = f"error,{QUIET}"
-    done = process("replay", *logs, "--out", out, *settings_of(store), cwd=folder, PYTHONWARNINGS=warnings)
-    assert done.returncode == 1, done.stderr[-4000:]  # there are broken logs
+def judge(logs: Sequence[str], out: str, store: Store, folder: Path) -> bytes:
+    """Replay by the command line, in a process of its own, since Java takes settings only when it starts; return what
+    it says."""
+    settings = [word for item in store.settings.items() for word in ("--conf", "=".join(item))]
+    done = process("replay", *logs, "--out", out, *settings, cwd=folder, PYTHONWARNINGS=f"error,{QUIET}")
+    assert done.returncode == 1, done.stderr[-4000:]  # something in the logs is broken, or failed
+    return done.stdout
 
 
 def test_logs_and_results(store: Store, tmp_path: Path) -> None:
@@ -206,10 +201,7 @@ def test_logs_and_results(store: Store, tmp_path: Path) -> None:
     system, root = fsspec.core.url_to_fs(f"{store.by_fsspec}/whole", skip_instance_cache=True)
     assert {Path(each).name for each in system.ls(root, detail=False)} == {"logs", "out"}
     assert {Path(each).name for each in system.ls(f"{root}/out", detail=False)} == RESULTS
-    for each in system.find(f"{root}/out"):
-        path = tmp_path / "out" / each.removeprefix(f"{root}/out/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        system.get_file(each, str(path))
+    fetch(f"{store.by_fsspec}/whole/out", tmp_path / "out")
     in_globs = summary(tmp_path / "here")
     in_globs["notes"].pop("otherFile")
     assert summary(tmp_path / "globs") == in_globs
@@ -225,14 +217,19 @@ def test_logs_and_results(store: Store, tmp_path: Path) -> None:
         }
 
 
+def test_results(store: Store, tmp_path: Path) -> None:
+    """Of logs here: all are those of a folder here, the reports too."""
+    replay(CXF, tmp_path / "here", engine="local")
+    judge([str(CXF)], f"{store.uri}/reports/cxf", store, tmp_path)
+    fetch(f"{store.by_fsspec}/reports/cxf", tmp_path / "there")
+    assert_same_reports(tmp_path / "there", tmp_path / "here")
+
+
 def test_a_uri_that_leads_nowhere(store: Store, tmp_path: Path) -> None:
     """It is said, and the others are read."""
     put(store, CXF, "one/cxf.jsonl")
-    done = process(
-        "replay", f"{store.uri}/one", f"{store.uri}/nowhere", "--out", "out", *settings_of(store), cwd=tmp_path
-    )
-    assert done.returncode == 1, done.stderr
-    assert f"rejected {shown(store.uri)}/nowhere".encode() in done.stdout
+    said = judge([f"{store.uri}/one", f"{store.uri}/nowhere"], "out", store, tmp_path)
+    assert f"rejected {shown(store.uri)}/nowhere".encode() in said
     replay(CXF, tmp_path / "here", engine="local")
     assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "here", "verdicts")
 

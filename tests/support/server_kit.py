@@ -11,6 +11,7 @@ from pathlib import Path
 
 START_SECONDS = 120.0
 """The longest time in which a server gets ready."""
+POLL_SECONDS = 0.05
 
 
 @contextmanager
@@ -32,11 +33,16 @@ def running_server(
         ) as server,
     ):
         try:
-            ends = time.monotonic() + START_SECONDS
-            while (found := re.search(f"{ready}.*\n", said.read_text("utf-8", "replace"))) is None:
-                is_awaited = server.poll() is None and time.monotonic() < ends
-                assert is_awaited, said.read_text("utf-8", "replace")[-4000:]
-                time.sleep(0.05)
-            yield found
+            yield wait_until_ready(server, ready, said, START_SECONDS)
         finally:
             server.kill()
+
+
+def wait_until_ready(server: subprocess.Popen[bytes], ready: str, said: Path, seconds: float) -> re.Match[str]:
+    """Wait until the output of a server has a line, and return where that matches; see `running_server`."""
+    ends = time.monotonic() + seconds
+    while (found := re.search(f"{ready}.*\n", text := said.read_text("utf-8", "replace"))) is None:
+        assert server.poll() is None, f"it ended: {text[-4000:]}"
+        assert time.monotonic() < ends, f"it did not start: {text[-4000:]}"
+        time.sleep(POLL_SECONDS)
+    return found

@@ -7,7 +7,6 @@ by their id.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from server_kit import wait_until_ready
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 WORKERS: Final = 2
@@ -27,8 +27,8 @@ END_SECONDS: Final = 20
 POLL_SECONDS: Final = 0.05
 
 LIGHT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-STARTED: Final = re.compile(r"Starting Spark master at (spark://\S+)[\s\S]*I have been elected leader")
-REGISTERED: Final = re.compile("Successfully registered with master (spark://.+)")
+STARTED: Final = r"Starting Spark master at (spark://\S+)[\s\S]*I have been elected leader"
+REGISTERED: Final = "Successfully registered with master (spark://.+)"
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
@@ -142,14 +142,9 @@ class SparkCluster:
         self.servers.append(Server(process, folder))
         return self.servers[-1]
 
-    def _wait(self, server: Server, said: re.Pattern[str]) -> str:
+    def _wait(self, server: Server, said: str) -> str:
         """Wait until a server's log has a text, and return its group."""
-        deadline = time.monotonic() + START_SECONDS
-        while not (found := said.search(log := (server.folder / "log").read_text("utf-8", "replace"))):
-            assert server.process.poll() is None, f"it ended: {log[-4000:]}"
-            assert time.monotonic() < deadline, f"it did not start: {log[-4000:]}"
-            time.sleep(POLL_SECONDS)
-        return found[1]
+        return wait_until_ready(server.process, said, server.folder / "log", START_SECONDS)[1]
 
     def end(self) -> None:
         """End all: the workers first, which end their executors."""
