@@ -19,7 +19,7 @@ STORES := $(patsubst %,build/%/.fetched,hdfs s3a)
 AZURITE := build/azurite/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
-.PHONY: help setup lock java node browser brokers stores packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-broker-wires test-broker-calls test-broker-systems test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
+.PHONY: help setup lock java node browser brokers stores packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-replay test-broker-wires test-broker-calls test-broker-systems test-spark test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
 .DELETE_ON_ERROR:
 
 help:
@@ -100,14 +100,14 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Three at a time on two cores: tests that start other processes wait more than they work. The longest lanes come first.
+# Four at a time on two cores: tests that start other processes wait more than they work. The longest lanes come first.
 # All of them run whatever fails, so that one run shows all failures.
 test: lint java brokers packages browser
-	$(MAKE) --jobs=3 --keep-going --output-sync=target test-inside test-broker-calls test-peers test-broker-wires \
-	  test-broker-systems test-wires test-protocol test-oldest-zeep
+	$(MAKE) --jobs=4 --keep-going --output-sync=target test-spark test-broker-calls test-replay test-broker-wires \
+	  test-inside test-broker-systems test-wires test-peers test-protocol test-oldest-zeep
 
 check: lint
-	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-wires test-oldest-zeep
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-replay test-inside test-wires test-protocol test-oldest-zeep
 
 # The protocol's own tests cover every branch of it. Measuring coverage makes them half as slow again.
 test-protocol:
@@ -115,7 +115,10 @@ test-protocol:
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100
 
 test-inside:
-	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' --ignore=tests/protocol --ignore=tests/adapters
+	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' --ignore=tests/protocol --ignore=tests/adapters --ignore=tests/replay
+
+test-replay:
+	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' tests/replay
 
 test-wires:
 	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' tests/adapters
@@ -130,8 +133,11 @@ test-broker-calls:
 test-broker-systems:
 	$(BIN)/python -m pytest -m 'not soak and broker' tests/system
 
+test-spark:
+	$(BIN)/python -m pytest -m 'not soak and not broker and spark'
+
 test-peers:
-	$(BIN)/python -m pytest -m 'not soak and not broker and ($(OUTSIDE))'
+	$(BIN)/python -m pytest -m 'not soak and not broker and not spark and ($(OUTSIDE))'
 
 test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \

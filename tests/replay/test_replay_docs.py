@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from places import ROOT
-from replay_logs import CXF, summary
+from replay_logs import BUCKETS, CXF, summary
 
 from soapjms.protocol.record import JMS, MAX_DEPTH, MEMBERS, VERSION, from_json, to_members
 from soapjms.replay import replay
@@ -63,3 +65,54 @@ def test_every_file_is_described() -> None:
     """Those that a replay replaces."""
     files = listed(REPLAY, "in `DIR`") | {"report.json"}
     assert {name.rstrip("/") for name in files} == FILES
+
+
+OF_ALL_PLANS = {
+    "AdaptiveSparkPlan", "BroadcastExchange", "BroadcastQueryStage", "Filter", "InMemoryRelation", "Project",
+    "ResultQueryStage",
+}  # fmt: skip
+"""Steps of Spark's plans that the page leaves out."""
+
+
+def steps(plan: str) -> list[str]:
+    """Return the names of the steps of a plan, from the last to the first; of what several read, those only once."""
+    found: list[str] = []
+    read: set[str] = set()
+    left_out: float = inf
+    for line in plan.splitlines():
+        indent, step, rest = re.findall(r"^([ :+-]*)(?:\*\(\d+\) )?(== Initial Plan|\w*)(.*)", line)[0]
+        if len(indent) >= left_out:
+            continue
+        left_out = inf
+        columns = re.sub(r"#\d+L?", "", rest)
+        if step == "== Initial Plan":
+            left_out = len(indent)
+        elif step == "InMemoryRelation" and columns in read:
+            left_out = len(indent) + 1
+        elif step == "InMemoryRelation":
+            read.add(columns)
+        elif step and step not in OF_ALL_PLANS:
+            found.append(step)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_the_plan_of_spark_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the shapes. Tasks of Python take and give batches of Arrow: no step calls it for each row."""
+    from pyspark.sql import DataFrame, SparkSession
+
+    explained: list[str] = []
+
+    def watched(self: SparkSession, query: str, sql: Any = SparkSession.sql) -> DataFrame:
+        found: DataFrame = sql(self, query)
+        explained.append(found._jdf.queryExecution().executedPlan().toString())
+        return found
+
+    monkeypatch.setattr(SparkSession, "sql", watched)
+    replay(CXF, tmp_path / "out", engine="spark", conf=BUCKETS)
+    (page,) = re.findall(r"^The plan of Spark up to the shapes.*?```text\n(.*?)```", REPLAY, re.DOTALL | re.MULTILINE)
+    (plan,) = explained
+    assert steps(plan) == steps(page)
+    assert "Python" not in plan
+    assert "MapInPandas" not in plan
