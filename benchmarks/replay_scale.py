@@ -77,8 +77,9 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     paths = (f"/data/captures/2026-11/node-{number % 40:02}/capture-{number:06}.jsonl" for number in range(count))
     logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
     parts = splits(logs, split_size(logs, options.cores))
-    reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs)
+    reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs, options.cores)
     few = min(spark_plan.MAX_FEW_TASKS, shuffling)
+    finding = spark_plan.counting_tasks(shuffling, options.cores)
     fetching = min(spark_plan.MAX_FEW_TASKS, reading)
     closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=spark_logs.TaskTerms(TERMS, shuffling))))
     told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
@@ -91,7 +92,7 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
         f"{told / MIB:.2f} MiB",
         f"{shuffling:,}",
         f"{(2 * reading + shuffling) * shuffling:,}",
-        f"{few * shuffling + 2 * fetching * (shuffling + few):,}",
+        f"{few * shuffling + 2 * fetching * (finding + few):,}",
         f"{messages * each.sent(shuffling) / shuffling / MIB:,.0f} MiB",
         f"{few:,}",
         f"{messages * each.records / each.messages * options.judged / few:,.0f}",

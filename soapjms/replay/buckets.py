@@ -59,23 +59,27 @@ class BucketRows(NamedTuple):
         return pa.ipc.read_record_batch(octets, self.columns)
 
 
-def by_bucket(rows: DataFrame, tasks: int) -> DataFrame:
-    """Bring the rows of a bucket into one task, one after another."""
-    # Without repartitionById, as in Spark 4.0, some tasks get several buckets, and some none.
-    has_ids = hasattr(rows, "repartitionById")
-    spread = rows.repartitionById(tasks, F.col("bucket").cast("int")) if has_ids else rows.repartition(tasks, "bucket")
-    return spread.sortWithinPartitions("bucket")
+def by_bucket(rows: DataFrame, tasks: int, *order: str) -> DataFrame:
+    """Bring the rows of a bucket into one task, one after another.
+
+    Args:
+        rows: rows of `BUCKETED`.
+        tasks: how many tasks and buckets there are.
+        order: columns by which the rows of a bucket are in order.
+    """
+    if hasattr(rows, "repartitionById"):
+        spread = rows.repartitionById(tasks, F.col("bucket").cast("int"))
+        return spread.sortWithinPartitions(*order) if order else spread
+    # In Spark 4.0 some tasks get several buckets, and some none.
+    return rows.repartition(tasks, "bucket").sortWithinPartitions("bucket", *order)
 
 
-def buckets_of(
-    batches: Iterable[pa.RecordBatch], kinds: Iterable[BucketRows]
-) -> Iterator[Iterator[tuple[BucketRows, pa.RecordBatch]]]:
-    """Yield what each bucket has: rows, and what they are."""
-    of_kind = {each.kind: each for each in kinds}
+def buckets_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[tuple[str, bytes]]]]:
+    """Yield the buckets, each with what it has: rows as they were sent, and their kind."""
     rows = (
         row
         for batch in batches
         for row in zip(*(batch.column(name).to_pylist() for name in BUCKETED.names), strict=True)
     )
-    for _, same in groupby(rows, key=itemgetter(0)):
-        yield ((of_kind[kind], of_kind[kind].received(octets)) for _, kind, octets in same)
+    for bucket, same in groupby(rows, key=itemgetter(0)):
+        yield bucket, ((kind, octets) for _, kind, octets in same)

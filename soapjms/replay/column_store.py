@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -33,6 +33,10 @@ INTERRUPTED: Final = "Query interrupted"
 """The text of the error that the engine raises in place of KeyboardInterrupt."""
 CORES_OF_CONTAINER: Final = Path("/sys/fs/cgroup/cpu.max")
 """Where a container sees its limit of processor time: microseconds, or "max", in a period of microseconds."""
+MEMORY_OF_CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
+"""Where a container sees its limit of memory: octets, or "max"."""
+LEAST_MEMORY, MOST_MEMORY = 1 << 30, 8 << 30
+"""What the store of a whole run may take, in octets: at least, and at most."""
 
 
 def cores() -> int:
@@ -43,6 +47,14 @@ def cores() -> int:
         return max(1, min(found, -(-limit // period)))
     except (OSError, ValueError, ZeroDivisionError):  # there is no limit
         return found
+
+
+def memory_of_run() -> str:
+    """Return how much memory the store of a whole run may take: a quarter of what this machine or its container has."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # there is no limit
+        found = min(found, int(MEMORY_OF_CONTAINER.read_text("ascii")))
+    return f"{min(MOST_MEMORY, max(LEAST_MEMORY, found // 4))}B"
 
 
 def settings(threads: int) -> dict[str, str | bool | int | float | list[str]]:

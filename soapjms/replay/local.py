@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from soapjms.progress import Phase
-from soapjms.replay.column_store import ColumnStore, WaitingRows, cores, failures_told
+from soapjms.replay.column_store import ColumnStore, WaitingRows, cores, failures_told, memory_of_run
 from soapjms.replay.facts import FACTS, line_of, part_of
 from soapjms.replay.inputs import RejectedRow, octets_of, split_size, splits
 from soapjms.replay.processes import Processes
@@ -59,7 +59,8 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     try:
         with (
             failures_told(),
-            closing(ColumnStore(result.parent, in_memory=is_small)) as store,  # a file waits at each statement
+            # A file waits at each statement.
+            closing(ColumnStore(result.parent, in_memory=is_small, memory=memory_of_run())) as store,
             Processes(number) as processes,
         ):
             local = LocalRun(job, store, processes, result, progress)

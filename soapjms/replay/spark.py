@@ -115,7 +115,7 @@ def run(
         job = replace(job, rejected=(*job.rejected, *refused), others=(*job.others, *others))
         job.require_logs(len(far))
         if SHUFFLE not in settings:
-            spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far]))
+            spark.conf.set(SHUFFLE, shuffle_tasks([*job.logs, *far], spark.sparkContext.defaultParallelism))
         with watched(spark, progress) as tell:
             tally, first = _run(job, Logs(spark, job.logs, far), folder, tell, spark)
         note_files(tally, job.logs, job.others)

@@ -52,8 +52,10 @@ from soapjms.replay.spark_plan import (
 )
 from soapjms.replay.terms import ReplayTerms
 
-SHUFFLED_OCTETS: Final = 64 << 20
+SHUFFLED_OCTETS: Final = 256 << 20
 """Size of the logs for each task that finds what is within places, or judges."""
+MIN_SHUFFLED_OCTETS: Final = 64 << 20
+"""The same as long as there are fewer such tasks than keep all cores busy."""
 MAX_TASKS: Final = 4000
 """Maximum number of tasks that read, and of tasks that find what is within places: each of the former leaves a block
 for each of the latter."""
@@ -208,9 +210,10 @@ def reading_tasks(parts: Sequence[Split], cores: int) -> int:
     return max(1, min(len(parts), max(4 * cores, octets // SPLIT_OCTETS), MAX_TASKS))
 
 
-def shuffle_tasks(logs: Iterable[LogFile]) -> int:
+def shuffle_tasks(logs: Iterable[LogFile], cores: int) -> int:
     """Choose how many tasks find what is within places."""
-    return min(MAX_TASKS, max(1, octets_of(logs) // SHUFFLED_OCTETS))
+    octets = octets_of(logs)
+    return min(MAX_TASKS, max(1, octets // SHUFFLED_OCTETS, min(4 * cores, octets // MIN_SHUFFLED_OCTETS)))
 
 
 # Logs that tasks read by themselves

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.replay import plan
 from soapjms.replay.buckets import BUCKETED, BucketRows, buckets_of, by_bucket
-from soapjms.replay.column_store import ColumnStore, gathered, widened
+from soapjms.replay.column_store import ColumnStore, WaitingRows, gathered, widened
 from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
@@ -46,6 +46,8 @@ Fetch: TypeAlias = Callable[[DataFrame], DataFrame]
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESULTS_OF_TASKS: Final = 64
 """Number of tasks whose results are sent to the driver at a time."""
+BUCKETS_OF_TASK: Final = 16
+"""Number of buckets whose entries a task reads once shapes were judged."""
 MAX_FEW_TASKS: Final = 512
 """Maximum number of tasks for steps with few rows: to count shapes, to fetch records, and to judge them."""
 
@@ -66,12 +68,12 @@ ENTRIES: Final = pa.schema(
 )
 OWN: Final = BucketRows("own", "SELECT *, key AS place FROM facts WHERE NOT by_alias", "place", PLACED)
 """Facts of records whose place is known."""
-ANSWERS: Final = BucketRows("answers", "FROM facts WHERE by_alias", "key", FACTS)
-"""Facts of records whose key may stand for another one."""
+ANSWERS: Final = BucketRows("answers", "SELECT *, key AS place FROM facts WHERE by_alias", "place", PLACED)
+"""Facts of records whose key may stand for another one, with the place that they have if it does not."""
 ANNOUNCED: Final = BucketRows(
     "announced", "SELECT announces, key FROM facts WHERE announces IS NOT NULL", "announces", KEYS
 )
-"""The keys that others may stand for."""
+"""The keys that others may stand for, which come before `ANSWERS` as kinds are in order."""
 READ: Final = (OWN, ANSWERS, ANNOUNCED)
 """What is sent of the facts of a part of the logs."""
 RESOLVED: Final = BucketRows(OWN.kind, "FROM placed WHERE by_alias", "place", PLACED)
@@ -143,7 +145,7 @@ def judge(
     """
     tally = RunTally()
     buckets = number_of_buckets(spark)
-    others = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets)
+    others = by_bucket(facts.where(F.col("kind") != OWN.kind), buckets, "kind")
     resolved = by_tasks(others, partial(_resolve, buckets=buckets), BUCKETED)
     placed = facts.where(F.col("kind") == OWN.kind).union(resolved)
     progress("counting")
@@ -166,25 +168,50 @@ def few_tasks(spark: SparkSession) -> int:
     return min(MAX_FEW_TASKS, number_of_buckets(spark))
 
 
+def counting_tasks(buckets: int, cores: int) -> int:
+    """Choose how many tasks read the entries of buckets once shapes were judged."""
+    return min(buckets, max(4 * cores, buckets // BUCKETS_OF_TASK))
+
+
 # Places
 
 
 def _resolve(batches: Batches, buckets: int) -> Batches:
     """Find the places of answers."""
-    for bucket in buckets_of(batches, (ANSWERS, ANNOUNCED)):
+    for number, bucket in buckets_of(batches):
         with closing(task_store()) as store:
             store.create("facts", FACTS)
-            store.insert_batches("facts", (widened(rows, FACTS) for _, rows in bucket))
-            store.define("aliases", plan.ALIASES)
-            store.define("placed", plan.PLACED, "VIEW")
-            yield from to_batches(RESOLVED.sent(store, buckets), BUCKETED)
+            yield from to_batches(_resolved(number, bucket, store, buckets), BUCKETED)
+
+
+def _resolved(
+    number: int, bucket: Iterator[tuple[str, bytes]], store: ColumnStore, buckets: int
+) -> Iterator[tuple[int, str, bytes]]:
+    """Yield the answers of a bucket. They pass as they came if none of those that were sent together has an alias."""
+    announced, waiting = set[str](), WaitingRows()
+    for kind, octets in bucket:
+        if kind == ANNOUNCED.kind:
+            rows = widened(ANNOUNCED.received(octets), FACTS)
+            announced.update(rows.column("announces").to_pylist())
+        else:
+            rows = ANSWERS.received(octets).select(FACTS.names)
+            if announced.isdisjoint(rows.column("key").to_pylist()):
+                yield number, RESOLVED.kind, octets
+                continue
+        for some in waiting.add(rows):
+            store.insert("facts", some)
+    for some in waiting.rest():
+        store.insert("facts", some)
+    store.define("aliases", plan.ALIASES)
+    store.define("placed", plan.PLACED, "VIEW")
+    yield from RESOLVED.sent(store, buckets)
 
 
 def _entries(batches: Batches, terms: ReplayTerms) -> Batches:
-    for bucket in buckets_of(batches, (OWN,)):
+    for _, bucket in buckets_of(batches):
         with closing(task_store()) as store:
             store.create("placed", PLACED)
-            store.insert_batches("placed", (rows for _, rows in bucket))
+            store.insert_batches("placed", (OWN.received(octets) for _, octets in bucket))
             store.define("facts", "SELECT * EXCLUDE (place) FROM placed", "VIEW")
             define_entries(store, terms)
             yield from store.batches(plan.SHAPES_HERE, FOUND)
@@ -200,22 +227,20 @@ def task_store() -> ColumnStore:
 # Counting
 
 
-def _count(
-    spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally
-) -> list[tuple[Any, ...]]:
+def _count(spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fetch, tally: RunTally) -> pa.RecordBatch:
     """Judge one exchange of each shape, and count those of the shapes that break nothing, which are returned."""
     shapes_here = found.where("shape IS NOT NULL").repartition(few_tasks(spark), "shape")
     shapes_here.createOrReplaceTempView("shapes_here")
     shapes = [(bytes(shape), example) for shape, example, _ in spark.sql(plan.SHAPES).toLocalIterator()]
-    with _wanted(spark, found, plan.OF_SHAPES, "shapes", shapes) as wanted:
+    with _wanted(spark, found, plan.OF_SHAPES, "shapes", to_batch(shapes, SOUND)) as wanted:
         known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
         results = _results(known, few_tasks(spark))
         sound = unpacked_counts((example, bytes(packed)) for example, packed in results)
-    shapes = sound.shapes(shapes)
-    with _broadcast(spark, (shapes, sound.counts)) as told:
+    shapes_told = to_batch(sound.shapes(shapes), SOUND)
+    with _broadcast(spark, (shapes_told, sound.counts)) as told:
         counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
         tally.add(_sum(_results(counted, number_of_buckets(spark))))
-    return shapes
+    return shapes_told
 
 
 @contextmanager
@@ -241,12 +266,14 @@ def _in_few_parts(made: DataFrame, tasks: int) -> Iterator[Any]:
 
 
 def _with_entries(found: DataFrame) -> DataFrame:
-    return found.where("entries IS NOT NULL").select("entries")
+    """Select the entries, those of some buckets for each task, as a task has its price: it is told all shapes."""
+    tasks = counting_tasks(number_of_buckets(found.sparkSession), found.sparkSession.sparkContext.defaultParallelism)
+    return found.where("entries IS NOT NULL").select("entries").coalesce(tasks)
 
 
 @contextmanager
 def _wanted(
-    spark: SparkSession, found: DataFrame, query: str, name: str, shapes: list[tuple[Any, ...]]
+    spark: SparkSession, found: DataFrame, query: str, name: str, shapes: pa.RecordBatch
 ) -> Iterator[DataFrame]:
     """Find records by their entries.
 
@@ -262,16 +289,15 @@ def _wanted(
         yield by_tasks(_with_entries(found), task, WANTED)
 
 
-def _find(batches: Batches, query: str, name: str, shapes: Broadcast[list[tuple[Any, ...]]]) -> Batches:
+def _find(batches: Batches, query: str, name: str, shapes: Broadcast[pa.RecordBatch]) -> Batches:
     with closing(task_store()) as store:
-        store.create(name, SOUND)
-        store.insert_rows(name, shapes.value, SOUND)
+        store.lend(name, shapes.value)
         for entries in gathered(_entries_of(batches)):
             store.lend("entries", entries)
             yield from store.batches(query, WANTED)
 
 
-def _count_part(batches: Batches, told: Broadcast[tuple[list[tuple[Any, ...]], dict[str, ShapeCounts]]]) -> Batches:
+def _count_part(batches: Batches, told: Broadcast[tuple[pa.RecordBatch, dict[str, ShapeCounts]]]) -> Batches:
     tally = RunTally()
     with closing(task_store()) as store:
         store.create("entries", ENTRIES)

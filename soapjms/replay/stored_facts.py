@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
 from soapjms.replay.flat_records import MICROSECOND
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import VERDICTS
+from soapjms.replay.parquet import VERDICTS, to_batch
 from soapjms.replay.summary import RunTally
 from soapjms.replay.tasks import FETCHED, Location, judge, judge_examples, records_file
 from soapjms.replay.terms import Progress, ReplayTerms
@@ -121,7 +121,7 @@ class StoredFacts:
             told = self._tasks.map(task, _some(wanted, MIN_JUDGED))
             sound = unpacked_counts(chain.from_iterable(told))
         shapes = sound.shapes(self._store.rows("SELECT shape, example FROM shapes"))
-        count_sound(self._store, shapes, sound.counts, tally)
+        count_sound(self._store, to_batch(shapes, SOUND), sound.counts, tally)
 
     @contextmanager
     def _fetched(self, query: str) -> Iterator[tuple[Iterator[Location], int]]:
@@ -173,9 +173,7 @@ def define_entries(store: ColumnStore, terms: ReplayTerms) -> None:
         store.define(name, query)
 
 
-def count_sound(
-    store: ColumnStore, shapes: list[tuple[Any, ...]], sound: Mapping[str, ShapeCounts], tally: RunTally
-) -> None:
+def count_sound(store: ColumnStore, shapes: pa.RecordBatch, sound: Mapping[str, ShapeCounts], tally: RunTally) -> None:
     """Count the exchanges of `entries` whose shapes break nothing.
 
     Args:
@@ -184,7 +182,6 @@ def count_sound(
         sound: what each exchange adds to the counts, by the example in its row.
         tally: the counts.
     """
-    store.create("sound", SOUND)
-    store.insert_rows("sound", shapes, SOUND)
+    store.lend("sound", shapes)
     store.define("counted", plan.COUNTED)
     add_counted(tally, sound, store.rows)

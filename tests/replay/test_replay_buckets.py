@@ -38,9 +38,10 @@ def store(tmp_path: Path) -> Iterator[ColumnStore]:
 def test_each_row_arrives_once(store: ColumnStore, buckets: int) -> None:
     """Rows of two kinds arrive as they were, and equal keys in one bucket."""
     sent = sorted((*BY_NAME.sent(store, buckets), *SOME.sent(store, buckets)), key=itemgetter(0))
+    kinds = {each.kind: each for each in (BY_NAME, SOME)}
     of_bucket = [
-        [(each.kind, rows.to_pylist()) for each, rows in bucket]
-        for bucket in buckets_of(to_batches(sent, BUCKETED), (BY_NAME, SOME))
+        [(kind, kinds[kind].received(octets).to_pylist()) for kind, octets in bucket]
+        for _, bucket in buckets_of(to_batches(sent, BUCKETED))
     ]
     assert len(of_bucket) == len({bucket for bucket, *_ in sent}) <= buckets
     assert all(0 <= bucket < buckets for bucket, *_ in sent)

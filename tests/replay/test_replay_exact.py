@@ -12,13 +12,13 @@ import pytest
 from hostile_log import GIVEN, twice, vectors, write_hostile_log
 from replay_logs import BUCKETS, CXF, assert_same, assert_same_reports, at, request, write_log
 
-from soapjms.generate import generate
+from soapjms.generate import VIOLATIONS, generate
 from soapjms.protocol.record import capture
 from soapjms.replay import replay
 from soapjms.replay.engines import EngineName
 from soapjms.replay.follower import follow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 LONG = timedelta(days=2)
 
@@ -73,11 +73,21 @@ LOGS: dict[str, Callable[[Path], object]] = {
 SEEDS = range(200, 210)
 
 
+def write_million(logs: Path) -> None:
+    """Write a million messages, with each violation that a log can be generated with."""
+    made = logs.parent / "made"
+    generate(made, 1_000_000, form="parquet")
+    used = json.loads((made / "expected.json").read_text("utf-8"))["violations"]
+    assert set(used) == {name for name, row in VIOLATIONS.items() if "rec-2012" in row.editions}
+    (made / "logs").rename(logs / "made")
+
+
 @pytest.fixture(
     scope="module",
     params=[
         *(pytest.param(write, id=name) for name, write in LOGS.items()),
         *(pytest.param(hostile(seed, 20_000), id=f"hostile {seed}", marks=pytest.mark.soak) for seed in SEEDS),
+        pytest.param(write_million, id="a million", marks=pytest.mark.soak),
     ],
 )
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:

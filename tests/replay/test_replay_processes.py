@@ -311,3 +311,29 @@ def test_the_limit_of_a_container_counts(
     monkeypatch.setattr(column_store, "CORES_OF_CONTAINER", file)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
     assert column_store.cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "limit", "expected"),
+    [
+        (16 << 30, None, 4 << 30),
+        (16 << 30, "max", 4 << 30),
+        (16 << 30, str(8 << 30), 2 << 30),
+        (16 << 30, str(64 << 30), 4 << 30),
+        (16 << 30, str(1 << 30), 1 << 30),
+        (2 << 30, None, 1 << 30),
+        (256 << 30, None, 8 << 30),
+    ],
+)
+def test_a_run_takes_a_quarter_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: int, limit: str | None, expected: int
+) -> None:
+    """Of what the container may have, if that is less than the machine has; but at least 1 GiB and at most 8."""
+    file = tmp_path / "memory.max"
+    if limit is not None:
+        file.write_text(f"{limit}\n")
+    monkeypatch.setattr(column_store, "MEMORY_OF_CONTAINER", file)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": machine // 4096}.__getitem__)
+    with closing(ColumnStore(tmp_path, memory=column_store.memory_of_run())) as store:
+        ((shown,),) = store.fetch("SELECT current_setting('memory_limit')")
+    assert shown == f"{expected >> 30}.0 GiB"

@@ -205,7 +205,7 @@ def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path)
         replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "zip"})
 
 
-@pytest.mark.parametrize("groups", [(), ((10_000, 20 << 20),) * 50_000], ids=["lines", "Parquet"])
+@pytest.mark.parametrize("groups", [(), ((10_000, 20 << 20),) * 60_000], ids=["lines", "Parquet"])
 def test_what_a_task_is_told_of_large_logs(groups: tuple[tuple[int, int], ...]) -> None:
     """It has the same size however many files and row groups there are, and the number of tasks has a limit."""
     form = LogForm.PARQUET if groups else LogForm.LINES
@@ -215,7 +215,7 @@ def test_what_a_task_is_told_of_large_logs(groups: tuple[tuple[int, int], ...]) 
     parts = splits(logs, split_size(logs, 64))
     assert len(parts) >= 30_000
     assert max(len(octets) for _, octets in spark_logs.rows_of_parts(parts)) < 400
-    assert spark_logs.reading_tasks(parts, 64) == spark_logs.shuffle_tasks(logs) == spark_logs.MAX_TASKS
+    assert spark_logs.reading_tasks(parts, 64) == spark_logs.shuffle_tasks(logs, 64) == spark_logs.MAX_TASKS
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
