@@ -5,8 +5,8 @@
 Nothing of this size is read. Octets of a message and of its facts are those of a small generated log; parts, tasks
 and closures are made by the functions that a run uses, for files of that many octets that do not exist.
 
-A task that reads holds some batches of its parts at a time, whatever the log. A task that finds what is within places
-holds at most a gibibyte, and puts what is beyond on its disk. A task that judges streams.
+A task that reads holds some batches of its parts at a time, whatever the log. A task that finds what is within places,
+or counts, holds at most a gibibyte, and puts what is beyond on its disk. A task that judges streams.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     parts = splits(logs, split_size(logs, options.cores))
     reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs, options.cores)
     few = min(spark_plan.MAX_FEW_TASKS, shuffling)
-    finding = spark_plan.counting_tasks(shuffling, options.cores)
+    counting = spark_plan.counting_tasks(shuffling, options.cores)
     fetching = min(spark_plan.MAX_FEW_TASKS, reading)
     closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=spark_logs.TaskTerms(TERMS, shuffling))))
     told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
@@ -92,8 +92,10 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
         f"{told / MIB:.2f} MiB",
         f"{shuffling:,}",
         f"{(2 * reading + shuffling) * shuffling:,}",
-        f"{few * shuffling + 2 * fetching * (finding + few):,}",
+        f"{few * shuffling + 2 * fetching * (counting + few):,}",
         f"{messages * each.sent(shuffling) / shuffling / MIB:,.0f} MiB",
+        f"{counting:,}",
+        f"{messages / counting:,.0f}",
         f"{few:,}",
         f"{messages * each.records / each.messages * options.judged / few:,.0f}",
         f"{plan.MAX_SHAPES:,}",
@@ -111,6 +113,8 @@ HEADS = (
     "blocks of the shuffles of facts",
     "of all others",
     "facts of a shuffle task",
+    "counting tasks",
+    "messages of a counting task",
     "judging tasks, files of verdicts",
     "records of a judging task",
     "shapes in the driver, at most",

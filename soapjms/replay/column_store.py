@@ -33,10 +33,14 @@ INTERRUPTED: Final = "Query interrupted"
 """The text of the error that the engine raises in place of KeyboardInterrupt."""
 CORES_OF_CONTAINER: Final = Path("/sys/fs/cgroup/cpu.max")
 """Where a container sees its limit of processor time: microseconds, or "max", in a period of microseconds."""
-MEMORY_OF_CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
-"""Where a container sees its limit of memory: octets, or "max"."""
-LEAST_MEMORY, MOST_MEMORY = 1 << 30, 8 << 30
-"""What the store of a whole run may take, in octets: at least, and at most."""
+MEMORY_OF_CONTAINER: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Where a container sees its limit of memory, in octets, by version of control groups."""
+MIN_RUN_OCTETS: Final = 1 << 30
+MAX_RUN_OCTETS: Final = 8 << 30
+"""Limits of the memory that the store of a whole run may take."""
 
 
 def cores() -> int:
@@ -50,11 +54,13 @@ def cores() -> int:
 
 
 def memory_of_run() -> str:
-    """Return how much memory the store of a whole run may take: a quarter of what this machine or its container has."""
+    """Return the memory limit for the store of a whole run, as the engine reads it: a quarter of the memory of this
+    machine or its container, within `MIN_RUN_OCTETS` and `MAX_RUN_OCTETS`."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # there is no limit
-        found = min(found, int(MEMORY_OF_CONTAINER.read_text("ascii")))
-    return f"{min(MOST_MEMORY, max(LEAST_MEMORY, found // 4))}B"
+    for limit in MEMORY_OF_CONTAINER:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            found = min(found, int(limit.read_text("ascii")))
+    return f"{min(MAX_RUN_OCTETS, max(MIN_RUN_OCTETS, found // 4))}B"
 
 
 def settings(threads: int) -> dict[str, str | bool | int | float | list[str]]:

@@ -59,7 +59,7 @@ def run(job: Job, result: Path, progress: Progress) -> Iterator[tuple[RunTally, 
     try:
         with (
             failures_told(),
-            # A file waits at each statement.
+            # Small logs stay in memory, as each statement waits for a file.
             closing(ColumnStore(result.parent, in_memory=is_small, memory=memory_of_run())) as store,
             Processes(number) as processes,
         ):

@@ -47,7 +47,9 @@ SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESULTS_OF_TASKS: Final = 64
 """Number of tasks whose results are sent to the driver at a time."""
 BUCKETS_OF_TASK: Final = 16
-"""Number of buckets whose entries a task reads once shapes were judged."""
+"""Number of buckets whose entries a task reads, if that leaves four tasks for each core."""
+MAX_ANNOUNCED: Final = 200_000
+"""Number of ids that a task remembers in order to see which answers may pass on."""
 MAX_FEW_TASKS: Final = 512
 """Maximum number of tasks for steps with few rows: to count shapes, to fetch records, and to judge them."""
 
@@ -73,7 +75,7 @@ ANSWERS: Final = BucketRows("answers", "SELECT *, key AS place FROM facts WHERE 
 ANNOUNCED: Final = BucketRows(
     "announced", "SELECT announces, key FROM facts WHERE announces IS NOT NULL", "announces", KEYS
 )
-"""The keys that others may stand for, which come before `ANSWERS` as kinds are in order."""
+"""The keys that others may stand for. Rows of a bucket that are in order of their kinds have them before `ANSWERS`."""
 READ: Final = (OWN, ANSWERS, ANNOUNCED)
 """What is sent of the facts of a part of the logs."""
 RESOLVED: Final = BucketRows(OWN.kind, "FROM placed WHERE by_alias", "place", PLACED)
@@ -169,7 +171,7 @@ def few_tasks(spark: SparkSession) -> int:
 
 
 def counting_tasks(buckets: int, cores: int) -> int:
-    """Choose how many tasks read the entries of buckets once shapes were judged."""
+    """Choose how many tasks read the entries of all buckets, once their shapes were counted."""
     return min(buckets, max(4 * cores, buckets // BUCKETS_OF_TASK))
 
 
@@ -187,15 +189,17 @@ def _resolve(batches: Batches, buckets: int) -> Batches:
 def _resolved(
     number: int, bucket: Iterator[tuple[str, bytes]], store: ColumnStore, buckets: int
 ) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the answers of a bucket. They pass as they came if none of those that were sent together has an alias."""
+    """Yield the answers of a bucket with their places. Those that were sent together go on unchanged if nobody
+    announces one of their keys."""
     announced, waiting = set[str](), WaitingRows()
     for kind, octets in bucket:
         if kind == ANNOUNCED.kind:
             rows = widened(ANNOUNCED.received(octets), FACTS)
-            announced.update(rows.column("announces").to_pylist())
+            if len(announced) < MAX_ANNOUNCED:
+                announced.update(rows.column("announces").to_pylist())
         else:
             rows = ANSWERS.received(octets).select(FACTS.names)
-            if announced.isdisjoint(rows.column("key").to_pylist()):
+            if len(announced) < MAX_ANNOUNCED and announced.isdisjoint(rows.column("key").to_pylist()):
                 yield number, RESOLVED.kind, octets
                 continue
         for some in waiting.add(rows):
@@ -239,7 +243,7 @@ def _count(spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fet
     shapes_told = to_batch(sound.shapes(shapes), SOUND)
     with _broadcast(spark, (shapes_told, sound.counts)) as told:
         counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
-        tally.add(_sum(_results(counted, number_of_buckets(spark))))
+        tally.add(_sum(_results(counted, _counting_tasks(spark))))
     return shapes_told
 
 
@@ -266,9 +270,12 @@ def _in_few_parts(made: DataFrame, tasks: int) -> Iterator[Any]:
 
 
 def _with_entries(found: DataFrame) -> DataFrame:
-    """Select the entries, those of some buckets for each task, as a task has its price: it is told all shapes."""
-    tasks = counting_tasks(number_of_buckets(found.sparkSession), found.sparkSession.sparkContext.defaultParallelism)
-    return found.where("entries IS NOT NULL").select("entries").coalesce(tasks)
+    """Select the entries. A task reads those of several buckets, as every task loads all shapes."""
+    return found.where("entries IS NOT NULL").select("entries").coalesce(_counting_tasks(found.sparkSession))
+
+
+def _counting_tasks(spark: SparkSession) -> int:
+    return counting_tasks(number_of_buckets(spark), spark.sparkContext.defaultParallelism)
 
 
 @contextmanager

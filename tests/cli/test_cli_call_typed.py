@@ -271,7 +271,7 @@ def test_a_call_given_up_is_not_carried_out(url: str) -> None:
 
     done = run("call", "--connection", url, "--timeout", "0.2", GREETER_WSDL, "greetMe", "name=World")
     assert done.exit_code == 3
-    sleep(1)  # the broker reckons from when the request came, on a busy machine much later than the call began
+    sleep(1)  # the request lives for 0.2 s from when it came, on a busy machine much later than the call began
     with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, service.port, service):
         said("call", "--connection", url, GREETER_WSDL, "pingMe", "name=World")
         assert ran.get(timeout=PATIENCE) == "ping World"

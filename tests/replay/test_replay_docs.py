@@ -67,7 +67,7 @@ def test_every_file_is_described() -> None:
     assert {name.rstrip("/") for name in files} == FILES
 
 
-OF_ALL_PLANS = {
+OMITTED_STEPS = {
     "AdaptiveSparkPlan", "BroadcastExchange", "BroadcastQueryStage", "Filter", "InMemoryRelation", "Project",
     "ResultQueryStage",
 }  # fmt: skip
@@ -75,7 +75,7 @@ OF_ALL_PLANS = {
 
 
 def steps(plan: str) -> list[str]:
-    """Return the names of the steps of a plan, from the last to the first; of what several read, those only once."""
+    """Return the names of the steps of a plan, from the last to the first; a relation's only where it is first read."""
     found: list[str] = []
     read: set[str] = set()
     left_out: float = inf
@@ -91,7 +91,7 @@ def steps(plan: str) -> list[str]:
             left_out = len(indent) + 1
         elif step == "InMemoryRelation":
             read.add(columns)
-        elif step and step not in OF_ALL_PLANS:
+        elif step and step not in OMITTED_STEPS:
             found.append(step)
     return found
 
@@ -99,7 +99,7 @@ def steps(plan: str) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
 def test_the_plan_of_spark_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the shapes. Tasks of Python take and give batches of Arrow: no step calls it for each row."""
+    """Up to the shapes. Tasks of Python take and give batches of Arrow: no step calls Python for each row."""
     from pyspark.sql import DataFrame, SparkSession
 
     explained: list[str] = []
@@ -115,4 +115,3 @@ def test_the_plan_of_spark_is_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     (plan,) = explained
     assert steps(plan) == steps(page)
     assert "Python" not in plan
-    assert "MapInPandas" not in plan

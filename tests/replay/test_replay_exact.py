@@ -18,7 +18,7 @@ from soapjms.replay import replay
 from soapjms.replay.engines import EngineName
 from soapjms.replay.follower import follow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LONG = timedelta(days=2)
 
@@ -87,7 +87,7 @@ def write_million(logs: Path) -> None:
     params=[
         *(pytest.param(write, id=name) for name, write in LOGS.items()),
         *(pytest.param(hostile(seed, 20_000), id=f"hostile {seed}", marks=pytest.mark.soak) for seed in SEEDS),
-        pytest.param(write_million, id="a million", marks=pytest.mark.soak),
+        pytest.param(write_million, id="a million", marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
     ],
 )
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:

@@ -320,6 +320,7 @@ def test_the_limit_of_a_container_counts(
         (16 << 30, "max", 4 << 30),
         (16 << 30, str(8 << 30), 2 << 30),
         (16 << 30, str(64 << 30), 4 << 30),
+        (16 << 30, "9223372036854771712", 4 << 30),
         (16 << 30, str(1 << 30), 1 << 30),
         (2 << 30, None, 1 << 30),
         (256 << 30, None, 8 << 30),
@@ -332,7 +333,7 @@ def test_a_run_takes_a_quarter_of_the_memory(
     file = tmp_path / "memory.max"
     if limit is not None:
         file.write_text(f"{limit}\n")
-    monkeypatch.setattr(column_store, "MEMORY_OF_CONTAINER", file)
+    monkeypatch.setattr(column_store, "MEMORY_OF_CONTAINER", (tmp_path / "none", file))
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": machine // 4096}.__getitem__)
     with closing(ColumnStore(tmp_path, memory=column_store.memory_of_run())) as store:
         ((shown,),) = store.fetch("SELECT current_setting('memory_limit')")

@@ -30,7 +30,7 @@ from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
-from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark_logs
+from soapjms.replay import NoInputError, SparkFailedError, Summary, replay, spark_logs, spark_plan
 from soapjms.replay.engines import EngineName
 from soapjms.replay.inputs import LogFile, LogForm, split_size, splits
 from soapjms.replay.parquet import REJECTED, VERDICTS
@@ -216,6 +216,30 @@ def test_what_a_task_is_told_of_large_logs(groups: tuple[tuple[int, int], ...]) 
     assert len(parts) >= 30_000
     assert max(len(octets) for _, octets in spark_logs.rows_of_parts(parts)) < 400
     assert spark_logs.reading_tasks(parts, 64) == spark_logs.shuffle_tasks(logs, 64) == spark_logs.MAX_TASKS
+
+
+@pytest.mark.parametrize(
+    ("buckets", "cores", "expected"), [(1, 2, 1), (8, 2, 8), (40, 2, 8), (400, 2, 25), (4000, 64, 256)]
+)
+def test_how_many_tasks_count(buckets: int, cores: int, expected: int) -> None:
+    """One for sixteen buckets, but four for each core if there are as many buckets."""
+    assert spark_plan.counting_tasks(buckets, cores) == expected
+
+
+def test_tasks_that_count_several_buckets(tmp_path: Path) -> None:
+    """Count what tasks with one bucket each do."""
+    generate(tmp_path / "made", 500, broken=0.2)
+    results = [
+        replay(
+            tmp_path / "made" / "logs",
+            tmp_path / buckets,
+            engine="spark",
+            conf={"spark.sql.shuffle.partitions": buckets},
+        )
+        for buckets in ("1", "40")
+    ]
+    assert results[0] == results[1]
+    assert rows(tmp_path / "1", "verdicts") == rows(tmp_path / "40", "verdicts")
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
