@@ -100,14 +100,15 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Four at a time on two cores: tests that start other processes wait more than they work. The longest lanes come first.
+# Four at a time on two cores: tests that start other processes wait more than they work. The four longest lanes
+# come first, and the others so that all four end at about the same time.
 # All of them run whatever fails, so that one run shows all failures.
 test: lint java brokers packages browser
-	$(MAKE) --jobs=4 --keep-going --output-sync=target test-spark test-broker-calls test-replay test-broker-wires \
-	  test-inside test-broker-systems test-wires test-peers test-protocol test-oldest-zeep
+	$(MAKE) --jobs=4 --keep-going --output-sync=target test-spark test-inside test-broker-calls test-broker-wires \
+	  test-replay test-broker-systems test-peers test-protocol test-wires test-oldest-zeep
 
 check: lint
-	$(MAKE) --jobs=2 --keep-going --output-sync=target test-replay test-inside test-wires test-protocol test-oldest-zeep
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-inside test-replay test-protocol test-wires test-oldest-zeep
 
 # The protocol's own tests cover every branch of it. Measuring coverage makes them half as slow again.
 test-protocol:

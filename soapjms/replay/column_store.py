@@ -54,8 +54,10 @@ def cores() -> int:
 
 
 def memory_of_run() -> str:
-    """Return the memory limit for the store of a whole run, as the engine reads it: a quarter of the memory of this
-    machine or its container, within `MIN_RUN_OCTETS` and `MAX_RUN_OCTETS`."""
+    """Return the memory limit for the store of a whole run, as `ColumnStore` takes it.
+
+    It is a quarter of the memory of this machine or its container, within `MIN_RUN_OCTETS` and `MAX_RUN_OCTETS`.
+    """
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in MEMORY_OF_CONTAINER:
         with suppress(OSError, ValueError):  # there is none, or it is "max"

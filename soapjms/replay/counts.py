@@ -9,10 +9,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from brokers.message import Destination, DestinationKind
 from soapjms.replay import plan
 from soapjms.replay.excerpts import service_place
 from soapjms.replay.flat_records import FlatRecord, Unpacker
+from soapjms.replay.parquet import to_batch
 from soapjms.replay.parties import RESPONDING, Ends, Party, PlaceCounts
 from soapjms.replay.summary import (
     BACKWARDS,
@@ -26,6 +29,8 @@ from soapjms.replay.terms import ReplayTerms
 from soapjms.replay.verdicts import counts_if_sound
 
 RECORDS: Final = ("records",)
+SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
+"""A shape that breaks nothing, and a key of `SoundExamples.counts`."""
 
 
 class ShapeCounts:
@@ -84,13 +89,13 @@ class SoundExamples(NamedTuple):
     like: dict[str, str]
     counts: dict[str, ShapeCounts]
 
-    def shapes(self, examples: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the shapes that break nothing, each with a key of `counts`.
+    def shapes(self, examples: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Return the shapes that break nothing, as rows of `SOUND`.
 
         Args:
             examples: shapes, each with its example.
         """
-        return [(shape, self.like[example]) for shape, example in examples if example in self.like]
+        return to_batch([(shape, self.like[example]) for shape, example in examples if example in self.like], SOUND)
 
 
 def unpacked_counts(packed: Iterable[tuple[str, bytes]]) -> SoundExamples:

@@ -25,11 +25,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.replay import plan
 from soapjms.replay.buckets import BUCKETED, BucketRows, buckets_of, by_bucket
 from soapjms.replay.column_store import ColumnStore, WaitingRows, gathered, widened
-from soapjms.replay.counts import ShapeCounts, packed_counts, unpacked_counts
+from soapjms.replay.counts import SOUND, ShapeCounts, packed_counts, unpacked_counts
 from soapjms.replay.facts import FACTS
 from soapjms.replay.flat_records import FlatRecord, flat_of
 from soapjms.replay.parquet import VERDICTS, to_batch, to_batches
-from soapjms.replay.stored_facts import SOUND, count_sound, define_entries
+from soapjms.replay.stored_facts import count_sound, define_entries
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import Progress, ReplayTerms
 from soapjms.replay.verdicts import judge_all
@@ -240,11 +240,11 @@ def _count(spark: SparkSession, found: DataFrame, terms: ReplayTerms, fetch: Fet
         known = by_tasks(in_order(fetch(wanted)), partial(_judge_examples, terms=terms), KNOWN)
         results = _results(known, few_tasks(spark))
         sound = unpacked_counts((example, bytes(packed)) for example, packed in results)
-    shapes_told = to_batch(sound.shapes(shapes), SOUND)
-    with _broadcast(spark, (shapes_told, sound.counts)) as told:
+    of_sound = sound.shapes(shapes)
+    with _broadcast(spark, (of_sound, sound.counts)) as told:
         counted = by_tasks(_with_entries(found), partial(_count_part, told=told), COUNTS)
         tally.add(_sum(_results(counted, _counting_tasks(spark))))
-    return shapes_told
+    return of_sound
 
 
 @contextmanager

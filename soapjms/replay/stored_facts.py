@@ -22,7 +22,7 @@ from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.counts import ShapeCounts, add_counted, unpacked_counts
 from soapjms.replay.flat_records import MICROSECOND
 from soapjms.replay.output import PART, Rows
-from soapjms.replay.parquet import VERDICTS, to_batch
+from soapjms.replay.parquet import VERDICTS
 from soapjms.replay.summary import RunTally
 from soapjms.replay.tasks import FETCHED, Location, judge, judge_examples, records_file
 from soapjms.replay.terms import Progress, ReplayTerms
@@ -37,8 +37,6 @@ MIN_JUDGED, MAX_JUDGED = 500, 20_000
 """Number of tasks for each process that judge, if there is enough work; records that one of them judges."""
 MAX_JUDGED_OCTETS: Final = 8 << 20
 """Size of these records: a verdict quotes ids, so that what breaks several rules may become several times as large."""
-SOUND: Final = pa.schema([("shape", pa.binary()), ("example", pa.string())])
-"""A shape that breaks nothing, and a key of `SoundExamples.counts`."""
 IN_ORDER: Final = """
 SELECT place, file, start, octets FROM wanted JOIN fetched USING (row)
 ORDER BY min(time) OVER (PARTITION BY place), place, time, position
@@ -121,7 +119,7 @@ class StoredFacts:
             told = self._tasks.map(task, _some(wanted, MIN_JUDGED))
             sound = unpacked_counts(chain.from_iterable(told))
         shapes = sound.shapes(self._store.rows("SELECT shape, example FROM shapes"))
-        count_sound(self._store, to_batch(shapes, SOUND), sound.counts, tally)
+        count_sound(self._store, shapes, sound.counts, tally)
 
     @contextmanager
     def _fetched(self, query: str) -> Iterator[tuple[Iterator[Location], int]]:
