@@ -18,11 +18,9 @@ from lxml import etree
 from brokers.message import Message, MessageDraft, MessageType, Properties, changed
 from soapjms.protocol import names
 from soapjms.protocol.assertions import (
-    REQUEST_FAULTS,
     Setting,
     Verdict,
     habits_of,
-    judge_readings,
     judge_request,
     readings,
 )
@@ -350,5 +348,5 @@ def reaction(
 
 
 def _fitting(request: Reading, setting: Setting) -> tuple[str, ...]:
-    verdicts = judge_readings(setting, {Carrier.REQUEST: request}, REQUEST_FAULTS)
+    verdicts = judge_request(request, Carrier.REQUEST, setting)
     return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))

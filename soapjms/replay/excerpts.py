@@ -224,4 +224,4 @@ def cut(text: str) -> str:
 
 def whole(text: str) -> str:
     """Escape lone surrogates, which a peer's text may hold, so that UTF-8 can carry the text."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

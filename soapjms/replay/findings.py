@@ -310,7 +310,10 @@ class Findings:
         return cls(dict(groups))
 
     def _group(self, assertion: str, verdict: str) -> Causes:
-        return self.groups.setdefault((assertion, verdict), Causes())
+        found = self.groups.get((assertion, verdict))
+        if found is None:
+            found = self.groups[assertion, verdict] = Causes()
+        return found
 
 
 class Scene(NamedTuple):
@@ -336,13 +339,14 @@ class Scene(NamedTuple):
             {carrier: PartyKey(place, NODES[carrier], guess_dialect(each) or "") for carrier, each in messages.items()},
         )
 
-    def found(self, verdict: Verdict) -> FindingKey:
-        """Return the key that a verdict is counted by."""
+    def found(self, verdict: Verdict, mistake: str) -> FindingKey:
+        """Return the key that a verdict is counted by; see `mistake_of`."""
         return FindingKey(
             reason=whole(verdict.reason or ""),
             party=self.parties[self.carrier(verdict)],
             expected=", ".join(verdict.expected_subcodes),
             observed=cut(verdict.observed_subcode or ""),
+            mistake=mistake,
         )
 
     def sample(self, verdict: Verdict, setting: Setting) -> Sample:

@@ -229,7 +229,7 @@ class RunTally:
     def find(self, verdict: Verdict, scene: Scene, setting: Setting, mistake: str = "") -> None:
         """Count a verdict by a setting that has a row, by its cause; see `mistake_of`."""
         outcome, time = str(verdict.outcome), verdict.record.time
-        found = scene.found(verdict)._replace(mistake=mistake)
+        found = scene.found(verdict, mistake)
         self.findings.take(
             verdict.rule,
             outcome,

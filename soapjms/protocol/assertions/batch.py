@@ -25,7 +25,6 @@ from soapjms.protocol.assertions.judge import (
     PASSED,
     Ended,
     broken_verdict,
-    judge_case,
     note_end,
     outcome_of,
     rows_for,
@@ -159,11 +158,13 @@ class Memory:
     Attributes:
         messages: steps for messages, by sketch; None for a sketch that was seen once.
         pairs: steps for pairs.
+        unsettled: steps for messages of which nothing is known: all rows.
     """
 
     def __init__(self) -> None:
         self.messages: dict[Sketch, JudgeSteps | None] = {}
         self.pairs: dict[Halves, JudgeSteps] = {}
+        self.unsettled: dict[Carrier, JudgeSteps] = {}
 
 
 class Judge:
@@ -200,8 +201,7 @@ class Judge:
         spared: set[Subcode] = set()
         for carrier, message in readings.items():
             case = Case(self.setting, message, carrier, request, response, subcodes, spared)
-            steps, party = self._steps_for(case), parties.get(carrier)
-            yield from self._in_full(case, party) if steps is None else self._take(steps, case, party)
+            yield from self._take(self._steps_for(case), case, parties.get(carrier))
         if Carrier.ONE_WAY not in readings:
             message = response or readings[Carrier.REQUEST]
             case = Case(self.setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
@@ -237,16 +237,10 @@ class Judge:
 
     # Judging
 
-    def _in_full(self, case: Case, party: Hashable) -> Iterator[Verdict]:
-        for verdict in judge_case(case, self._rows(case.carrier)):
-            self._counts[party, verdict.rule, verdict.outcome] += 1
-            if verdict.outcome not in SILENT:
-                yield verdict
-
     def _take(self, steps: JudgeSteps, case: Case, party: Hashable) -> Iterator[Verdict]:
         """Take the steps for one message or pair, and count their outcomes."""
         ended: Ended = {}
-        ends: tuple[tuple[int, VerdictOutcome], ...] = ()
+        ends: list[tuple[int, VerdictOutcome]] = []
         for index, (row, known) in enumerate(steps.todo):
             found = known or outcome_of(row, case, ended)
             if found is PASSED:
@@ -254,21 +248,21 @@ class Judge:
             if found is not NOT_APPLICABLE:
                 note_end(row, case, found[0], ended)
                 verdict = broken_verdict(row, case, *found) if found[0] in BROKEN else verdict_of(row, case, found)
-                ends = (*ends, (index, verdict.outcome))
+                ends.append((index, verdict.outcome))
                 yield verdict
             else:
-                ends = (*ends, (index, found[0]))
-        self._seen[party, steps, ends] += 1
+                ends.append((index, found[0]))
+        self._seen[party, steps, tuple(ends)] += 1
 
     # Working out the steps
 
-    def _steps_for(self, case: Case) -> JudgeSteps | None:
-        """Return the steps for a message; None if its sketch is seen for the first time.
+    def _steps_for(self, case: Case) -> JudgeSteps:
+        """Return the steps for a message: all rows if its sketch is seen for the first time.
 
         Working out the steps for a sketch costs more than judging one message.
         """
         if not case.message.described.is_short:
-            return None
+            return self._all_steps(case.carrier)
         sketch = sketch_of(case)
         known = self._memory.messages
         steps = known.get(sketch, NEVER_SEEN)
@@ -277,10 +271,17 @@ class Judge:
                 self._add_up()
                 known.clear()
             known[sketch] = None
-            return None
+            return self._all_steps(case.carrier)
         if steps is None:
             alone = Case(self.setting, case.message, case.carrier, case.request, case.response)
             steps = known[sketch] = self._settle(alone, self._rows(case.carrier))
+        return steps
+
+    def _all_steps(self, carrier: Carrier) -> JudgeSteps:
+        steps = self._memory.unsettled.get(carrier)
+        if steps is None:
+            rows = tuple((row, None) for row in self._rows(carrier))
+            steps = self._memory.unsettled[carrier] = JudgeSteps(rows, Counter())
         return steps
 
     def _steps_for_pair(self, case: Case) -> JudgeSteps:
@@ -326,6 +327,3 @@ class Judge:
 @cache
 def _applying(row: Assertion) -> Assertion:
     return replace(row, applies=always)
-
-
-SILENT: Final = frozenset({VerdictOutcome.PASSED, VerdictOutcome.NOT_APPLICABLE})

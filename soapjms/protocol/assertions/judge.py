@@ -242,7 +242,7 @@ def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
 
 
 def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[VerdictOutcome, str | None]:
-    if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
+    if row.reaction_to and case.subcodes.keys().isdisjoint(row.reaction_to):
         return NOT_APPLICABLE
     if case.is_pair and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
