@@ -18,7 +18,7 @@ from brokers.adapter.wait import epoch_milliseconds
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
-from brokers.smqp.adapter.messages import COUNT, to_message, topic_of
+from brokers.smqp.adapter.messages import delivery_count, to_message, topic_of
 from brokers.smqp.client.connection import KeptConnection
 from brokers.smqp.client.inbox import Received
 from brokers.smqp.client.listener import Hearer
@@ -284,9 +284,8 @@ class SmqpConsumer(Consumer):
         assert heard.command is not None
         assert heard.content is not None
         received = Received(heard.command.topic, heard.content)
-        count = received.attributes.text(COUNT)
         message = to_message(received, self._destination, self._dialect, epoch_milliseconds())
-        number = int(count) if count.isascii() and count.isdecimal() else 1
+        number = delivery_count(received.attributes)
         return SmqpDelivery(message, number, self._owner.generation, self._owner)
 
     def _run(self) -> None:

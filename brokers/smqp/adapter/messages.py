@@ -30,7 +30,7 @@ from brokers.message import (
 )
 from brokers.smqp.client.inbox import Received
 from brokers.smqp.protocol.dialect import SmqpDialect
-from brokers.smqp.protocol.ids import format_date, format_timeout, parse_date
+from brokers.smqp.protocol.ids import NUMBER, format_date, format_timeout, parse_date
 from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpMessage, SmqpSection
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.protocol.topics import segment_for
@@ -149,7 +149,6 @@ def to_message(received: Received, destination: Destination, dialect: SmqpDialec
     """
     attributes = received.attributes
     body, kind = _body(received)
-    count = attributes.text(COUNT)
     return Message(
         message_type=kind,
         body=body,
@@ -163,7 +162,7 @@ def to_message(received: Received, destination: Destination, dialect: SmqpDialec
         expiration=_expiration(attributes, dialect, now),
         timestamp=_timestamp(attributes, dialect),
         type=_optional(attributes, TYPE),
-        redelivered=count.isdecimal() and int(count) > 1,
+        redelivered=delivery_count(attributes) > 1,
     )
 
 
@@ -221,9 +220,14 @@ def _destination(attributes: Attributes) -> Destination | None:
         return None
 
 
+def delivery_count(attributes: Attributes) -> int:
+    """Return how often a message was delivered, this time included."""
+    return _number(attributes, COUNT) or 1
+
+
 def _number(attributes: Attributes, name: str) -> int | None:
     text = attributes.text(name)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    return int(text) if NUMBER.fullmatch(text) else None
 
 
 def _priority(attributes: Attributes) -> int:

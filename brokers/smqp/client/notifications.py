@@ -34,6 +34,7 @@ from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.protocol.commands import Command, CommandKind, Notice
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand
+from brokers.smqp.protocol.ids import NUMBER
 from brokers.smqp.protocol.messages import SmqpLimits, SmqpMessage
 from brokers.smqp.protocol.topics import covers, fold
 from brokers.threads.thread import Thread
@@ -300,7 +301,7 @@ def told_of(heard: ReceivedCommand) -> Told | None:
         return TopicChange(command.topic, ACTIONS.get(action.upper(), action.upper()), value)
     if command.kind is Notice.SUBSCRIBERS:
         count = heard.attributes.text("Count")
-        return SubscriberCount(command.topic, int(count)) if count.isascii() and count.isdecimal() else None
+        return SubscriberCount(command.topic, int(count)) if NUMBER.fullmatch(count) else None
     if command.kind is Notice.SERVER_TIMEOUT:
         return DefaultTimeout(command.timeout)
     return Goodbye(command.timeout)

@@ -8,6 +8,7 @@ Spec: SMQP 4.1 (commands, abbreviations), 4.1.1 to 4.1.16, 4.1.12 (NOTIFY, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -115,7 +116,10 @@ def _read_smuid(scanner: Scanner, dialect: SmqpDialect) -> Fields:
 
 
 def _read_messages(scanner: Scanner, dialect: SmqpDialect) -> Fields:
-    return {"messages": parse_ranges(scanner.rest().replace(" ", ""))}
+    return {"messages": parse_ranges(BLANKS_OF_RANGES.sub(r"\1", scanner.rest()))}
+
+
+BLANKS_OF_RANGES: Final = re.compile(r"[ \t]*([,-])[ \t]*")
 
 
 def _read_since(scanner: Scanner, dialect: SmqpDialect) -> Fields:

@@ -381,7 +381,8 @@ class MessageReader:
         if line is None:
             return False
         if line:
-            self._lose(bad("data must end after as many octets as its Content-Length says"), line)
+            # Of one octet too many, the data has the first half of the end of its line.
+            self._lose(bad("data must end after as many octets as its Content-Length says"), line.removeprefix(b"\n"))
             return True
         self._keep_section()
         self._step = self._after_section

@@ -136,13 +136,21 @@ def parse_keywords(text: str) -> tuple[str, ...]:
     Raises:
         RefusedError: 400: a keyword has a character that is not allowed, or there are too many.
     """
-    keywords = tuple(word for each in text.split(",") if (word := each.strip(BLANKS)))
+    keywords = tuple(_unquoted(word) for each in text.split(",") if (word := each.strip(BLANKS)))
     for keyword in keywords:
         if NOT_IN_KEYWORDS & set(keyword):
             raise bad(f"a keyword must not have slashes, backslashes, parentheses or controls, got {keyword!r}")
     if len(keywords) > MAX_KEYWORDS:
         raise bad(f"there must be at most {MAX_KEYWORDS} keywords")
     return keywords
+
+
+def _unquoted(keyword: str) -> str:
+    """Return a keyword without the quotes around it."""
+    inside = keyword.removeprefix('"').removesuffix('"')
+    if len(keyword) - len(inside) == 1 or not inside:
+        raise bad(f"a keyword in quotes must have both, and no comma between them, got {keyword[:80]!r}")
+    return inside
 
 
 def format_keywords(keywords: tuple[str, ...]) -> str:

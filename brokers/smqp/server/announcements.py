@@ -52,9 +52,9 @@ class Announcements:
 
     def topic(self, listeners: list[SmqpSession], path: str, action: str) -> None:
         """Notify sessions of a change of a topic."""
-        command = format_command(Command(kind=Notice.TOPIC, topic=path))
+        told = format_command(Command(kind=Notice.TOPIC, topic=path)) + f"Action: {action}\r\n\r\n".encode()
         for session in listeners:
-            session.channel.tell(command + f"Action: {action}\r\n\r\n".encode())
+            session.channel.tell(told)
 
     @contextmanager
     def counting(self, topics: Iterable[Topic]) -> Iterator[None]:
@@ -69,8 +69,9 @@ class Announcements:
         names = [topic.path, *(link.path for link in self._core.directory.links(topic))]
         for wanted in self._core.subscriptions.who(Resource.SUBSCRIBER, names):
             command = format_command(Command(kind=Notice.SUBSCRIBERS, topic=wanted.name))
+            told = command + f"Count: {count}\r\n\r\n".encode()
             for session in self._seeing(wanted.account, topic.path):
-                session.channel.tell(command + f"Count: {count}\r\n\r\n".encode())
+                session.channel.tell(told)
 
     def timeout(self, timeout: Timeout) -> None:
         """Notify subscribers that the default timeout has changed."""

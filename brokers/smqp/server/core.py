@@ -8,7 +8,7 @@ Spec: SMQP 2.2.1, 2.4, 4.1.8, 4.1.12; the life of a message in section 9.3 of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command, Notice, format_command
@@ -21,7 +21,7 @@ from brokers.smqp.server.messages import Deliveries, Item, Messages, MessageStat
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.receipts import receipt
 from brokers.smqp.server.rights import Resource, Right, Subscriptions, TopicRights, TopicSubscriber
-from brokers.smqp.server.session import SessionPhase, SmqpSession, Stage, notice
+from brokers.smqp.server.session import HeardTopics, SessionPhase, SmqpSession, Stage, notice
 from brokers.smqp.server.topics import FOREVER_SECONDS, Directory, Topic, TopicKind
 
 WORKING_SECONDS: Final = 7 * 86_400.0
@@ -125,9 +125,8 @@ class SmqpCore:
     def leave(self, session: SmqpSession) -> None:
         """Remove a session; its undelivered messages wait for its account, unless another session has them."""
         session.channel.end()
-        if session.account is None or session not in self._of_accounts.get(session.account.number, ()):
+        if session.account is None or session not in self.sessions_of(session.account.number):
             return
-        self._of_accounts[session.account.number].remove(session)
         smuids = []
         for item in self.deliveries.of_session(session.number):
             smuids.append(item.smuid)
@@ -141,25 +140,35 @@ class SmqpCore:
             self.settle(smuid)
         topics = self.session_topics(session.interests)
         with self.announce.counting(topics):
-            session.interests.clear()
+            session.interests = {}
             session.stage = Stage.ENDED
         for topic in topics:
             self.wake_queue(topic)
-        for number in session.temporaries:
-            if self.directory.has(number):
-                self.remove_topic(self.directory.get(number))
+        owners = self.directory.owners
+        for path in [path for path, owner in owners.items() if owner.session == session.number]:
+            temporary = self.directory.find(path)
+            assert temporary is not None
+            self.remove_topic(temporary)
+
+    def forget(self, session: SmqpSession) -> None:
+        """Forget a session that has left, even if what it left could not be settled."""
+        self.sessions.pop(session.number, None)
+        self._restless.discard(session)
+        if session.account is not None and session in self.sessions_of(session.account.number):
+            self._of_accounts[session.account.number].remove(session)
 
     def forget_sessions(self) -> None:
         """Forget all sessions."""
         self.sessions.clear()
         self._of_accounts.clear()
         self._restless.clear()
+        self.directory.owners.clear()
 
     def sessions_of(self, account: int) -> list[SmqpSession]:
         """Return the sessions of an account."""
         return self._of_accounts.get(account, [])
 
-    def session_topics(self, patterns: dict[str, str]) -> list[Topic]:
+    def session_topics(self, patterns: Iterable[str]) -> list[Topic]:
         """Return the topics that the patterns cover and whose subscriptions end with their sessions."""
         found = [*self.directory.all_of(TopicKind.QUEUE), *self.directory.all_of(TopicKind.SESSION)]
         return [topic for topic in found if any(covers(pattern, topic.folded) for pattern in patterns)]
@@ -184,6 +193,18 @@ class SmqpCore:
         if owner is not None and not session.owner.is_admin:
             return owner.session == session.number
         return self.rights.of(session.owner, path) is not Right.NONE
+
+    def _heard(self, session: SmqpSession) -> Mapping[TopicKind, frozenset[int]]:
+        """Return the numbers of the topics of other kinds than the draft's that a session itself subscribed to."""
+        versions = (self.directory.version, self.rights.version)
+        known = session.heard
+        if known is None or known.versions != versions or known.interests is not session.interests:
+            numbers = {
+                kind: frozenset(topic.number for topic in self.directory.all_of(kind) if self._hears(session, topic))
+                for kind in (TopicKind.QUEUE, TopicKind.SESSION)
+            }
+            session.heard = known = HeardTopics(versions, session.interests, numbers)
+        return known.numbers
 
     def _hears(self, session: SmqpSession, topic: Topic) -> bool:
         """Say whether a session itself subscribed to a topic; wildcards do not cover topics that it may not see."""
@@ -255,7 +276,11 @@ class SmqpCore:
         return account is not None and self.rights.allows(account, topic, Right.SUBSCRIBE)
 
     def _interested(self, topic: Topic) -> list[SmqpSession]:
-        return [session for session in self.sessions.values() if session.is_ready and self._hears(session, topic)]
+        return [
+            session
+            for session in self.sessions.values()
+            if session.interests and session.is_ready and topic.number in self._heard(session)[topic.kind]
+        ]
 
     def wake_queue(self, topic: Topic) -> None:
         """Wake the free sessions that could take a message from a queue."""
@@ -275,9 +300,7 @@ class SmqpCore:
         """Return the next item for a session: one of its own, else one waiting in its queues."""
         item = self.deliveries.next_for(session.number)
         if item is None and session.interests:
-            every = self.directory.all_of(TopicKind.QUEUE)
-            queues = [topic.number for topic in every if self._hears(session, topic)]
-            item = self.deliveries.next_of_queues(queues)
+            item = self.deliveries.next_of_queues(self._heard(session)[TopicKind.QUEUE])
         return item
 
     def take(self, session: SmqpSession, item: Item) -> int:
@@ -312,7 +335,8 @@ class SmqpCore:
 
     def pause_after(self, item: Item) -> float:
         """Return the pause after a client refused a message, in seconds; JMS clients refuse one to get it again."""
-        return self.options.retry_pause if self.directory.get(item.topic).kind is TopicKind.TOPIC else 0.0
+        is_read = self.directory.has(item.topic) and self.directory.get(item.topic).kind is TopicKind.TOPIC
+        return self.options.retry_pause if is_read else 0.0
 
     def acknowledged(self, item: Item) -> None:
         """Note that a subscriber has acknowledged a message, and must not get it again."""
@@ -325,6 +349,8 @@ class SmqpCore:
 
     def unanswered(self, item: Item) -> None:
         """Note that a subscriber did not take a message: try again later, or give up after too many attempts."""
+        if not self.directory.has(item.topic):  # it was removed with its messages
+            return
         topic = self.directory.get(item.topic)
         limit = self.options.max_retries if topic.max_retries is None else topic.max_retries
         if item.attempts >= limit:

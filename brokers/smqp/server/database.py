@@ -7,6 +7,7 @@ SM-162). A command that fails is undone alone, by a savepoint.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import Any, Final
 from brokers.files import reason_of
 from brokers.smqp.protocol.replies import SmqpStoreError
 
-VERSION: Final = 1
+VERSION: Final = 2
 TABLES: Final = """
 CREATE TABLE smqp (version INTEGER NOT NULL);
 CREATE TABLE accounts (
@@ -24,10 +25,11 @@ CREATE TABLE accounts (
     is_admin INTEGER NOT NULL, is_peer INTEGER NOT NULL, topic INTEGER, logins INTEGER NOT NULL DEFAULT 0,
     full_name TEXT, email TEXT, address TEXT, phone TEXT);
 CREATE TABLE topics (
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL, folded TEXT NOT NULL UNIQUE, target INTEGER,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, folded TEXT NOT NULL UNIQUE, target INTEGER,
     keywords TEXT NOT NULL DEFAULT '', is_removing INTEGER NOT NULL DEFAULT 0, is_login INTEGER NOT NULL DEFAULT 0,
     kind TEXT NOT NULL, timeout REAL, retry_timeout REAL, max_retries INTEGER, max_messages INTEGER,
     max_message INTEGER, max_octets INTEGER);
+CREATE TRIGGER held_ended AFTER DELETE ON topics BEGIN DELETE FROM held WHERE topic = old.id; END;
 CREATE TABLE rights (
     topic INTEGER NOT NULL, account INTEGER NOT NULL, rights INTEGER NOT NULL,
     PRIMARY KEY (topic, account)) WITHOUT ROWID;
@@ -41,8 +43,9 @@ CREATE INDEX messages_by_topic ON messages (topic, state, smuid);
 CREATE INDEX messages_by_cmuid ON messages (account, guid, uid);
 CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
 CREATE TABLE deliveries (
-    id INTEGER PRIMARY KEY, smuid INTEGER NOT NULL, topic INTEGER NOT NULL, account INTEGER, session INTEGER,
-    name TEXT NOT NULL, priority INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, current INTEGER NOT NULL);
+    id INTEGER PRIMARY KEY AUTOINCREMENT, smuid INTEGER NOT NULL, topic INTEGER NOT NULL, account INTEGER,
+    session INTEGER, name TEXT NOT NULL, priority INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    current INTEGER NOT NULL);
 CREATE INDEX deliveries_by_session ON deliveries (session, priority, smuid);
 CREATE INDEX deliveries_by_message ON deliveries (smuid, account);
 CREATE INDEX deliveries_by_account ON deliveries (account, session);
@@ -69,11 +72,14 @@ CREATE TRIGGER held_moved AFTER UPDATE OF state ON messages WHEN (old.state < 2)
     WHERE topic = new.topic; END;
 CREATE TRIGGER held_removed AFTER DELETE ON messages WHEN old.state < 2 BEGIN
     UPDATE held SET octets = octets - old.size WHERE topic = old.topic; END;
-CREATE TRIGGER held_ended AFTER DELETE ON topics BEGIN DELETE FROM held WHERE topic = old.id; END;
 INSERT INTO held SELECT topic, SUM(size) FROM messages WHERE state < 2 GROUP BY topic;
 """
 """The octets of each topic, without its Trash (state 2): needed for every message, so that they are not summed up each
 time. A file that was made before this table existed gets it when it is opened."""
+
+RENUMBERED: Final = ("topics", "deliveries")
+"""The tables in which, by version 1, a new row could get the number of one that was gone. So a client's late answer, or
+its end, could concern what belonged to another."""
 
 
 class Database:
@@ -109,15 +115,30 @@ class Database:
             self._execute_all(TABLES)
             self.execute("INSERT INTO smqp VALUES (?)", VERSION)
         found = self.row("SELECT version FROM smqp")
+        if found == (1,):
+            self._upgrade()
+            found = (VERSION,)
         if found is None or found[0] != VERSION:
             raise SmqpStoreError(f"{self._path} must have version {VERSION}, got {found and found[0]}")
         if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'held'") is None:
             self._execute_all(HELD)
         self.execute("COMMIT")
 
-    def _execute_all(self, script: str) -> None:
+    def _upgrade(self) -> None:
+        """Turn a file of version 1 into one of this version."""
+        for table in RENUMBERED:
+            self.execute(f"CREATE TEMP TABLE before AS SELECT * FROM {table}")  # noqa: S608 - one of `RENUMBERED`
+            self.execute(f"DROP TABLE {table}")
+            self._execute_all(TABLES, of=table)
+            self.execute(f"INSERT INTO {table} SELECT * FROM before")  # noqa: S608 - as above
+            self.execute("DROP TABLE before")
+        self.execute("UPDATE smqp SET version = ?", VERSION)
+
+    def _execute_all(self, script: str, of: str = "") -> None:
+        """Execute the statements of a script: all, or those that create a table and what belongs to it."""
         for statement in script.strip().split(";\n"):
-            self.execute(statement)
+            if not of or re.search(rf"(TABLE|ON) {of} ", statement):
+                self.execute(statement)
 
     def execute(self, sql: str, *parameters: Any) -> int:
         """Execute a statement; return the number of changed rows."""

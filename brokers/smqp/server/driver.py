@@ -174,6 +174,11 @@ class NotifyProtocol(_Connection, asyncio.Protocol):
         self._server.engine.notify_received(*self.key, data)
         self._server.flush_soon()
 
+    def resume_writing(self) -> None:
+        """Continue to notify a client that reads again."""
+        super().resume_writing()
+        self._server.notify_drained(self)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the engine that the notify connection has ended."""
         super().connection_lost(exc)
@@ -391,6 +396,12 @@ class Server:
             self.engine.drained(protocol.number)
             self.flush_soon()
 
+    def notify_drained(self, protocol: NotifyProtocol) -> None:
+        """Send the notifications that waited while writing to a client was blocked."""
+        if protocol.is_drained and self.engine.is_notify_full(protocol.key[0]):
+            self.engine.notify_drained(*protocol.key)
+            self.flush_soon()
+
     def flush_soon(self) -> None:
         """Flush once everything that has arrived so far is processed."""
         if not self._is_flushing:
@@ -441,6 +452,8 @@ class Server:
         protocol = self._notifies.get(key)
         if protocol is not None and isinstance(action, NotifyWrite):
             protocol.write(action.data)
+            if protocol.is_drained and self.engine.is_notify_full(action.session):
+                self._loop.call_soon(self.notify_drained, protocol)
         elif protocol is not None:
             protocol.close()
         elif isinstance(action, NotifyClose) and (task := self._connecting.pop(key, None)) is not None:

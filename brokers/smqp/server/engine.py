@@ -69,6 +69,12 @@ HANDLERS: Final[Mapping[CommandKind, Handler]] = {
     CommandKind.QUIT: settings.noop,
 }
 FOR_STRANGERS: Final = frozenset({CommandKind.LOGIN, CommandKind.PASSWORD, CommandKind.NOOP, CommandKind.QUIT})
+WITHOUT_PASSWORD: Final = {
+    Stage.NAMED: Stage.STRANGER,
+    Stage.OLD_PASSWORD: Stage.READY,
+    Stage.NEW_PASSWORD: Stage.READY,
+}
+"""The states in which a password is to follow, each with the one that any other command leads to."""
 LOGGED_IN_READ_OCTETS: Final = 256 * 1024
 """Octets that are read at once from a client that is logged in."""
 STRANGER_READ_OCTETS: Final = 4 * 1024
@@ -213,6 +219,15 @@ class SmqpEngine:
         """Handle octets from a notify connection."""
         self._to_channel(number, lambda channel: channel.received(attempt, data))
 
+    def is_notify_full(self, number: int) -> bool:
+        """Say whether `notify_drained` must be called once all octets written to a notify connection are sent."""
+        session = self.core.sessions.get(number)
+        return session is not None and session.channel.is_full
+
+    def notify_drained(self, number: int, attempt: int) -> None:
+        """Handle that all octets written to a notify connection are sent."""
+        self._to_channel(number, lambda channel: channel.drained(attempt))
+
     def notify_closed(self, number: int, attempt: int) -> None:
         """Handle the end of a notify connection."""
         self._to_channel(number, lambda channel: channel.lost(attempt))
@@ -269,7 +284,7 @@ class SmqpEngine:
         core = self.core
         core.take_actions()
         for session in list(core.sessions.values()):
-            session.channel.end()
+            self._guarded(session.channel.end)
             core.do(Close(session.number))
             self._room.leave(session.held)
         core.forget_sessions()
@@ -296,18 +311,17 @@ class SmqpEngine:
         return not (session.is_busy or session.is_full or session.stage is Stage.ENDED)
 
     def _handle(self, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
+        kind = None if heard.command is None else heard.command.kind
+        awaited = session.stage
+        if kind not in FOR_STRANGERS:
+            session.stage = WITHOUT_PASSWORD.get(awaited, awaited)
         if heard.refusal is not None:
-            if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD):
-                session.stage = Stage.READY
             raise heard.refusal
-        assert heard.command is not None
-        kind = heard.command.kind
         assert isinstance(kind, CommandKind)
         if not session.is_ready and kind not in FOR_STRANGERS:
-            code = ReplyCode.BAD_REQUEST if session.stage is Stage.NAMED else ReplyCode.UNAUTHORIZED
+            code = ReplyCode.BAD_REQUEST if awaited is Stage.NAMED else ReplyCode.UNAUTHORIZED
             raise RefusedError(code, "LOGIN and PASS must come first")
-        if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD) and kind not in FOR_STRANGERS:
-            session.stage = Stage.READY
+        if session.stage is not awaited:
             raise RefusedError(ReplyCode.BAD_REQUEST, "SET LOGIN PASSWORD must be followed by PASS, twice")
         return HANDLERS[kind](self.core, session, heard)
 
@@ -352,17 +366,19 @@ class SmqpEngine:
 
     def _end(self, session: SmqpSession) -> None:
         self.core.do(Close(session.number))
-        self._leave(session)
+        self._guarded(lambda: self._leave(session))
 
     def _leave(self, session: SmqpSession) -> None:
         if session.number not in self.core.sessions:
             return
         if session.idle is not None:
             session.idle.cancel()
-        self.core.leave(session)
-        self.core.sessions.pop(session.number, None)
-        self._room.leave(session.held)
-        session.stage = Stage.ENDED
+        try:
+            self.core.leave(session)
+        finally:
+            self.core.forget(session)
+            self._room.leave(session.held)
+            session.stage = Stage.ENDED
 
     def _refresh(self, session: SmqpSession) -> None:
         """Restart the idle timeout of a client that is logged in."""
@@ -377,7 +393,7 @@ class SmqpEngine:
         if session.number not in self.core.sessions or (session.is_ready and self.core.options.idle_timeout is None):
             return
         self._write(session, SmqpAnswer(plain(ReplyCode.TIMED_OUT)))
-        self._guarded(lambda: self._end(session))
+        self._end(session)
 
     def _guarded(self, function: Callable[[], None]) -> None:
         """Run a function without a caller that waits for it; if it fails, undo its changes and go on."""

@@ -8,6 +8,7 @@ Spec: SMQP 2.2.1 (Trash), 2.4, 3 (an account may be logged in several times), 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -42,7 +43,7 @@ class StoredMessage:
         created: the value of Created.
         header: the lines of all other attributes except Smuid and Cmuid.
         body: sections and the line with the dot.
-        size: the octets of header and body.
+        size: about how many octets it takes.
         received: when it was received, in seconds since 1970.
         priority: its priority; lower numbers go first.
         timeout: its timeout in seconds, -1 for none.
@@ -102,12 +103,12 @@ class Messages:
         """Return a message, or None."""
         return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
 
-    def find(self, account: int, guid: str, uid: str) -> int | None:
-        """Return the number of the message that a session published under an identifier before (D-55 of the digest)."""
-        row = self._database.row(
-            "SELECT smuid FROM messages WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid
+    def find(self, account: int, guid: str, uid: str) -> list[tuple[int, int]]:
+        """List the messages that a session published under an identifier before, each with its topic (D-55 of the
+        digest)."""
+        return self._database.rows(
+            "SELECT smuid, topic FROM messages WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid
         )
-        return None if row is None else int(row[0])
 
     def numbers(self, topic: int, *, trash: bool) -> list[int]:
         """List the messages of a topic, or of its Trash."""
@@ -259,7 +260,7 @@ class Deliveries:
         )
         return None if row is None else Item(*row)
 
-    def next_of_queues(self, topics: list[int]) -> Item | None:
+    def next_of_queues(self, topics: Iterable[int]) -> Item | None:
         """Return the most urgent item waiting in queues, or None."""
         best: tuple[int, int, Item] | None = None
         for topic in topics:

@@ -39,9 +39,10 @@ class Options:
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
         max_topics: maximum number of topics, at any depth; login topics are created nevertheless.
         max_children: maximum number of topics directly below one.
-        max_octets: maximum total size of a topic's messages, unless the topic has its own max_octets. Messages in Trash
-            do not count.
-        max_subscriptions: maximum number of subscriptions of an account.
+        max_octets: maximum total size of a topic's messages, unless the topic has its own max_octets. Each counts 256
+            octets besides its texts; messages in Trash do not count.
+        max_subscriptions: maximum number of subscriptions of an account, with those that end with its sessions; each
+            part that was excluded from a wildcard counts as one.
         max_logins: maximum number of concurrent sessions of an account.
         max_sessions: maximum number of connections. A further one ends the oldest that is not logged in, of the address
             with most of them.

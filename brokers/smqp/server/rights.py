@@ -157,6 +157,11 @@ class Subscriptions:
         """Count the subscriptions of an account."""
         return sum(len(of_accounts.get(account, ())) for of_accounts in self._all.values())
 
+    def has(self, account: int, resource: Resource, pattern: str) -> bool:
+        """Say whether an account has a subscription to a pattern."""
+        own = self._all[resource].get(account, ())
+        return any(each.folded == fold(pattern) and not each.is_exclusion for each in own)
+
     def wanted(self, resource: Resource, account: int, folded: str) -> TopicSubscription | None:
         """Return the subscription of an account that covers a topic, preferably an exact one, or None."""
         own = self._all[resource].get(account, ())
@@ -191,18 +196,24 @@ class Subscriptions:
         folded, itself = fold(pattern), resource is Resource.TOPIC
         own = self._all[resource].get(account, [])
         covered = [each for each in own if covers_all_of(folded, each.folded, itself=itself)]
-        wider = [
-            each
-            for each in own
-            if not each.is_exclusion and each not in covered and covers_all_of(each.folded, folded, itself=itself)
-        ]
+        is_part = self.wider(account, resource, pattern)
         excluded = any(each.is_exclusion and covers_all_of(each.folded, folded, itself=itself) for each in own)
         for each in covered:
             self._delete(each)
-        if wider:
+        if is_part:
             self._insert(TopicSubscription(account, resource, folded, pattern, None, True))
         self.reload()
-        return any(not each.is_exclusion for each in covered) or (bool(wider) and not excluded)
+        return any(not each.is_exclusion for each in covered) or (is_part and not excluded)
+
+    def wider(self, account: int, resource: Resource, pattern: str) -> bool:
+        """Say whether a pattern is a part of a subscription of an account, and would be excluded from it."""
+        folded, itself = fold(pattern), resource is Resource.TOPIC
+        return any(
+            not each.is_exclusion
+            and covers_all_of(each.folded, folded, itself=itself)
+            and not covers_all_of(folded, each.folded, itself=itself)
+            for each in self._all[resource].get(account, ())
+        )
 
     def patterns(self, account: int, resource: Resource) -> list[str]:
         """List the patterns of an account, without the excluded parts."""

@@ -13,10 +13,10 @@ sent again. Acknowledgements have no identifiers, so on the old connection a lat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from brokers.listeners.room import ClientShare
 from brokers.smqp.protocol.dialogue import CommandReader
@@ -37,6 +37,7 @@ from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.actions import Action, Connect, NotifyClose, NotifyWrite, Timer
 from brokers.smqp.server.messages import Item
 from brokers.smqp.server.options import Options
+from brokers.smqp.server.topics import TopicKind
 
 ACK = format_reply(plain(ReplyCode.ACKNOWLEDGED))
 
@@ -111,8 +112,14 @@ class SmqpChannel:
         self._pause: Timer | None = None
         self._patience: Timer | None = None
         self._on_port: Callable[[ReplyCode], None] | None = None
+        self._unsent = 0
         self._octets = Octets()
         self._replies = ReplyLines()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many octets are unsent that further notifications wait until they are sent."""
+        return self._unsent > HIGH_WATER_OCTETS
 
     # For the session
 
@@ -139,6 +146,7 @@ class SmqpChannel:
         if attempt != self._attempt or self.phase is not SessionPhase.CONNECTING:
             return
         self.phase, self._failures, self.is_wanted = SessionPhase.IDLE, 0, False
+        self._unsent = 0
         self._octets, self._replies = Octets(), ReplyLines()
         self._report(ReplyCode.OK)
         self._core.wake(self._session)
@@ -156,6 +164,12 @@ class SmqpChannel:
         if attempt == self._attempt and self.phase in (SessionPhase.IDLE, SessionPhase.AWAITING):
             self._drop()
             self._retry_later()
+
+    def drained(self, attempt: int) -> None:
+        """Handle that all octets are sent."""
+        if attempt == self._attempt:
+            self._unsent = 0
+            self._core.wake(self._session)
 
     def received(self, attempt: int, data: bytes) -> None:
         """Handle octets from the client."""
@@ -199,9 +213,9 @@ class SmqpChannel:
         if self.phase is SessionPhase.NONE and self._pause is None and self._has_something():
             self._connect()
         if self.phase is SessionPhase.IDLE:
-            while self._events:
+            while self._events and not self.is_full:
                 self._write(self._events.popleft())
-            if not self.is_suspended and self._pause is None:
+            if not self.is_suspended and self._pause is None and not self.is_full:
                 self._send_next()
 
     def _has_something(self) -> bool:
@@ -271,6 +285,7 @@ class SmqpChannel:
             on_port(code)
 
     def _write(self, data: bytes) -> None:
+        self._unsent += len(data)
         self._core.do(NotifyWrite(self._session.number, self._attempt, data))
 
 
@@ -308,6 +323,20 @@ class SmqpAnswer:
 OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
+class HeardTopics(NamedTuple):
+    """The topics that the session's own subscriptions cover.
+
+    Attributes:
+        versions: those of the topics and of the rights by which they were found.
+        interests: the subscriptions.
+        numbers: the numbers of the topics by kind.
+    """
+
+    versions: tuple[int, int]
+    interests: Mapping[str, str]
+    numbers: Mapping[TopicKind, frozenset[int]]
+
+
 class SmqpSession:
     """The session of one client.
 
@@ -325,8 +354,8 @@ class SmqpSession:
         held: its share of the server's room for clients.
         unsent: octets written since all were last sent.
         is_busy: whether the reply to a command is still to come, so that no further command is read.
-        interests: the patterns of subscriptions that end with the session.
-        temporaries: the numbers of topics that end with the session.
+        interests: the patterns of subscriptions that end with the session; replaced when they change.
+        heard: the topics that these cover, if it is known.
         wants_timeout: whether to notify it of changes of the default timeout.
         finish: writes the reply that a busy session waits for.
         channel: its notify connection.
@@ -346,8 +375,8 @@ class SmqpSession:
         self.missed_ports = 0
         self.unsent = 0
         self.is_busy = False
-        self.interests: dict[str, str] = {}
-        self.temporaries: list[int] = []
+        self.interests: Mapping[str, str] = {}
+        self.heard: HeardTopics | None = None
         self.wants_timeout = False
         self.idle: Timer | None = None
         self.finish: Callable[[SmqpAnswer], None]

@@ -103,6 +103,7 @@ class Directory:
             index.clear()
         for row in self._database.rows(f"SELECT {', '.join(TOPIC_COLUMNS)} FROM topics"):  # noqa: S608 - names of columns
             self._index(_topic(row))
+        self.owners = {path: owner for path, owner in self.owners.items() if path in self._by_path}
 
     # Lookup
 

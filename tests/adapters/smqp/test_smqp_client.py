@@ -561,7 +561,7 @@ def test_notifications_that_cannot_be_read() -> None:
             "NOTIFY SERVER BYE soon\r\n",
             notification(7).replace("Content-Length: 1", "Content-Length: 9"),
         ):
-            wire.send(wrong + ("\r\n.\r\n\r\n.\r\n" if "Length" in wrong else ""))
+            wire.send(wrong + ("\r\n.\r\n\r\n" if "Length" in wrong else ""))
             line = wire.line() or wire.line()
             assert line.startswith("400"), wrong[:80]
         wire.send(notification(1, "a\r\n.\r\nb"))

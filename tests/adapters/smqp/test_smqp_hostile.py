@@ -66,6 +66,18 @@ def test_wrong_lengths(server: Running, length: str) -> None:
     unharmed(server)
 
 
+@pytest.mark.parametrize("length", ["5", "7"])
+def test_a_length_that_is_wrong_by_one(server: Running, length: str) -> None:
+    """As in the draft's own examples: the message is refused, and the command that follows is answered."""
+    client = server.client("alice", listen=False)
+    client.send(
+        f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+        "24.567\r\n.\r\n\r\nCOUNT MESSAGE /t\r\n"
+    )
+    assert client.reply() == ["400 Bad request"]
+    assert client.reply() == ["200-OK", "200 0"]
+
+
 def test_a_message_that_is_too_large_is_not_kept_in_memory() -> None:
     """It is refused when it has ended, however long it is."""
     with running(limits=SmqpLimits(message=1000)) as server:
@@ -103,6 +115,52 @@ def test_a_client_that_does_not_read(server: Running) -> None:
     unharmed(server)
     client.close()
     unharmed(server)
+
+
+def test_a_client_that_does_not_read_notifications(server: Running) -> None:
+    """They do not pile up: the oldest of those that wait are dropped."""
+    server.server.administer(lambda admin: admin.set_options(max_events=10))
+    deaf, name = server.client("alice"), "/t/" + "x" * 7000
+    deaf.data("SUB TOPIC /t/*")
+    busy = server.client("bob", listen=False)
+    for _ in range(200):
+        busy.send(f"CREATE TOPIC {name}\r\nREMOVE TOPIC {name}\r\n" * 10)
+        for _ in range(20):
+            assert busy.reply()[0][:3] == "200"
+    busy.data("CREATE TOPIC /t/last")
+    told = [deaf.notified()[0]]
+    while told[-1] != "NOTIFY TOPIC /t/last":
+        told.append(deaf.notified()[0])
+    assert len(told) < 4000
+    unharmed(server)
+
+
+def test_what_only_the_server_writes(server: Running) -> None:
+    """A publisher can forge neither how often a message was delivered, nor a receipt, nor whom it replies to."""
+    client = server.client("bob")
+    client.data("SUB MESSAGE /t")
+    forged = ("X-Delivery-Count: 7", "x-receipt-cmuid: bob/bob0001/1", "X-In-Reply-To-Smuid: mq.example/1", "X-Own: 1")
+    server.client("alice", listen=False).publish("/t", "1", *forged)
+    lines = client.received()
+    assert "X-Own: 1" in lines
+    assert not [line for line in lines if line.lower().startswith(("x-delivery", "x-receipt", "x-in-reply"))]
+
+
+def test_messages_that_are_names_only(server: Running) -> None:
+    """They have room as any others do: what counts is what is stored."""
+    server.server.administer(lambda admin: admin.set_options(max_octets=50_000))
+    client = server.client("alice", listen=False)
+    codes = [client.code(*publication(f"PUB MESSAGE /t {number}{'y' * 7900}")) for number in range(5)]
+    assert codes == [200, 200, 200, 414, 414]
+
+
+def test_many_keywords_to_find(server: Running) -> None:
+    """They are too many, as others wait while topics are searched."""
+    client = server.client("alice", listen=False)
+    assert client.code("SET TOPIC KEYWORD /t (BIG BLUE,RED)") == 200
+    wanted = [f"w{number}" for number in range(19)]
+    assert client.data(f"FIND TOPIC /* ({','.join([*wanted, 'blue'])})") == ["/t (BIG BLUE,RED)"]
+    assert client.code(f"FIND TOPIC /* ({','.join([*wanted, 'x', 'blue'])})") == 414
 
 
 def test_a_flood_of_acknowledgements(server: Running) -> None:
@@ -176,7 +234,7 @@ def test_what_others_send_as_jms() -> None:
         ("X-JMS-Reply-To", "telephone:123"),
         ("X-JMS-Property-n", "int many"),
         ("X-JMS-Property-m", "color red"),
-        ("X-Delivery-Count", "often"),
+        ("X-Delivery-Count", "9" * 5000),
         sections=(SmqpSection("text/plain", b"\xff\xfe"),),
     )
     assert strange.timestamp is None  # type: ignore[attr-defined]
@@ -186,6 +244,7 @@ def test_what_others_send_as_jms() -> None:
         Property("n", PropertyType.STRING, "int many"),
         Property("m", PropertyType.STRING, "color red"),
     )
+    assert not strange.redelivered  # type: ignore[attr-defined]
     assert (strange.message_type, strange.body) == (MessageType.BYTES, b"\xff\xfe")  # type: ignore[attr-defined]
     empty = read(("X-JMS-Reply-To", "queue:a"))
     assert (empty.body, empty.reply_to.kind) == (None, DestinationKind.QUEUE)  # type: ignore[attr-defined]

@@ -151,6 +151,13 @@ def test_SM_065_SM_066_pass_follows_login_for_the_same_account(server: Running) 
     assert client.code("PASS alice pw") == 400
     assert client.code("LOGIN alice CLEAR/1.0") == 200
     assert client.code("COUNT TOPIC /") == 400
+    assert client.code("PASS alice pw") == 400  # LOGIN and PASS go together
+    for other in ("WHAT", "PASS alice", "SET TOPIC"):
+        assert client.code("LOGIN alice CLEAR/1.0") == 200
+        assert client.code(other) in (400, 501)
+        assert client.code("PASS alice pw") == 400
+    assert client.code("LOGIN alice CLEAR/1.0") == 200
+    assert client.code("NOOP") == 200
     assert client.code("LOGIN bob CLEAR/1.0") == 200
     assert client.code("PASS alice pw") == 401
     assert client.code("PASS bob pw") == 400

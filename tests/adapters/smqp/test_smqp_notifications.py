@@ -48,10 +48,29 @@ def test_SM_053_not_everything_can_be_subscribed_to(server: Running) -> None:
 
 
 def test_SM_054_subscriptions_are_limited(server: Running) -> None:
-    """One too many is refused with 414."""
+    """One too many is refused with 414; one that is there already may be changed."""
     server.server.administer(lambda admin: admin.set_options(max_subscriptions=1))
     client = server.client("alice", listen=False)
-    assert [client.code(f"SUB MESSAGE /q/{name}") for name in "ab"] == [200, 414]
+    assert [client.code(f"SUB MESSAGE /q/{name}") for name in "aba"] == [200, 414, 200]
+    assert client.code("SUB MESSAGE /q/a D01012001T000000Z") == 200
+
+
+def test_SM_054_all_kinds_of_subscriptions_are_limited(server: Running) -> None:
+    """So are those that end with their session, of all sessions of an account; and what is left out of a wildcard."""
+    server.server.administer(lambda admin: admin.prepare_for_jms())
+    server.server.administer(lambda admin: admin.set_options(max_subscriptions=3))
+    first, second = (server.client("alice", listen=False) for _ in range(2))
+    assert [first.code(f"SUB MESSAGE /queue/*/{name}") for name in "ab"] == [200, 200]
+    assert [second.code(f"SUB MESSAGE /queue/*/{name}") for name in "abb"] == [200, 414, 414]
+    assert first.code("SUB TOPIC /q/a") == 414
+    assert first.code("SUB MESSAGE /queue/*/a") == 200
+    first.close()
+    eventually(lambda: [second.code(f"SUB TOPIC {topic}") for topic in ("/q/*", "/q/b")] == [200, 200])
+    assert second.code("UNSUB TOPIC /q/a") == 414
+    assert second.code("UNSUB TOPIC /q/b") == 200
+    assert second.code("UNSUB MESSAGE /queue/*/a") == 200
+    assert second.code("UNSUB TOPIC /q/a") == 200
+    assert second.code("UNSUB TOPIC /q/*") == 200
 
 
 def test_SM_055_SM_149_SM_172_changes_of_topics_are_told(server: Running) -> None:

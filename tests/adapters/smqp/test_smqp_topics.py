@@ -192,6 +192,7 @@ def test_SM_047_SM_101_login_topics_come_with_accounts(server: Running) -> None:
     server.accounts("root", is_admin=True)
     admin = server.client("root", listen=False)
     assert admin.code("CREATE TOPIC /accounts/carol") == 405
+    assert admin.code("CREATE TOPIC /accounts/alice") == 405
     assert admin.code("CREATE TOPIC /accounts/alice/x") == 405
     assert admin.code("SET TOPIC NAME /accounts/alice /x") == 405  # SM-110
     assert admin.code("REMOVE TOPIC /accounts/alice") == 405
@@ -288,7 +289,7 @@ def test_SM_242_the_right_to_queue_parameters(server: Running) -> None:
     with pytest.raises(ValueError, match="max_messages"):
         server.server.administer(lambda admin: admin.set_parameters("/t", color="red"))
     server.server.administer(
-        lambda admin: admin.set_parameters("/t", by="carol", max_messages=2, max_message=5, max_octets=600)
+        lambda admin: admin.set_parameters("/t", by="carol", max_messages=2, max_message=5, max_octets=700)
     )
     client = server.client("alice", listen=False)
     message = ["Created: D01012001T000000Z", "", "Content-Type: text/plain", "Content-Length: 6", "", "123456", "."]
@@ -341,6 +342,14 @@ def test_SM_084_SM_233_what_a_login_may_not_see_is_not_there(server: Running) ->
     assert client.code("COUNT TOPIC /closed") == 401
     assert client.data("COUNT TOPIC /open/*") == ["1"]
     assert client.data("COUNT TOPIC /*") == ["3"]  # with /accounts/carol
+    for command in ("TOPIC /*", "SUB /*", "MESSAGE /*/*"):
+        seen = client.data(f"SUB {command}")
+        kind = command.partition(" ")[0]
+        assert client.data(f"UNSUB {command}") == [f"{kind} {topic}" for topic in seen]
+        client.data(f"SUB {command}")
+    ended = client.data("UNSUB *")
+    assert ended
+    assert not [line for line in ended if "closed" in line or "alice" in line]
 
 
 def test_SM_087_messages_are_listed_as_ranges(server: Running) -> None:
@@ -364,7 +373,7 @@ def test_SM_091_SM_092_SM_093_SM_200_messages_are_got(server: Running) -> None:
         client.publish("/a", f"m{number}", "X-Number: " + str(number), data=f"data {number}")
         client.received()
     for _ in range(2):
-        client.send("GET MESSAGE /a mq.example/2\r\nGET MESSAGE /a 1,3\r\nGET MESSAGE /a *\r\n")
+        client.send("GET MESSAGE /a mq.example/2\r\nGET MESSAGE /a 1 , 3\r\nGET MESSAGE /a *\r\n")
         assert client.reply() == ["200 OK"]
         one = client.until(b"\r\n.\r\n\r\n").decode().split("\r\n")
         assert one[:6] == [
@@ -382,7 +391,7 @@ def test_SM_091_SM_092_SM_093_SM_200_messages_are_got(server: Running) -> None:
     for command in ("GET MESSAGE /a 9", "GET MESSAGE /b *"):
         assert client.code(command) == 406
     assert client.code("GET MESSAGE /none 1") == 404
-    assert client.code("GET MESSAGE /a x") == 400
+    assert [client.code(f"GET MESSAGE /a {wrong}") for wrong in ("x", "1 2", "1 - 2 3")] == [400, 400, 400]
     server.server.administer(lambda admin: admin.set_options(max_in_answer=2))
     assert client.code("GET MESSAGE /a *") == 414
 
@@ -403,7 +412,10 @@ def test_SM_100_SM_104_topics_are_created_once(server: Running) -> None:
     assert client.ask("CREATE TOPIC /a/b/c (X)") == ["200 OK"]
     assert client.code("CREATE TOPIC /a/b/c") == 409
     assert client.code("CREATE TOPIC /a/b") == 409
-    for bad in ("(A/B)", "(A\\B)", "(A(B)", "(A"):
+    assert client.code('CREATE TOPIC /q ("BIG BLUE",RED)') == 200
+    assert client.data("GET TOPIC KEY /q") == ["BIG BLUE,RED"]
+    assert client.data('FIND TOPIC /q ("blue")') == ["/q (BIG BLUE,RED)"]
+    for bad in ("(A/B)", "(A\\B)", "(A(B)", "(A", '("A,B")', '("A)', '("")'):
         assert client.code(f"CREATE TOPIC /x {bad}") == 400
     assert client.data("LIST TOPIC /a") == ["/a/b"]
 

@@ -5,6 +5,7 @@ Spec: SMQP 2.3 (messages of other servers), 4.1.8, 4.1.9.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command
@@ -22,8 +23,13 @@ from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
 
-WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
-"""Attributes that the server writes first; the others follow unchanged."""
+OF_SERVER: Final = (
+    "Created", "Smuid", "Cmuid", "Topic", "X-Delivery-Count", "X-Receipt-Smuid", "X-Receipt-Cmuid", "X-Receipt-Count",
+    "X-In-Reply-To-Smuid", "X-In-Reply-To-Cmuid",
+)  # fmt: skip
+"""Attributes that only the server writes, as its clients believe them; the others follow unchanged."""
+ROW_OCTETS: Final = 256
+"""Octets that a message counts beside its texts: about what its row, its deliveries and their indexes take."""
 
 
 def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -38,7 +44,10 @@ def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
         need(core, session, path, Right.REMOTE)
     elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
         depth = 0  # a message from a peer without the right REMOTE is not passed on
-    known = _known(core, session, command, origin)
+    if origin is None:
+        known = _published(core, session, command, lambda each: each.number == topic.number)
+    else:
+        known = _passed_on(core, origin)
     if known is not None:
         return _taken(command, known)
     _check(core, topic, content)
@@ -74,10 +83,14 @@ def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: Smq
     return origin, parse_topic(path, core.options.dialect)
 
 
-def _known(core: SmqpCore, session: SmqpSession, command: Command, origin: Smuid | None) -> int | None:
-    """Return the number of a message that was taken before: by its cmuid in this session, or another server's Smuid."""
-    if origin is None:
-        return core.messages.find(session.owner.number, session.guid, command.cmuid)
+def _published(core: SmqpCore, session: SmqpSession, command: Command, is_there: Callable[[Topic], bool]) -> int | None:
+    """Return the number of the message that the session published with this cmuid before, if it is in such a topic."""
+    found = core.messages.find(session.owner.number, session.guid, command.cmuid)
+    return next((smuid for smuid, topic in found if is_there(core.directory.get(topic))), None)
+
+
+def _passed_on(core: SmqpCore, origin: Smuid) -> int | None:
+    """Return the number of the message that had another server's Smuid before."""
     if origin.host == core.options.context:
         return origin.number
     return core.messages.known_origin(str(origin))
@@ -119,7 +132,8 @@ def _stored(
     first: Attributes = Attributes(),  # noqa: B008 - a tuple, which nothing changes
 ) -> StoredMessage:
     attributes = content.attributes
-    header = Attributes((*first, *attributes.without(*WRITTEN_APART))).written()
+    created = attributes.text("Created")
+    header = Attributes((*first, *attributes.without(*OF_SERVER))).written()
     body = written_sections(content.sections) + END
     return StoredMessage(
         topic=topic.number,
@@ -128,10 +142,10 @@ def _stored(
         uid=command.cmuid,
         cmuid=cmuid,
         origin=None if origin is None else str(origin),
-        created=attributes.text("Created"),
+        created=created,
         header=header,
         body=body,
-        size=len(header) + len(body),
+        size=len(header) + len(body) + len(created) + len(command.cmuid) + len(cmuid) + ROW_OCTETS,
         received=core.clock(),
         priority=int(attributes.text("Priority") or core.options.default_priority),
         timeout=_timeout(core, topic, attributes),
@@ -167,7 +181,7 @@ def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
     refuse_trash(path)
     asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
     need(core, session, path, Right.REPLY)
-    known = _known(core, session, command, None)
+    known = _published(core, session, command, lambda each: each.is_login)
     if known is not None:
         return _taken(command, known)
     publisher = _publisher(core, asked_at, asked, of)

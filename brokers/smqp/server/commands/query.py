@@ -5,6 +5,8 @@ Spec: SMQP 4.1.2, 4.1.3, 4.1.7, 4.1.13.
 
 from __future__ import annotations
 
+from typing import Final
+
 from brokers.smqp.protocol.commands import Command
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import format_ranges, ranges_of
@@ -18,6 +20,9 @@ from brokers.smqp.server.messages import StoredMessage
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind
+
+MAX_FOUND_KEYWORDS: Final = 20
+"""Maximum number of keywords to find topics by: each is looked for in all keywords of all topics, while others wait."""
 
 
 def count_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -82,12 +87,17 @@ def find_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) ->
     refuse_trash(command.topic)
     found = _searched(core, session, command)
     if command.keywords:
+        if len(command.keywords) > MAX_FOUND_KEYWORDS:
+            raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, f"FIND may have at most {MAX_FOUND_KEYWORDS} keywords")
         wanted = [each.casefold() for each in command.keywords]
-        found = [
-            topic for topic in found if any(each in keyword.casefold() for keyword in topic.keywords for each in wanted)
-        ]
+        found = [topic for topic in found if _has_any(topic, wanted)]
     lines = (f"{each.path} {format_keywords(each.keywords)}" if each.keywords else each.path for each in found)
     return SmqpAnswer(listing(tuple(lines)))
+
+
+def _has_any(topic: Topic, folded: list[str]) -> bool:
+    keywords = "\0".join(topic.keywords).casefold()
+    return any(each in keywords for each in folded)
 
 
 def _searched(core: SmqpCore, session: SmqpSession, command: Command) -> list[Topic]:

@@ -39,8 +39,10 @@ def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> S
     core.wake(session)
     if resource is Resource.MESSAGE and _lasts_as_session(core, command.topic):
         actual = [core.directory.actual(topic) for topic in topics]
+        if fold(command.topic) not in session.interests:
+            _need_room(core, session)
         with core.announce.counting(actual):
-            session.interests[fold(command.topic)] = command.topic
+            session.interests = {**session.interests, fold(command.topic): command.topic}
     else:
         _keep(core, session, command, resource, topics)
     return SmqpAnswer(listing(tuple(topic.path for topic in topics)))
@@ -84,10 +86,8 @@ def _lasts_as_session(core: SmqpCore, pattern: str) -> bool:
 
 def _keep(core: SmqpCore, session: SmqpSession, command: Command, resource: Resource, topics: list[Topic]) -> None:
     account = session.owner.number
-    if core.subscriptions.count(account) >= core.options.max_subscriptions:
-        raise RefusedError(
-            ReplyCode.RESOURCE_TOO_LARGE, f"an account may have at most {core.options.max_subscriptions} subscriptions"
-        )
+    if not core.subscriptions.has(account, resource, command.topic):
+        _need_room(core, session)
     since = None if command.since is None else command.since.timestamp()
     if resource is not Resource.MESSAGE:
         core.subscriptions.add(account, resource, command.topic, None)
@@ -102,6 +102,20 @@ def _keep(core: SmqpCore, session: SmqpSession, command: Command, resource: Reso
                 core.settle(smuid)
         core.deliveries.add_retained(
             number, account, session.number, topic.path, since, first_priority=core.options.ignores_priority
+        )
+
+
+def _need_room(core: SmqpCore, session: SmqpSession) -> None:
+    """Check that the account may have one more subscription; what was excluded from a wildcard counts as one.
+
+    Raises:
+        RefusedError: 414.
+    """
+    account = session.owner.number
+    count = core.subscriptions.count(account) + sum(len(each.interests) for each in core.sessions_of(account))
+    if count >= core.options.max_subscriptions:
+        raise RefusedError(
+            ReplyCode.RESOURCE_TOO_LARGE, f"an account may have at most {core.options.max_subscriptions} subscriptions"
         )
 
 
@@ -143,17 +157,19 @@ def unsubscribe_all(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand
 
 
 def _end(core: SmqpCore, session: SmqpSession, resource: Resource, pattern: str) -> list[str] | None:
-    """End the subscriptions that a pattern covers; return a line for each topic, or None if there were none."""
+    """End the subscriptions that a pattern covers; return a line for each visible topic, or None if there were none."""
     account = session.owner.number
+    subscriptions = core.subscriptions
+    if subscriptions.wider(account, resource, pattern) and not subscriptions.has(account, resource, pattern):
+        _need_room(core, session)
     itself = resource is Resource.TOPIC
     below = core.directory.matching(pattern, base(pattern), itself=itself)
     topics = [topic for topic in below if _is_subscribed(core, session, resource, topic)]
     own = [each for each in session.interests if covers_all_of(fold(pattern), each)]
     with core.announce.counting({core.directory.actual(topic).number: topic for topic in topics}.values()):
-        removed = core.subscriptions.remove(account, resource, pattern)
+        removed = subscriptions.remove(account, resource, pattern)
         if resource is Resource.MESSAGE:
-            for each in own:
-                del session.interests[each]
+            session.interests = {each: name for each, name in session.interests.items() if each not in own}
             removed = removed or bool(own)
     if not removed:
         return None
@@ -161,7 +177,7 @@ def _end(core: SmqpCore, session: SmqpSession, resource: Resource, pattern: str)
     if resource is Resource.MESSAGE:
         for topic in ended:
             _withdraw(core, account, core.directory.actual(topic))
-    return [f"{resource} {topic.path}" for topic in ended]
+    return [f"{resource} {topic.path}" for topic in ended if is_visible(core, session, topic)]
 
 
 def _is_subscribed(core: SmqpCore, session: SmqpSession, resource: Resource, topic: Topic) -> bool:

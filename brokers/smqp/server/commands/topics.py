@@ -32,7 +32,9 @@ def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
     refuse_trash(command.topic)
     need(core, session, command.topic, Right.TOPICS)
     target = None if command.target is None else _target(core, session, command)
-    if core.directory.find(command.topic) is not None:
+    existing = core.directory.find(command.topic)
+    if existing is not None:
+        need_ordinary(existing)
         raise RefusedError(ReplyCode.CONFLICT, f"the topic {command.topic} exists")
     if core.becomes_temporary(command.topic):
         _make_temporary(core, session, command)
@@ -46,11 +48,10 @@ def _make_temporary(core: SmqpCore, session: SmqpSession, command: Command) -> N
     refuse_temporary(core, *([] if command.target is None else [command.topic]))
     core.directory.owners[fold(command.topic)] = TopicOwner(session.owner.number, session.number)
     try:
-        topic = make_path(core, command.topic, keywords=command.keywords or ())
+        make_path(core, command.topic, keywords=command.keywords or ())
     except BaseException:
         del core.directory.owners[fold(command.topic)]
         raise
-    session.temporaries.append(topic.number)
 
 
 def _target(core: SmqpCore, session: SmqpSession, command: Command) -> int:
