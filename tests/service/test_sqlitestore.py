@@ -267,6 +267,20 @@ class TestEntries:
             eventually(lambda: isinstance(found := other.begin(b"k"), Claim) and found.deaths == 1, "it is free")
         store._ledger.end()
 
+    def test_taken_over_and_forgotten(self, store: SqliteStore, other: SqliteStore) -> None:
+        """Who wakes up cannot finish its next request in place of the one that was taken from it and is gone."""
+        asleep = begun(store, b"first")
+        killed(store, other)
+        begun(other, b"first").forget()
+        following = begun(store, b"following")
+        with pytest.raises(OvertakenError):
+            asleep.finish(RESPONSE)
+        asleep.abandon()
+        following.finish(None)
+        found = other.begin(b"following")
+        assert isinstance(found, FinishedBefore)
+        assert found.response is None
+
     def test_one_of_many(self, store: SqliteStore, other: SqliteStore) -> None:
         """Of many that begin the same request at once, one may work on it."""
         together = Barrier(16)

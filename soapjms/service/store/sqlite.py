@@ -6,7 +6,7 @@ its transactions are ours and short. The first file has the writes of services t
 the same transaction, the fact that their request is finished, with its response. A request is finished if either file
 says so; no commit needs both. Why nothing is done twice:
 
-* A claim belongs to its owner as long as the claims have this owner and this number of starts for it. Finishing a
+* A claim belongs to its owner as long as the claims have this owner and this count of starts for its key. Finishing a
   request there, or giving it to another owner, is one transaction of the claims: of several attempts one succeeds.
 * To get a transaction, an owner takes the lock of the first file and then notes `writes` in the claims, which fails
   if it no longer has the claim. Only then does the service write. The lock of the first file is always taken before
@@ -49,7 +49,7 @@ from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED_DELIVERI
 from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
-from soapjms.service.store.tables import ClaimEntry, File, Holder, Ledger, Results, packed, unpacked
+from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -133,7 +133,7 @@ class SqliteStore(Store):
         self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # of the first file, by other processes
         self._owner = token_hex(16)
         self._transaction_timeout = transaction_timeout
-        self._held: set[tuple[int, int]] = set()
+        self._held: set[ClaimPlace] = set()
         self._lock = Lock()  # to write the claims in this process, as SQLite's own wait has no order and long naps
         self._turn = Lock()  # likewise to write the first file; taken before `_lock`
         self._waiting: set[int] = set()  # threads that have waited long for the turn
@@ -199,7 +199,7 @@ class SqliteStore(Store):
                 found = self._begin(ledger, key, is_sure=is_sure)
         except BaseException:
             if isinstance(found, SqliteClaim):  # not held by this process, even if it is in the file after all
-                self._held.discard(found.place)
+                self._held.discard(self._place(found))
             raise
         return found
 
@@ -218,7 +218,7 @@ class SqliteStore(Store):
         if entry is None:
             number = ledger.add(key, self._owner, self._clock())
             return self._hold(SqliteClaim(self, key, number, 1, copied=True))
-        if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
+        if entry.owner is not None and self._is_alive(ledger, ClaimPlace(entry.number, key, entry.starts, entry.owner)):
             return None
         if entry.writes is not None and not is_sure:
             return entry
@@ -233,11 +233,16 @@ class SqliteStore(Store):
         return [*ledger.places(name), *self._results.places(name)]
 
     def _hold(self, claim: SqliteClaim) -> SqliteClaim:
-        self._held.add(claim.place)
+        self._held.add(self._place(claim))
         return claim
 
-    def _is_alive(self, ledger: Ledger, owner: str, held: tuple[int, int]) -> bool:
-        return held in self._held if owner == self._owner else self._life.is_alive(owner, ledger.sign(owner))
+    def _is_alive(self, ledger: Ledger, place: ClaimPlace) -> bool:
+        if place.owner == self._owner:
+            return place in self._held
+        return self._life.is_alive(place.owner, ledger.sign(place.owner))
+
+    def _place(self, claim: SqliteClaim) -> ClaimPlace:
+        return ClaimPlace(claim.number, claim.key, claim.starts, self._owner)
 
     def arrive(self, key: bytes, deliveries: int) -> int:
         """Note a delivery; see `Store`."""
@@ -270,7 +275,7 @@ class SqliteStore(Store):
             holder = Holder(time.time(), os.getpid(), claim.name)
             if claim.number:  # else the request is finished, and this transaction will not be committed
                 with self._writing() as ledger:
-                    if not ledger.hold(claim.number, self._owner, claim.starts, holder):
+                    if not ledger.hold(self._place(claim), holder):
                         raise self._overtaken()
             self._holder = holder
             effects.lend(time.monotonic())
@@ -301,7 +306,7 @@ class SqliteStore(Store):
                     self._note(results, claim, response)
             except sqlite3.Error as error:
                 raise StoreError(f"{self.path}: {error}") from error
-        self._held.discard(claim.place)
+        self._held.discard(self._place(claim))
 
     def _overtaken(self) -> OvertakenError:
         return OvertakenError(
@@ -312,7 +317,7 @@ class SqliteStore(Store):
     def _note(self, file: Ledger | Results, claim: SqliteClaim, response: Message | None) -> None:
         packs, now = packed(response), self._clock()
         if isinstance(file, Ledger):
-            done = file.finish(claim.number, self._owner, claim.starts, packs, now)
+            done = file.finish(self._place(claim), packs, now)
         else:
             done = file.finish(claim.key, packs, now)
         if not done:
@@ -320,15 +325,16 @@ class SqliteStore(Store):
 
     def let_go(self, claim: SqliteClaim, *, forget: bool) -> None:
         """Release the claim on a request; if that cannot be written, the claim ends after a while by itself."""
+        place = self._place(claim)
         try:
             with self._writing() as ledger:
                 if forget:
-                    ledger.forget(claim.number, self._owner, claim.starts)
+                    ledger.forget(place)
                 else:
-                    ledger.let_go(claim.number, self._owner, claim.starts, claim.deaths, claim.failures)
-                self._held.discard(claim.place)  # within, as the next request may get the number of a forgotten one
+                    ledger.let_go(place, claim.deaths, claim.failures)
+                self._held.discard(place)
         except StoreError as error:
-            self._held.discard(claim.place)
+            self._held.discard(place)
             events.STORE_CLAIM_KEPT.log(error)
 
     # Turns
@@ -674,11 +680,6 @@ class SqliteClaim(Claim):
         self._store = store
         self._effects: Effects | None = None
         self._problem: StoreError | UsageError | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The number and the count of starts, which no other claim has."""
-        return self.number, self.starts
 
     @property
     def transaction(self) -> sqlite3.Connection:

@@ -120,6 +120,26 @@ class ClaimEntry(NamedTuple):
         return self.octets is not None
 
 
+class ClaimPlace(NamedTuple):
+    """A claim as no other one is: a number may be given again once its request is forgotten, also by another process.
+
+    Attributes:
+        number: the number of its request.
+        key: the key of its request.
+        starts: how often that was begun, this time included.
+        owner: who runs it.
+    """
+
+    number: int
+    key: bytes
+    starts: int
+    owner: str
+
+
+HELD: Final = "number = ? AND key = ? AND starts = ? AND owner = ?"
+"""The condition for the request of a `ClaimPlace`, as long as nobody has taken it over."""
+
+
 class Holder(NamedTuple):
     """The holder of a service's transaction: since when (seconds since 1970), its process, and the request's name."""
 
@@ -377,22 +397,21 @@ class Ledger(File):
             (owner, deaths, now, number),
         )
 
-    def finish(self, number: int, owner: str, starts: int, response: PackedResponse, now: float) -> bool:
-        """Note that a request is finished; return False if `owner` does not hold it any more."""
+    def finish(self, place: ClaimPlace, response: PackedResponse, now: float) -> bool:
+        """Note that a request is finished; return False if its owner does not hold it any more."""
         done = self._connection.execute(
-            "UPDATE soapjms_requests SET owner = NULL, octets = ?, touched = ?"
-            " WHERE number = ? AND owner = ? AND starts = ?",
-            (octets_of(response), now, number, owner, starts),
+            f"UPDATE soapjms_requests SET owner = NULL, octets = ?, touched = ? WHERE {HELD}",  # noqa: S608 - a constant
+            (octets_of(response), now, *place),
         )
         if done.rowcount:
-            self._respond(number, response)
+            self._respond(place.number, response)
         return bool(done.rowcount)
 
-    def hold(self, number: int, owner: str, starts: int, holder: Holder) -> bool:
+    def hold(self, place: ClaimPlace, holder: Holder) -> bool:
         """Note that the owner of a request began a transaction; return False if it does not hold it any more."""
         held = self._connection.execute(
-            "UPDATE soapjms_requests SET writes = ?, pid = ?, name = ? WHERE number = ? AND owner = ? AND starts = ?",
-            (*holder, number, owner, starts),
+            f"UPDATE soapjms_requests SET writes = ?, pid = ?, name = ? WHERE {HELD}",  # noqa: S608 - a constant
+            (*holder, *place),
         )
         return bool(held.rowcount)
 
@@ -423,19 +442,16 @@ class Ledger(File):
         ).fetchone()
         return found is None or bool(found[0])
 
-    def let_go(self, number: int, owner: str, starts: int, deaths: int, failures: int) -> None:
+    def let_go(self, place: ClaimPlace, deaths: int, failures: int) -> None:
         """Release a request, with its counts; do nothing if another owner holds it."""
         self._connection.execute(
-            "UPDATE soapjms_requests SET owner = NULL, deaths = ?, failures = ?"
-            " WHERE number = ? AND owner = ? AND starts = ?",
-            (deaths, failures, number, owner, starts),
+            f"UPDATE soapjms_requests SET owner = NULL, deaths = ?, failures = ? WHERE {HELD}",  # noqa: S608 - a constant
+            (deaths, failures, *place),
         )
 
-    def forget(self, number: int, owner: str, starts: int) -> None:
+    def forget(self, place: ClaimPlace) -> None:
         """Remove a request; do nothing if another owner holds it."""
-        self._connection.execute(
-            "DELETE FROM soapjms_requests WHERE number = ? AND owner = ? AND starts = ?", (number, owner, starts)
-        )
+        self._connection.execute(f"DELETE FROM soapjms_requests WHERE {HELD}", place)  # noqa: S608 - a constant
 
     # Arrivals
 
