@@ -495,11 +495,6 @@ class Turns(Generic[T]):
         """Whether an item is being handled or waits."""
         return self._is_busy
 
-    @property
-    def are_waiting(self) -> bool:
-        """Whether items wait, apart from the one that is being handled."""
-        return bool(self._items)
-
     def put(self, item: T) -> None:
         """Add an item; after `stop` it is dropped. Raises what `submit` raises; the item then waits for another."""
         with self._lock:

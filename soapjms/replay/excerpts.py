@@ -59,7 +59,7 @@ class Excerpt(NamedTuple):
         """Make the excerpt of a message."""
         if record.sha256 is not None and not record.truncated:  # one that a program made may state any
             record = replace(record, sha256=body_digest(record.message.body))
-        kept, is_whole = _with_short_body(record, MAX_KEPT_OCTETS), True
+        kept, is_whole = _with_short_body(record), True
         line = _line(kept)
         if len(line) > MAX_LINE_CHARACTERS:
             kept, is_whole = _bounded(kept), False
@@ -76,23 +76,12 @@ class Excerpt(NamedTuple):
         return from_json(self.line)
 
 
-def capture_line(record: Record, most: int = MAX_KEPT_OCTETS) -> str:
-    """Return a record as a line of a capture log, which `soapjms replay` reads.
-
-    A longer body of octets or text is cut, and the record says so. Characters that do not print are escaped.
-
-    Args:
-        record: the captured message.
-        most: maximum number of octets or characters of the body.
-    """
-    return _line(_with_short_body(record, most))
-
-
-def _with_short_body(record: Record, most: int) -> Record:
+def _with_short_body(record: Record) -> Record:
     body = record.message.body
-    if not isinstance(body, str | bytes | memoryview) or len(body) <= most:
+    if not isinstance(body, str | bytes | memoryview) or len(body) <= MAX_KEPT_OCTETS:
         return record
-    cut = changed(record.message, body=body[:most] if isinstance(body, str) else bytes(body[:most]))
+    begin = body[:MAX_KEPT_OCTETS]
+    cut = changed(record.message, body=begin if isinstance(begin, str) else bytes(begin))
     digest = record.sha256 if record.truncated else record.sha256 or body_digest(body)
     return replace(record, message=cut, truncated=True, sha256=digest)
 

@@ -202,10 +202,6 @@ class Unpacker:
         self._destination = ValueCache(destination_of, len)
         self._json: ValueCache[str, dict[str, Any]] = ValueCache(json.loads, len)
 
-    def unpack(self, octets: bytes) -> Record:
-        """Return the record that was packed."""
-        return self.record(flat_of(octets))
-
     def record(self, flat: FlatRecord) -> Record:
         """Return the record that was made into a tuple."""
         (

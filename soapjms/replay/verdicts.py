@@ -20,7 +20,6 @@ from soapjms.protocol.assertions import (
     Memory,
     Setting,
     Verdict,
-    VerdictOutcome,
     habits,
     readings,
 )
@@ -38,11 +37,6 @@ from soapjms.replay.flat_records import FlatRecord, Unpacker, microseconds
 from soapjms.replay.parties import BROKEN, PartyKey
 from soapjms.replay.summary import RunTally
 from soapjms.replay.terms import ReplayTerms
-
-ROW_OUTCOMES: Final = frozenset(
-    {VerdictOutcome.FAILED, VerdictOutcome.WARNING, VerdictOutcome.PREREQ_FAILED, VerdictOutcome.MISSING_INPUT}
-)
-"""The verdicts that get a row; others are only counted."""
 
 
 class VerdictRow(NamedTuple):

@@ -19,7 +19,7 @@ from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
 from soapjms.replay.columns import ColumnReader, ColumnWriter, FlatRow, RefusedRow, columns_of_rows, row_of
-from soapjms.replay.flat_records import Unpacker, ValueCache, pack
+from soapjms.replay.flat_records import Unpacker, ValueCache, flat_of, pack
 from soapjms.replay.inputs import expand, splits, whole
 from soapjms.replay.parquet import RECORDS, as_records, to_row
 from soapjms.replay.records import CapturedRecord, RejectedRow, read
@@ -74,7 +74,7 @@ def test_a_row_is_read_as_its_record(record: Record) -> None:
     assert isinstance(row, FlatRow)
     assert row.keys == keys(record)
     unpacker = Unpacker()
-    assert unpacker.record(row.record) == unpacker.unpack(pack(row.record)) == record
+    assert unpacker.record(row.record) == unpacker.record(flat_of(pack(row.record))) == record
     assert unpacker.record(row.record) == record  # from what was remembered
     writer = ColumnWriter()
     writer.add(row_of(1, record, 1))

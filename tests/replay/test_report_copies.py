@@ -18,13 +18,13 @@ from report_kit import ATTACK, large
 
 import soapjms
 from brokers import Destination, DestinationKind, Message, MessageType, properties, queue, topic
-from brokers.message import Element, PropertyType
+from brokers.message import Element, PropertyType, changed
 from soapjms.protocol.assertions import ASSERTIONS, Setting, VerdictOutcome, judge
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.names import PROFILES, REC_2012, Profile
 from soapjms.protocol.record import Direction, Record, body_digest, capture, from_json
 from soapjms.replay.differences import Difference, Piece, differences
-from soapjms.replay.excerpts import capture_line
+from soapjms.replay.excerpts import MAX_KEPT_OCTETS, Excerpt
 from soapjms.replay.findings import Cause, Sample
 from soapjms.replay.parties import PartyKey
 from soapjms.replay.report.cases import times_of
@@ -56,9 +56,14 @@ def recorded(message: Message, direction: Direction | None = Direction.REQUEST) 
     return capture(message, at(1), direction)
 
 
+def line_of(record: Record) -> str:
+    """Return a record as an excerpt keeps it: a line of a log."""
+    return Excerpt.of(record, "request", "").line
+
+
 def command(message: Message, profile: Profile = REC_2012) -> CallCommand:
     """Return the command for a request."""
-    return call_command(capture_line(recorded(message)), profile)
+    return call_command(line_of(recorded(message)), profile)
 
 
 def typed_in(line: str, folder: Path) -> tuple[list[str], bytes]:
@@ -137,17 +142,18 @@ def test_a_hostile_message_has_no_lines_of_its_own() -> None:
 def test_capture_line() -> None:
     """It is the record, as a replay reads it."""
     record = recorded(request(1))
-    assert from_json(capture_line(record)) == record
+    assert from_json(line_of(record)) == record
 
 
-@pytest.mark.parametrize("body", [b"x" * 20, "ä" * 20])
+@pytest.mark.parametrize("body", [b"x" * 5000, "ä" * 5000])
 def test_a_long_body_is_cut_in_the_record(body: bytes | str) -> None:
     """The record says that it was cut, and keeps the digest of the whole."""
     kind = MessageType.TEXT if isinstance(body, str) else MessageType.BYTES
-    found = from_json(capture_line(recorded(request(1, body=body, message_type=kind)), 10))
-    assert (found.message.body, found.truncated, found.sha256) == (body[:10], True, body_digest(body))
-    again = from_json(capture_line(found, 5))
-    assert (again.message.body, again.sha256) == (body[:5], body_digest(body))
+    found = from_json(line_of(recorded(request(1, body=body, message_type=kind))))
+    assert (found.message.body, found.truncated, found.sha256) == (body[:MAX_KEPT_OCTETS], True, body_digest(body))
+    longer = replace(found, message=changed(found.message, body=body))
+    again = from_json(line_of(longer))
+    assert (again.message.body, again.sha256) == (body[:MAX_KEPT_OCTETS], body_digest(body))
 
 
 def test_a_hostile_record_is_printable() -> None:
@@ -155,7 +161,7 @@ def test_a_hostile_record_is_printable() -> None:
     record = recorded(
         request(1, message_type=MessageType.TEXT, body=HOSTILE + "\U0001f600\ue000\U000e0001", message_id=HOSTILE)
     )
-    line = capture_line(record)
+    line = line_of(record)
     assert line.isprintable()
     assert from_json(line) == record
 
@@ -215,7 +221,7 @@ def test_requests_without_a_command(changes: dict[str, Any], said: str) -> None:
 
 def test_a_cut_request_has_no_command() -> None:
     """Its rest is unknown."""
-    found = call_command(capture_line(replace(recorded(request(1)), truncated=True)), REC_2012)
+    found = call_command(line_of(replace(recorded(request(1)), truncated=True)), REC_2012)
     assert found.line == ""
     assert "the body was cut when it was captured" in found.lost[0]
 
@@ -327,7 +333,7 @@ def test_code_block() -> None:
 def test_copies_are_small_enough_to_embed() -> None:
     """They can be put into a page as JSON."""
     record = recorded(request(1))
-    json.dumps([raw_text(record), capture_line(record), call_command(capture_line(record), REC_2012)])
+    json.dumps([raw_text(record), line_of(record), call_command(line_of(record), REC_2012)])
 
 
 @pytest.mark.parametrize("parts", [[], ["aa", "bb"], ["bb", "aa", "none"], ["", "x"], ["aabb"]])

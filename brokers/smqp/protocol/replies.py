@@ -85,21 +85,6 @@ class ReplyForm(StrEnum):
     BARE = "nothing"
 
 
-class Mood(StrEnum):
-    """The meaning of a code's first digit."""
-
-    PRELIMINARY = "1"
-    COMPLETED = "2"
-    INTERMEDIATE = "3"
-    TRANSIENT = "4"
-    PERMANENT = "5"
-
-
-def mood(code: ReplyCode) -> Mood:
-    """Return the meaning of a code's first digit."""
-    return Mood(str(int(code))[0])
-
-
 @dataclass(frozen=True, slots=True)
 class SmqpReply:
     """A reply: its code, and the texts of all its lines in order."""

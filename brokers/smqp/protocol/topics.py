@@ -156,13 +156,3 @@ def segment_for(name: str) -> str:
     ]
     text = "".join(out)
     return text if text[:1].isalpha() else f"x__{text}"
-
-
-def name_of_segment(segment: str) -> str:
-    """Undo `segment_for`; a segment that it did not make is returned unchanged."""
-    try:
-        return re.sub(
-            rb"_([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), segment.removeprefix("x__").encode()
-        ).decode()
-    except UnicodeDecodeError:
-        return segment

@@ -17,7 +17,6 @@ from soapjms.protocol.uri.parser import octets_of, parse
 from soapjms.protocol.uri.redact import quoted
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def escape(text: str) -> str:

@@ -1,7 +1,6 @@
 """The interface of a store, which remembers finished requests: one that is delivered again is answered, not run again.
 
-This file has the interface, the keys of requests, and the store that remembers nothing. The store to use is in
-`sqlite.py`.
+This file has the interface, the keys of requests, and the claim without a store. The store to use is in `sqlite.py`.
 """
 
 from __future__ import annotations
@@ -207,24 +206,6 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close. Idempotent."""
-
-
-class NoStore(Store):
-    """Remembers nothing: every delivery is run.
-
-    Args:
-        why: why there is no store, for the error about a missing transaction.
-    """
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def begin(self, key: bytes = b"") -> Claim:
-        """Return a claim, always."""
-        return NoStoreClaim(self._why)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class NoStoreClaim(Claim):

@@ -478,15 +478,9 @@ class SqliteStore(Store):
     def _writing(self) -> Iterator[Ledger]:
         """Yield the claims for writing in one transaction, to one thread at a time."""
         self._take_lock()
-        ledger = self._ledger
         try:
-            try:
-                ledger.begin()
-                yield ledger
-                ledger.commit()
-            except BaseException:
-                ledger.roll_back()  # which may fail as well
-                raise
+            with self._ledger.writing():
+                yield self._ledger
         except sqlite3.Error as error:
             raise StoreError(self._told(error)) from error
         finally:
