@@ -17,7 +17,6 @@ import duckdb
 import pyarrow as pa
 
 from soapjms.replay.errors import StoreFailedError
-from soapjms.replay.parquet import to_batches
 
 PAGE_ROWS: Final = 2000
 """Number of rows that are read at a time."""
@@ -220,10 +219,6 @@ class ColumnStore:
         """Insert batches."""
         for rows in gathered(batches):
             self.insert(name, rows)
-
-    def insert_rows(self, name: str, rows: Iterable[tuple[Any, ...]], columns: pa.Schema) -> None:
-        """Insert rows of values, many at a time."""
-        self.insert_batches(name, to_batches(rows, columns))
 
     def _give(self, statement: str, rows: pa.RecordBatch | pa.Table) -> None:
         self._connection.register("given", rows)

@@ -308,9 +308,7 @@ class RunTally:
 
     def add(self, other: RunTally) -> None:
         """Add another part's counts."""
-        self.counts.update(other.counts)
-        for code, text in other.notes.items():
-            self.notes[code] = min(text, self.notes.get(code, text))
+        self.add_times(other, 1)
         self.findings.add(other.findings)
         self.timeline.add(other.timeline)
         for name, seen in other.places.items():

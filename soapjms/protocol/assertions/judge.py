@@ -194,7 +194,8 @@ def broken_verdict(row: Assertion, case: Case, outcome: VerdictOutcome, reason: 
     if tolerated:
         outcome = VerdictOutcome.WARNING
     if row.subcode is not None and case.carrier is not Carrier.RESPONSE:
-        subcode = _in_profile(row.subcode, case.setting.profile)
+        subcode = row.subcode
+        assert subcode in case.setting.profile.subcodes, f"{subcode} is no subcode of {case.setting.profile.name}"
         if tolerated or not row.faults_when(case):
             case.spared.add(subcode)
         else:
@@ -203,7 +204,7 @@ def broken_verdict(row: Assertion, case: Case, outcome: VerdictOutcome, reason: 
     observed = None
     if expected and case.response is not None and case.response.fault is not None:
         observed = case.response.fault.subcode
-    name, is_answer = _id(row, case), shares_id(row, case.setting.profile)
+    name, is_answer = _named(row.id, case), shares_id(row, case.setting.profile)
     return Verdict(name, row.level, outcome, reason, case.message.record, expected, observed, is_answer)
 
 
@@ -211,7 +212,7 @@ def verdict_of(row: Assertion, case: Case, found: tuple[VerdictOutcome, str | No
     """Make the verdict of a row that was not broken."""
     outcome, reason = found
     is_answer = shares_id(row, case.setting.profile)
-    return Verdict(_id(row, case), row.level, outcome, reason, case.message.record, is_answer=is_answer)
+    return Verdict(_named(row.id, case), row.level, outcome, reason, case.message.record, is_answer=is_answer)
 
 
 def shares_id(row: Assertion, profile: Profile) -> bool:
@@ -224,15 +225,6 @@ def _sharing(profile_name: str) -> frozenset[str]:
     edition = profile(profile_name)
     breaches = {edition.assertion_id(row.id) for row in ASSERTIONS if not row.reaction_to}
     return frozenset(row.id for row in ASSERTIONS if row.reaction_to and edition.assertion_id(row.id) in breaches)
-
-
-def _id(row: Assertion, case: Case) -> str:
-    return case.setting.profile.assertion_id(row.id) or row.id
-
-
-def _in_profile(subcode: Subcode, profile: Profile) -> Subcode:
-    assert subcode in profile.subcodes, f"{subcode} is no subcode of {profile.name}"
-    return subcode
 
 
 def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:

@@ -26,6 +26,7 @@ from soapjms.replay.facts import FACTS, LINE_BITS, MARKUPS, found, seen
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.output import sync
+from soapjms.replay.parquet import to_batch
 from soapjms.replay.shapes import READ_NAMES, short_digest
 
 MEMORY_LIMIT: Final = "512MB"
@@ -204,6 +205,6 @@ SELECT place, row FROM placed SEMI JOIN places USING (place) WHERE time < {end} 
                 "held_contents", "FROM new_contents SEMI JOIN new_facts USING (row) ANTI JOIN over USING (row)"
             )
             store.delete("state", "true")
-            store.insert_rows("state", [(done.to_json(), FACTS_DIGEST)], STATE)
+            store.insert("state", to_batch([(done.to_json(), FACTS_DIGEST)], STATE))
         sync(self.large.parent)
         self.forget_new()

@@ -475,7 +475,8 @@ def _card(
     known: Mapping[str, Row],
     change: PartyChange | None,
 ) -> Card:
-    times = party.get("times") or {"": _times_of_earlier_version(party)}
+    # An earlier version counted all rules of a party together.
+    times = party.get("times") or {"": {"first": party["firstFailed"], "last": party["lastFailed"]}}
     state = next((each for each in BROKEN if party[each]), VerdictOutcome.PASSED)
     ranked = [
         each
@@ -497,10 +498,6 @@ def _card(
         left=max(0, len(ranked) - MAX_WORST_ROWS),
         has_ceased=all(has_ceased(party, rule, summary.members) for rule, _ in ranked),
     )
-
-
-def _times_of_earlier_version(party: Mapping[str, Any]) -> dict[str, str | None]:
-    return {"first": party["firstFailed"], "last": party["lastFailed"]}
 
 
 def _broken_rule(
@@ -634,18 +631,18 @@ def _all(summary: Summary, outcome: str) -> int:
 
 def _found_at(summary: Summary) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
-    for party, outcome, count in _counted(summary):
+    for _, outcome, party, count in _counted(summary):
         found[party.place, outcome] += count
     return found
 
 
-def _counted(summary: Summary) -> Iterator[tuple[PartyKey, str, int]]:
-    """Yield party, verdict and number of all failures and warnings."""
-    for (_, outcome), causes in summary.findings.groups.items():
+def _counted(summary: Summary) -> Iterator[tuple[str, str, PartyKey, int]]:
+    """Yield assertion, verdict, party and number of all failures and warnings."""
+    for (assertion, outcome), causes in summary.findings.groups.items():
         if outcome in BROKEN:
             for cause in causes.all.values():
                 for party, count in cause.where.items():
-                    yield party, outcome, count
+                    yield assertion, outcome, party, count
 
 
 def _spot(name: str | None, seen: PlaceCounts, failed: int, warning: int) -> DestinationRow:
@@ -692,7 +689,7 @@ def peers(summary: Summary) -> list[StackRow]:
         for stack, count in [*each["stacks"].items(), *([("", unmarked)] if unmarked else [])]:
             nodes.setdefault(stack, Counter())[each["node"]] += count
     found: Counter[tuple[str, str]] = Counter()
-    for party, outcome, count in _counted(summary):
+    for _, outcome, party, count in _counted(summary):
         found[party.stack, outcome] += count
     listed = [
         StackRow(
@@ -710,10 +707,7 @@ def peers(summary: Summary) -> list[StackRow]:
 
 def _worst(summary: Summary, stack: str) -> list[tuple[str, int]]:
     failed: Counter[str] = Counter()
-    for (assertion, outcome), causes in summary.findings.groups.items():
-        if outcome == VerdictOutcome.FAILED:
-            failed[assertion] += sum(
-                count for cause in causes.all.values() for party, count in cause.where.items() if party.stack == stack
-            )
-    ranked = sorted(failed.items(), key=lambda each: (-each[1], each[0]))
-    return [each for each in ranked if each[1]][:MAX_WORST_ROWS]
+    for assertion, outcome, party, count in _counted(summary):
+        if outcome == VerdictOutcome.FAILED and party.stack == stack:
+            failed[assertion] += count
+    return sorted(failed.items(), key=lambda each: (-each[1], each[0]))[:MAX_WORST_ROWS]
