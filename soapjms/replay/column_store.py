@@ -30,8 +30,12 @@ MEMORY_LIMIT: Final = "1GB"
 
 INTERRUPTED: Final = "Query interrupted"
 """The text of the error that the engine raises in place of KeyboardInterrupt."""
-CORES_OF_CONTAINER: Final = Path("/sys/fs/cgroup/cpu.max")
-"""Where a container sees its limit of processor time: microseconds, or "max", in a period of microseconds."""
+CORES_OF_CONTAINER: Final = (
+    (Path("/sys/fs/cgroup/cpu.max"),),
+    (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
+)
+"""Where a container sees its limit of processor time, by version of control groups: microseconds in a period of
+microseconds; "max" or -1 if there is none."""
 MEMORY_OF_CONTAINER: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -45,11 +49,11 @@ MAX_RUN_OCTETS: Final = 8 << 30
 def cores() -> int:
     """Return how many cores this process may use, by its own limit and by that of its container."""
     found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    try:
-        limit, period = map(int, CORES_OF_CONTAINER.read_text("ascii").split())
-        return max(1, min(found, -(-limit // period)))
-    except (OSError, ValueError, ZeroDivisionError):  # there is no limit
-        return found
+    for files in CORES_OF_CONTAINER:
+        with suppress(OSError, ValueError, ZeroDivisionError):  # there is no limit
+            limit, period = map(int, " ".join(each.read_text("ascii") for each in files).split())
+            found = min(found, -(-limit // period)) if limit > 0 else found
+    return found
 
 
 def memory_of_run() -> str:

@@ -295,7 +295,7 @@ def test_without_a_python_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("150000 100000", 2),
         ("50000 100000", 1),
         ("900000 100000", 4),
-        ("0 100000", 1),
+        ("-1 100000", 4),
         ("1 0", 4),
         ("nonsense", 4),
         (None, 4),
@@ -305,12 +305,16 @@ def test_the_limit_of_a_container_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: int
 ) -> None:
     """It has no more processes than its share of processor time can keep busy, rounded up."""
-    file = tmp_path / "cpu.max"
-    if limit is not None:
-        file.write_text(f"{limit}\n")
-    monkeypatch.setattr(column_store, "CORES_OF_CONTAINER", file)
+    of_both = (tmp_path / "cpu.max",), (tmp_path / "quota", tmp_path / "period")
+    monkeypatch.setattr(column_store, "CORES_OF_CONTAINER", of_both)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
-    assert column_store.cores() == expected
+    for files in of_both if limit is not None else ():
+        for file, text in zip(files, (limit or "").split(" ", len(files) - 1), strict=False):
+            file.write_text(f"{text}\n")
+        assert column_store.cores() == expected
+        for file in files:
+            file.unlink(missing_ok=True)
+    assert column_store.cores() == 4
 
 
 @pytest.mark.parametrize(
