@@ -13,8 +13,8 @@ from brokers.errors import ConnectionFailedError
 MAX_DETOURS: Final = 5
 """Maximum number of redirects in a row that a client follows."""
 
-SECURE: Final = frozenset({"amqps", "amqp+wss", "wss", "https"})
-"""Schemes with TLS."""
+SECURE: Final = frozenset({"amqps", "amqp+ssl", "amqp+nio+ssl", "amqp+wss", "amqpwss", "wss", "https"})
+"""Schemes with TLS: ours, and those of other clients and brokers, which redirects may name."""
 
 
 class DetourError(ConnectionFailedError):

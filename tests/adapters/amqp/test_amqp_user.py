@@ -338,8 +338,9 @@ def test_redirects_lead_only_where_they_may(options: dict[str, Any]) -> None:
         ("hostname", "b\u00fccher.example"),
         ("network-host", "127.0.0.1\t"),
         ("network-host", 5),
-        ("scheme", "wss"),
-        ("scheme", "AMQPS"),
+        *[("scheme", each) for each in ("amqps", "AMQPS", "amqp+ssl", "amqp+nio+ssl", "https")],
+        *[("scheme", each) for each in ("wss", "WSS", "amqp+wss", "amqpwss", "AMQPWSS")],
+        ("scheme", symbol("amqpwss")),
     ],
 )
 def test_redirects_that_cannot_be_followed_safely(key: str, value: object) -> None:
