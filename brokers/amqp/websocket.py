@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from urllib.parse import urljoin, urlsplit
 
 from websockets.client import ClientProtocol
+from websockets.datastructures import Headers
 from websockets.frames import CloseCode
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
@@ -34,6 +35,16 @@ OTHER_TOKEN: Final[Mapping[SubprotocolToken, SubprotocolToken]] = {SubprotocolTo
 ActiveMQ sees only the last of several."""
 
 
+class AnyTokenProtocol(ClientProtocol):
+    """The library's client, but it opens the WebSocket whatever the sub-protocol, which `WebSocketClient` then checks.
+
+    The library would treat another sub-protocol as no WebSocket at all, so that no Close frame could be sent.
+    """
+
+    def process_subprotocol(self, headers: Headers) -> None:
+        """Accept every answer."""
+
+
 class WebSocketClient(WebSocketStream):
     """The client's end of one WebSocket."""
 
@@ -43,7 +54,7 @@ class WebSocketClient(WebSocketStream):
         is_secure = login.tls is not None
         default = PORTS["wss" if is_secure else "ws"]
         path, _, query = login.path.partition("?")
-        self._socket = self._client = ClientProtocol(
+        self._socket = self._client = AnyTokenProtocol(
             # The default port of the scheme is left out of the header, as HTTP requires.
             WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
             subprotocols=[Subprotocol(login.token)],
@@ -64,10 +75,11 @@ class WebSocketClient(WebSocketStream):
         """Continue if the server agreed to exactly the requested sub-protocol. Spec: 2.1 (WS-07)."""
         if not isinstance(event, Response):
             return False
-        token = event.headers.get("Sec-WebSocket-Protocol")
-        if token != self._login.token:
+        tokens = event.headers.get_all("Sec-WebSocket-Protocol")
+        if tokens != [self._login.token]:
             self._socket.fail(CloseCode.PROTOCOL_ERROR, "not the requested sub-protocol")
-            self._try_other_token(f"answered with the sub-protocol {token!r}, not {self._login.token}")
+            said = " and ".join(map(repr, tokens)) or None
+            self._try_other_token(f"answered with the sub-protocol {said}, not {self._login.token}")
         self.is_open = True
         self.send(b"")
         return True

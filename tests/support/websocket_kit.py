@@ -115,11 +115,11 @@ def response(status: int, **headers: str) -> Response:
     return Response(status, "Because", Headers({"Content-Length": "0", **fields}), b"")
 
 
-def upgraded(request: Request, token: str | None) -> Response:
-    """Make a response that opens the WebSocket with a sub-protocol of the test's choice."""
+def upgraded(request: Request, *tokens: str) -> Response:
+    """Make a response that opens the WebSocket, with one header for each sub-protocol of the test's choice."""
     protocol: Any = ServerProtocol(subprotocols=request.headers.get("Sec-WebSocket-Protocol", "").split(", "))
     made: Response = protocol.accept(request)
     del made.headers["Sec-WebSocket-Protocol"]
-    if token is not None:
+    for token in tokens:
         made.headers["Sec-WebSocket-Protocol"] = token
     return made

@@ -91,21 +91,43 @@ def test_ws04_lenient_tries_the_other_sub_protocol() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda request: upgraded(request, None), "sub-protocol None, not amqp"),
-        (lambda request: upgraded(request, "stomp"), "stomp"),
-        (lambda request: upgraded(request, "AMQP"), "unsupported subprotocol: AMQP"),
         (lambda request: response(200), "HTTP 200"),
         (lambda request: response(404), "HTTP 404 Because"),
         (lambda request: response(500), "HTTP 500"),
     ],
 )
 def test_ws05_ws07_any_other_answer_ends_it(answer: Callable[[Request], Response], why: str) -> None:
-    """WS-05, WS-07: without status 101 and exactly the token, not one octet of AMQP is sent."""
+    """WS-05, WS-07: without status 101 there is no WebSocket, so not one frame is sent."""
     script = Script(answer=answer)
     with serving(script) as (_, url), pytest.raises(ConnectionFailedError, match=why):
         call(f"{url}?binding=cs01")
     assert len(script.requests) == 1
-    assert script.messages == []
+    assert script.frames == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "why"),
+    [
+        ((), "sub-protocol None, not amqp"),
+        (("stomp",), "sub-protocol 'stomp', not amqp"),
+        (("AMQP",), "sub-protocol 'AMQP', not amqp"),
+        (("AMQPWSB10",), "sub-protocol 'AMQPWSB10', not amqp"),
+        (("amqp, stomp",), "sub-protocol 'amqp, stomp', not amqp"),
+        (("a b",), "sub-protocol 'a b', not amqp"),
+        (("amqp", "amqp"), "sub-protocol 'amqp' and 'amqp', not amqp"),
+        (("amqp", "stomp"), "sub-protocol 'amqp' and 'stomp', not amqp"),
+    ],
+)
+def test_ws07_another_sub_protocol_is_answered_with_a_close_frame(tokens: tuple[str, ...], why: str) -> None:
+    """WS-07: the WebSocket is open, so it is closed with 1002, and not one octet of AMQP is sent."""
+    script = Script(answer=lambda request: upgraded(request, *tokens))
+    with serving(script) as (_, url):
+        with pytest.raises(ConnectionFailedError, match=why):
+            call(f"{url}?binding=cs01")
+        wait_until(lambda: script.frames)
+    assert len(script.requests) == 1
+    (frame,) = script.frames
+    assert (frame.opcode, frame.data[:2]) == (Opcode.CLOSE, (1002).to_bytes(2, "big"))
 
 
 def test_ws06_ws08_http_redirects_are_followed() -> None:
