@@ -118,7 +118,7 @@ class LinkFactory:
             known = [each for each in wanted if each in CAPABILITIES.values()]
             if destination is not None:
                 known = [each for each in known if each == CAPABILITIES[destination.kind]]
-            incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
+            incoming.take = Posts(incoming, self._client, destination, known).take
             self._agree(link, link.target, known)
             if destination is None:
                 link.target.address = None

@@ -9,9 +9,10 @@ Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 
@@ -35,6 +36,7 @@ from brokers.message import (
     FIELDS,
     DeliveryMode,
     Destination,
+    DestinationKind,
     Message,
     MessageDraft,
     MessageType,
@@ -42,7 +44,7 @@ from brokers.message import (
 from brokers.selector import HEADERS, Headers
 
 MAX_SHAPES: Final = 16
-"""Maximum number of layouts of heads that are remembered for one client."""
+"""Maximum number of layouts of heads that are remembered for one client and one kind of its links."""
 
 MAX_HEAD_OCTETS: Final = 1024
 """Maximum size of a head of a client's messages that can have a shape, in octets."""
@@ -111,7 +113,10 @@ _values_of: Final = attrgetter(*FIELDS)
 
 
 Resolve: TypeAlias = Callable[[Destination | None], Destination]
-"""Returns the destination of a message, given the one that it names; raises RefusalError if it has none."""
+"""Returns the destination of a message, given the one that it names; raises RefusalError if it has none.
+
+Without `to` a message names none: None, or a destination without a name if the link has a kind.
+"""
 
 
 class MessageCarrier:
@@ -121,9 +126,18 @@ class MessageCarrier:
     """
 
     def __init__(self) -> None:
-        self._shapes = SectionShapes(MAX_SHAPES, MAX_HEAD_OCTETS)
+        new_shapes = partial(SectionShapes, MAX_SHAPES, MAX_HEAD_OCTETS)
+        self._shapes: defaultdict[DestinationKind | None, SectionShapes] = defaultdict(new_shapes)
 
-    def carry(self, octets: bytes, resolve: Resolve, message_id: str, now: int, user: str | None) -> CarriedMessage:
+    def carry(
+        self,
+        octets: bytes,
+        resolve: Resolve,
+        message_id: str,
+        now: int,
+        user: str | None,
+        kind: DestinationKind | None = None,
+    ) -> CarriedMessage:
         """Parse a message, as the broker will store it.
 
         A reply address without a name is dropped from the JMS form, not from the octets.
@@ -134,17 +148,19 @@ class MessageCarrier:
             message_id: the broker's id of the message.
             now: the time of receipt in milliseconds since 1970, from which a time to live counts.
             user: the user who sends; None for anonymous. Always the same.
+            kind: kind of a destination that the message names without a kind; None for a queue.
 
         Raises:
             MalformedError: the message is malformed.
             RefusalError: its user-id is not `user`, or it has no destination. Spec: AMQP 1.0 part 3, 3.2.4.
         """
-        known = self._shapes.match(octets) if len(octets) <= SMALL_MESSAGE_OCTETS else None
-        draft = None if known is None else _shaped(octets, *known, now, user)
+        shapes, source = self._shapes[kind], None if kind is None else Destination(kind, None)
+        known = shapes.match(octets) if len(octets) <= SMALL_MESSAGE_OCTETS else None
+        draft = None if known is None else _shaped(octets, *known, source, now, user)
         if draft is None:
-            draft = _decoded(octets, now, user)
+            draft = _decoded(octets, source, now, user)
             if known is None:
-                self._shapes.learn(octets)
+                shapes.learn(octets)
         return draft.frozen(resolve(draft.destination), message_id, now)
 
 
@@ -160,9 +176,9 @@ class CarriagePlan(NamedTuple):
     begin: int
 
 
-def _plan(shape: SectionShape, user: str | None) -> CarriagePlan | None:
+def _plan(shape: SectionShape, source: Destination | None, user: str | None) -> CarriagePlan | None:
     """Return the plan of a shape; None if its messages are decoded by section: a wrong user, an unusual order."""
-    arrival = ArrivalPlan(shape, EMBEDDED, None)
+    arrival = ArrivalPlan(shape, EMBEDDED, source)
     sections = list(decode(shape.octets))
     hops = [each for each in sections if each.section in HOP_BY_HOP]
     if not arrival.works or hops != sections[: len(hops)]:
@@ -176,11 +192,16 @@ def _plan(shape: SectionShape, user: str | None) -> CarriagePlan | None:
 
 
 def _shaped(
-    octets: bytes, shape: SectionShape, found: re.Match[bytes], now: int, user: str | None
+    octets: bytes,
+    shape: SectionShape,
+    found: re.Match[bytes],
+    source: Destination | None,
+    now: int,
+    user: str | None,
 ) -> CarriedDraft | None:
     """Return the message whose head matched the pattern of a shape; None if it must be decoded by section."""
     if shape.plan is None:
-        shape.plan = _plan(shape, user) or False
+        shape.plan = _plan(shape, source, user) or False
     plan: CarriagePlan | None = shape.plan or None
     if plan is None:
         return None
@@ -191,12 +212,12 @@ def _shaped(
     return None if draft is None else _completed(draft, octets[plan.begin :])
 
 
-def _decoded(octets: bytes, now: int, user: str | None) -> CarriedDraft:
+def _decoded(octets: bytes, source: Destination | None, now: int, user: str | None) -> CarriedDraft:
     sections = list(decode(octets))  # raises errors that the conversion to JMS would ignore
     _check_user(sections, user)
     _check_header(sections)
     kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
-    message = from_sections(sections, EMBEDDED, None, now).message
+    message = from_sections(sections, EMBEDDED, source, now).message
     return _completed(CarriedDraft(*_values_of(message)), kept)
 
 

@@ -207,6 +207,8 @@ class AmqpNodes:
     @staticmethod
     def address_of(destination: Destination) -> str:
         """Return the address of a destination; without a name only its prefix, which is no valid address."""
+        if (destination.name or "").startswith(tuple(PREFIXES)):  # the name is an address with a kind of its own
+            return str(destination.name)
         return spell(destination, EMBEDDED) if destination.name else EMBEDDED.prefixes.get(destination.kind, "")
 
     @staticmethod

@@ -8,7 +8,7 @@ Spec: anonymous terminus 2.2 (AT-01 to AT-14).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import cproton
@@ -16,7 +16,15 @@ from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier
-from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, Action, AmqpNodes, RefusalError, refusal_of
+from brokers.amqp.listener.options import (
+    DECODE,
+    NOT_IMPLEMENTED,
+    Action,
+    AmqpNodes,
+    RefusalError,
+    kind_of,
+    refusal_of,
+)
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
 from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.sections import MalformedError
@@ -267,11 +275,13 @@ class Posts:
         incoming: the link.
         sink: the client.
         destination: destination of the link; None for the anonymous terminus.
-        capabilities: capabilities agreed for the link; a destination with none of them is refused. Spec: 2.2.1 (AT-06).
+        capabilities: capabilities agreed for the link, in the client's order. They are kinds of destinations, of which
+            a destination has one: if it is none of them, a message is refused. An address without a kind is of the
+            first one, as at a direct link. Spec: 2.2.1 (AT-02, AT-06).
     """
 
     def __init__(
-        self, incoming: IncomingLink, sink: Sink, destination: Destination | None, capabilities: frozenset[str]
+        self, incoming: IncomingLink, sink: Sink, destination: Destination | None, capabilities: Sequence[str]
     ) -> None:
         self._incoming = incoming
         self._sink = sink
@@ -279,6 +289,7 @@ class Posts:
         self._user = sink.user
         self._destination = destination
         self._capabilities = capabilities
+        self._kind = kind_of(capabilities) if destination is None else None
 
     def take(self, transfer: Transfer, octets: bytes) -> None:
         """Send one message, and report the outcome to the client. With the lock held."""
@@ -317,18 +328,21 @@ class Posts:
         Raises:
             RefusalError: the message is malformed, or its destination does not exist.
         """
-        sink = self._sink
+        sink, message_id = self._sink, self._connection.new_message_id()
         try:
-            return sink.carrier.carry(octets, self._resolve, self._connection.new_message_id(), sink.now(), self._user)
+            return sink.carrier.carry(octets, self._resolve, message_id, sink.now(), self._user, self._kind)
         except MalformedError as error:
             raise RefusalError(DECODE, str(error)) from error
 
     def _resolve(self, named: Destination | None) -> Destination:
         if self._destination is not None:
             return self._destination
-        address = None if named is None else self._sink.nodes.address_of(named)
+        address = None if named is None or named.name is None else self._sink.nodes.address_of(named)
         kind = None if named is None else named.kind
         found = self._sink.nodes.resolve(address, kind, self._user, Action.SEND)
         if self._capabilities and CAPABILITIES[found.kind] not in self._capabilities:
-            raise RefusalError(NOT_IMPLEMENTED, f"{found} has none of {', '.join(sorted(self._capabilities))}")
+            agreed = ", ".join(sorted(self._capabilities))
+            raise RefusalError(
+                NOT_IMPLEMENTED, f"the capabilities of the link must name the kind of {found}, got {agreed}"
+            )
         return found

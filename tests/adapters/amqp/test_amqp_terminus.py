@@ -140,6 +140,66 @@ def test_at06_a_node_without_what_was_promised(raw: Raw, settled: bool, outcomes
     assert ended.condition in (None, "amqp:transaction:rollback")
 
 
+@pytest.mark.parametrize(
+    "capabilities",
+    [("topic",), ("queue",), ("topic", "queue"), ("queue", "topic"), ("x", "topic", "temporary-topic"), ("x",)],
+)
+def test_at02_at06_an_address_without_a_kind_is_what_it_is_at_a_direct_link(
+    broker: Broker, raw: Raw, capabilities: tuple[str, ...]
+) -> None:
+    """AT-02, AT-06: the kind is that of the first agreed capability, and without one a queue."""
+    raw.receive("plain", capabilities=("queue",))
+    raw.receive("plain", capabilities=("topic",))
+    arrived = []
+    for address in ("plain", None):
+        link = raw.attach(address, capabilities=capabilities)
+        for body in ("1", "2", "3"):
+            assert raw.outcome(raw.send(link, to("plain", body))).state == ACCEPTED
+        raw.until(lambda: len(raw.received) == 3)
+        arrived.append({name for name, _ in raw.received})
+        raw.received.clear()
+    assert len(arrived[0]) == 1
+    assert arrived[0] == arrived[1]
+
+
+def test_at02_equal_messages_on_links_of_two_kinds(raw: Raw) -> None:
+    """AT-02: each goes where its own link says, however many came before."""
+    receivers = [raw.receive("plain", capabilities=(kind,)).name for kind in ("queue", "topic")]
+    links = [raw.attach(None, capabilities=(kind,)) for kind in ("queue", "topic")]
+    for _ in range(3):
+        for link in links:
+            assert raw.outcome(raw.send(link, to("plain"))).state == ACCEPTED
+    raw.until(lambda: len(raw.received) == 6)
+    assert sorted(name for name, _ in raw.received) == sorted(receivers * 3)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "address", "annotation", "condition"),
+    [
+        (("topic",), "queue://q", None, "amqp:not-implemented"),
+        (("topic",), "q", 0, "amqp:not-implemented"),
+        (("topic",), None, None, "amqp:precondition-failed"),
+        (("topic", "queue"), "queue://q", None, None),
+        (("topic", "queue"), "q", 0, None),
+        (("queue", "topic"), GONE, None, "amqp:not-found"),
+        (("temporary-queue",), None, None, "amqp:precondition-failed"),
+        (("temporary-queue",), "temp-queue://", None, "amqp:invalid-field"),
+        (("temporary-queue",), "q", None, "amqp:not-found"),
+        (("temporary-queue",), "topic://t", None, "amqp:not-implemented"),
+    ],
+)
+def test_at06_what_a_message_says_goes_before_what_its_link_says(
+    raw: Raw, capabilities: tuple[str, ...], address: str | None, annotation: int | None, condition: str | None
+) -> None:
+    """AT-06: of several capabilities the destination needs one, as it can have no more; it must exist first."""
+    link = raw.attach(None, capabilities=capabilities)
+    message = to(address)
+    if annotation is not None:
+        message.annotations = {symbol("x-opt-jms-dest"): byte(annotation)}
+    for _ in range(3):  # the second and third are read by their shape
+        assert raw.outcome(raw.send(link, message)).condition == condition
+
+
 CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
 
 
