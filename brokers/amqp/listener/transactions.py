@@ -5,7 +5,6 @@ Spec: AMQP 1.0 part 4; anonymous terminus 2.2.2 (AT-11), AT-21 to AT-23 of `docs
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 from time import monotonic
@@ -38,20 +37,24 @@ MAX_OPEN_TRANSACTIONS: Final = 100
 """Maximum number of open transactions of one client."""
 
 
-MAX_EXPIRED_TRANSACTIONS: Final = 1000
-"""Maximum number of timed-out transactions that are remembered."""
+MAX_ROLLED_BACK_TRANSACTIONS: Final = 1000
+"""Maximum number of transactions of one client that are remembered as rolled back by us."""
+
+COMMIT_REFUSED: Final = (ROLLBACK, "rolled back: its commit was refused")
 
 
 class ClientTransaction:
     """One transaction of a client.
 
     Attributes:
+        control: the control link on which it was declared.
         poison: why it can only be rolled back, or None. Spec: AT-11.
         octets: size of the messages in it, with overhead.
         used: when it was last used, by the monotonic clock.
     """
 
-    def __init__(self, transaction: EmbeddedTransaction) -> None:
+    def __init__(self, transaction: EmbeddedTransaction, control: object) -> None:
+        self.control = control
         self.poison: RefusalError | None = None
         self.octets = 0
         self.used = monotonic()
@@ -100,6 +103,9 @@ class ClientTransaction:
 class ClientTransactions:
     """The open transactions of a client, by their ids.
 
+    The last ones that we rolled back, as they timed out or their commit was refused, are remembered: rolling them back
+    succeeds. Spec: AMQP 1.0 part 4, 4.3 (AT-23).
+
     Args:
         connection: the client's connection to the broker.
         patience: seconds after which an unused transaction is rolled back.
@@ -112,7 +118,7 @@ class ClientTransactions:
         self._max_octets = max_octets
         self._ids = count(1)
         self._open: dict[bytes, ClientTransaction] = {}
-        self._timed_out: deque[bytes] = deque(maxlen=MAX_EXPIRED_TRANSACTIONS)
+        self._rolled_back: dict[bytes, tuple[str, str]] = {}  # with the condition and description of the reason
 
     def find(self, transaction: bytes) -> ClientTransaction:
         """Return an open transaction, which counts as used by this.
@@ -124,8 +130,8 @@ class ClientTransactions:
         if work is not None:
             work.used = monotonic()
             return work
-        if transaction in self._timed_out:
-            raise RefusalError(TIMEOUT, f"rolled back: it was not used for {self._patience:g} s")
+        if transaction in self._rolled_back:
+            raise RefusalError(*self._rolled_back[transaction])
         raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}")
 
     def poison(self, transaction: bytes, refusal: RefusalError) -> None:
@@ -146,43 +152,53 @@ class ClientTransactions:
         work.octets += octets
         work.send(message)
 
-    def declare(self) -> bytes:
-        """Begin a transaction, and return its id."""
+    def declare(self, control: object) -> bytes:
+        """Begin a transaction of a control link, and return its id."""
         if len(self._open) >= MAX_OPEN_TRANSACTIONS:
             raise RefusalError(LIMIT, f"{MAX_OPEN_TRANSACTIONS} transactions are open already")
         transaction = next(self._ids).to_bytes(8, "big")
-        self._open[transaction] = ClientTransaction(self._connection.begin())
+        self._open[transaction] = ClientTransaction(self._connection.begin(), control)
         return transaction
 
     def discharge(self, transaction: bytes, *, fail: bool) -> None:
-        """End a transaction; it is no longer open, even after an error. Rolling back a timed-out one succeeds.
+        """End a transaction; it is no longer open, even after an error.
 
         Raises:
             RefusalError: there is no transaction of this id, or it could not be committed.
         """
-        if fail and transaction in self._timed_out:
-            self._timed_out.remove(transaction)
+        if fail and self._rolled_back.pop(transaction, None) is not None:
             return
         work = self.find(transaction)
         del self._open[transaction]
         if fail:
             work.abort()
-        else:
+            return
+        try:
             work.commit()
+        except RefusalError:
+            self._remember(transaction, COMMIT_REFUSED)
+            raise
 
-    def abort(self, transactions: Iterable[bytes]) -> None:
-        """Roll back those transactions that are still open."""
+    def abort(self, control: object) -> None:
+        """Roll back the open transactions of a control link."""
+        self._abort([each for each, work in self._open.items() if work.control is control])
+
+    def _abort(self, transactions: Iterable[bytes]) -> None:
         for each in transactions:
-            work = self._open.pop(each, None)
-            if work is not None:
-                work.abort()
+            self._open.pop(each).abort()
+
+    def _remember(self, transaction: bytes, why: tuple[str, str]) -> None:
+        self._rolled_back[transaction] = why
+        if len(self._rolled_back) > MAX_ROLLED_BACK_TRANSACTIONS:
+            del self._rolled_back[next(iter(self._rolled_back))]
 
     def expire(self) -> float | None:
         """Roll back timed-out transactions; return the seconds until the next time-out, or None if there is none."""
         now = monotonic()
         late = [each for each, work in self._open.items() if now - work.used >= self._patience]
-        self._timed_out.extend(late)
-        self.abort(late)
+        for each in late:
+            self._remember(each, (TIMEOUT, f"rolled back: it was not used for {self._patience:g} s"))
+        self._abort(late)
         return min((work.used + self._patience - now for work in self._open.values()), default=None)
 
 
@@ -199,13 +215,12 @@ class CoordinatorLink:
     def __init__(self, works: ClientTransactions, outcomes: Outcomes) -> None:
         self._works = works
         self._outcomes = outcomes
-        self._begun: set[bytes] = set()
 
     def take(self, transfer: Transfer, octets: bytes) -> None:
         """Carry out one command. With the lock held."""
         try:
             command, fields = read_command(octets)
-            transaction = COMMANDS[command](self._works, fields, self._begun)
+            transaction = COMMANDS[command](self._works, fields, self)
         except RefusalError as refusal:
             self._outcomes.reject(transfer, refusal)
             return
@@ -218,8 +233,8 @@ class CoordinatorLink:
         delivery.settle()
 
     def end(self) -> None:
-        """Roll back the open transactions that were begun on this link."""
-        self._works.abort(self._begun)
+        """Roll back the open transactions that were declared on this link."""
+        self._works.abort(self)
 
 
 def read_command(octets: bytes) -> tuple[str, list[Any]]:
@@ -240,24 +255,21 @@ def read_command(octets: bytes) -> tuple[str, list[Any]]:
     raise RefusalError(NOT_IMPLEMENTED, "the coordinator takes declare and discharge")
 
 
-def _declare(works: ClientTransactions, fields: list[Any], begun: set[bytes]) -> bytes | None:
+def _declare(works: ClientTransactions, fields: list[Any], control: CoordinatorLink) -> bytes | None:
     if fields and fields[0] is not None:
         raise RefusalError(NOT_IMPLEMENTED, "there are no distributed transactions")
-    transaction = works.declare()
-    begun.add(transaction)
-    return transaction
+    return works.declare(control)
 
 
-def _discharge(works: ClientTransactions, fields: list[Any], begun: set[bytes]) -> bytes | None:
+def _discharge(works: ClientTransactions, fields: list[Any], control: CoordinatorLink) -> bytes | None:
     transaction = fields[0] if fields else None
     if not isinstance(transaction, bytes):
         raise RefusalError(UNKNOWN, "the discharge names no transaction")
-    begun.discard(transaction)
     works.discharge(transaction, fail=len(fields) > 1 and fields[1] is True)
     return None
 
 
-COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], set[bytes]], bytes | None]]] = {
+COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], CoordinatorLink], bytes | None]]] = {
     "declare": _declare,
     "discharge": _discharge,
 }

@@ -200,6 +200,7 @@ def test_at06_what_a_message_says_goes_before_what_its_link_says(
         assert raw.outcome(raw.send(link, message)).condition == condition
 
 
+ACCEPTS = ("accepted",)
 CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
 
 
@@ -242,6 +243,8 @@ def test_at07_to_at14_the_matrix_of_outcomes(
         else:
             assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:rollback")
             assert broker.depth(queue("kept")) == 0
+            assert raw.discharge(control, transaction, fail=True).state == ACCEPTED  # AT-23
+            assert raw.discharge(control, transaction, fail=True).condition == "amqp:transaction:unknown-id"
     if not settled and rejects:  # the link goes on
         assert raw.outcome(raw.send(link, to("after"))).state == ACCEPTED
 
@@ -331,6 +334,21 @@ def test_at23_a_rollback_always_succeeds(raw: Raw) -> None:
     assert raw.discharge(control, transaction, fail=True).state == ACCEPTED
     ended = raw.discharge(control, transaction, fail=True)
     assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:unknown-id")
+
+
+def test_at23_a_refused_commit_can_be_rolled_back(raw: Raw) -> None:
+    """AT-11, AT-23: also where the refusal ended the control link, and another link rolls back; until then, whatever
+    else is wanted of the transaction is told that it is rolled back."""
+    link, mute, control = raw.attach(None), raw.attach(None, kind=Terminus.COORDINATOR, outcomes=ACCEPTS), raw.control()
+    transaction = raw.declare(mute)
+    raw.send(link, to(GONE), settled=True, transaction=transaction)
+    raw.send(mute, Message(body=Described(ulong(0x32), [transaction, False])))
+    assert raw.end_of(mute).condition == "amqp:transaction:rollback"
+    again = raw.discharge(control, transaction, fail=False)
+    assert (again.state, again.condition) == (REJECTED, "amqp:transaction:rollback")
+    raw.send(link, to("q"), transaction=transaction)
+    assert raw.end_of(link).condition == "amqp:transaction:rollback"
+    assert raw.discharge(control, transaction, fail=True).state == ACCEPTED
 
 
 @pytest.mark.parametrize("settled", [False, True])
