@@ -133,7 +133,7 @@ class AmqpClient(Driver):
         self._by_key: dict[Any, IncomingLink | OutgoingLink] = {}  # the same, as `key_of` names the links
         self._tasks: deque[Callable[[], None]] = deque()
         self._paused: list[OutgoingLink] = []
-        self._refused: set[Any] = set()
+        self._unanswered: set[Any] = set()  # refused and stolen links, until the client has confirmed the end
         self.bursts = OutputBursts(self)
         self._attaching = LinkFactory(self, house)
         self._inspection = FrameInspection(self)
@@ -217,6 +217,7 @@ class AmqpClient(Driver):
                 end_of(attached)(for_good=False)
                 link.condition = refusal.told()
                 link.close()
+                self._unanswered.add(link)
 
     def start(self) -> None:
         """Begin to serve.
@@ -300,7 +301,7 @@ class AmqpClient(Driver):
 
     def _hang_up(self) -> None:
         with self.lock:  # proton's links and sessions must be freed before their connection: see `without_frames`
-            self._refused.clear()
+            self._unanswered.clear()
             self.bursts.sessions.clear()
             self._inspection.end()
             self._attaching.end()
@@ -362,7 +363,7 @@ class AmqpClient(Driver):
                 if isinstance(known, IncomingLink) and not attached.is_receiver:
                     known.echo()
                 elif isinstance(known, OutgoingLink) and attached.is_receiver:
-                    handle = channel.handles_of_ours.get((link.name, False))
+                    handle = channel.handle_of_sender(link.name)
                     is_known = handle is not None and not link.session.outgoing_bytes
                     self._machine.write(
                         flow_of(channel, uint(handle or 0), *known.state) if is_known else flow_of(channel)
@@ -409,7 +410,7 @@ class AmqpClient(Driver):
 
     def _on_session_close(self, event: Any) -> None:
         self._leave_session(event.session)
-        self._refused = {each for each in self._refused if each.session != event.session}
+        self._unanswered = {each for each in self._unanswered if each.session != event.session}
         self.bursts.forget(event.session)
         event.session.close()
         event.session.free()
@@ -436,18 +437,18 @@ class AmqpClient(Driver):
                 raise RefusalError(LIMIT, f"{len(self._links)} links are attached already")
             self._links[link] = self._by_key[key_of(link)] = self._attaching.attach(link)
         except RefusalError as refusal:
-            self._refuse(link, refusal)
+            refuse(link, refusal)
+            self._unanswered.add(link)
+        self._require_answers()
 
-    def _refuse(self, link: Any, refusal: RefusalError) -> None:
-        """Refuse a link, which takes memory until the client has confirmed the end.
+    def _require_answers(self) -> None:
+        """Check that the client confirms the end of links, which take memory until then.
 
         Raises:
-            ConnectionFailedError: the client has left too many refused links unconfirmed.
+            ConnectionFailedError: it has left too many unconfirmed.
         """
-        refuse(link, refusal)
-        self._refused.add(link)
-        if len(self._refused) > self._house.options.max_links:
-            why = f"the end of {len(self._refused)} refused links is not answered"
+        if len(self._unanswered) > self._house.options.max_links:
+            why = f"the end of {len(self._unanswered)} refused links, or stolen ones, is not answered"
             self.break_off(LIMIT, why)
 
     def _on_flow(self, event: Any) -> None:
@@ -457,7 +458,7 @@ class AmqpClient(Driver):
 
     def _on_link_close(self, event: Any, *, for_good: bool) -> None:
         link = self._forget(event.link)
-        self._refused.discard(event.link)
+        self._unanswered.discard(event.link)
         if for_good:
             event.link.close()
         else:

@@ -35,6 +35,9 @@ MIN_MAX_FRAME_OCTETS: Final = 512
 
 ERROR: Final = 0x1D
 
+MAX_STOLEN_HANDLES: Final = 1000
+"""Maximum number of stolen links of a session whose detach the client has not answered."""
+
 SESSION_WINDOW_FRAMES: Final = 2**31 - 1
 """The window of proton's sessions, in frames."""
 
@@ -65,6 +68,11 @@ PLAIN_TRANSFER: Final = re.compile(
 )
 """A frame with a transfer as most clients write it: handle, delivery-id, delivery-tag, message-format, perhaps settled,
 and perhaps that no more follows."""
+
+SEEN_OF_OURS: Final = frozenset(
+    {PerformativeCode.BEGIN, PerformativeCode.ATTACH, PerformativeCode.DETACH, PerformativeCode.END}
+)
+"""The performatives of ours that are observed, besides transfers."""
 
 CODES: Final[Mapping[int, PerformativeCode]] = {int(each): each for each in PerformativeCode}
 
@@ -118,8 +126,8 @@ class LinkHandle:
 class AmqpChannel:
     """One session by its channel: the client's handles, stolen ones whose detach is only an echo, and transfer counts.
 
-    `session` is proton's; `is_over` is set once we ended it; `own` and `handles_of_ours` come from frames that proton
-    wrote.
+    `session` is proton's; `is_over` is set once we ended it; `own` and `names_of_ours`, the attached links by our
+    handles, with their names and roles, come from frames that proton wrote.
     """
 
     number: int
@@ -131,7 +139,11 @@ class AmqpChannel:
     received: int = 0
     own: int | None = None
     sent: int = 0
-    handles_of_ours: dict[tuple[str, bool], int] = field(default_factory=dict)
+    names_of_ours: dict[int, tuple[str, bool]] = field(default_factory=dict)
+
+    def handle_of_sender(self, name: str) -> int | None:
+        """Return our handle of a link that we send on, or None."""
+        return next((handle for handle, named in self.names_of_ours.items() if named == (name, False)), None)
 
 
 class Watch(Protocol):
@@ -303,7 +315,7 @@ class FrameInspection:
                 channel = self._own.get(int.from_bytes(octets[at + 6 : at + 8], "big"))
                 if channel is not None:
                     channel.sent += 1
-            elif code in (PerformativeCode.BEGIN, PerformativeCode.ATTACH, PerformativeCode.END):
+            elif code in SEEN_OF_OURS:
                 self._wrote(code, int.from_bytes(octets[at + 6 : at + 8], "big"), octets[at : at + size])
             at += size
         self._own_rest = octets[at:]
@@ -317,7 +329,9 @@ class FrameInspection:
         elif code == PerformativeCode.END:
             self._own.pop(number, None)
         elif code == PerformativeCode.ATTACH and number in self._own:
-            self._own[number].handles_of_ours[fields.text(0), fields.flag(2)] = fields.number(1)
+            self._own[number].names_of_ours[fields.number(1)] = fields.text(0), fields.flag(2)
+        elif code == PerformativeCode.DETACH and number in self._own:
+            self._own[number].names_of_ours.pop(fields.number(0), None)
 
     def _violated(self, violation: FrameViolation, channel: AmqpChannel | None = None) -> None:
         if channel is not None:
@@ -398,6 +412,10 @@ class FrameInspection:
                 del channel.attached[other]
                 channel.stolen.add(other)
                 break
+        if len(channel.stolen) > MAX_STOLEN_HANDLES:
+            why = f"a client must answer the detach of stolen links, got {len(channel.stolen)} that are not answered"
+            self._violated(FrameViolation(LIMIT, why), channel)
+            return
         channel.attached[handle] = attached
         channel.stolen.discard(handle)
         yield frame

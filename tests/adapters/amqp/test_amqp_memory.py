@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from amqp_broken import BEGIN
-from amqp_raw import ACCEPTED, Raw
-from amqp_wire import BEGUN, OPENED, Wire, target
+from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, END
+from amqp_raw import ACCEPTED, Raw, frame
+from amqp_wire import BEGUN, OPENED, Wire, receiver, sender, source, target
+from proton import symbol, uint
 
 from brokers.amqp.listener import Listener, Options
+from brokers.amqp.listener.inspection import MAX_STOLEN_HANDLES
 from brokers.embedded import Broker
 
 LIMIT = "amqp:resource-limit-exceeded"
@@ -53,6 +55,28 @@ def growth(once: Callable[[int], None], rounds: int) -> int:
         return tracemalloc.get_traced_memory()[0] - before
 
 
+@pytest.mark.parametrize("attach", [sender, receiver])
+def test_links_that_have_ended(attach: Callable[[str, int], bytes], wire: Wire) -> None:
+    """A client that makes a consumer or a producer for each call may do so for years."""
+
+    def once(number: int) -> None:
+        wire.write(attach(f"{number}-{'n' * 10_000}", 0), frame(DETACH, uint(0), True))
+        wire.until(DETACH)
+
+    assert growth(once, 100) < 300_000  # the names alone have 1,000,000
+
+
+def test_links_that_were_refused(wire: Wire) -> None:
+    """Likewise if each is refused."""
+
+    def once(number: int) -> None:
+        refused = frame(ATTACH, f"{number}-{'n' * 10_000}", uint(0), False, None, None, None, GONE, None, None, uint(0))
+        wire.write(refused, frame(DETACH, uint(0), True))
+        wire.until(DETACH)
+
+    assert growth(once, 100) < 300_000
+
+
 def test_transactions_that_ended_on_another_link(listener: Listener) -> None:
     """A control link keeps nothing of what it declared; neither of what was committed nor of what was rolled back."""
     with Raw(listener.port) as raw:
@@ -72,3 +96,47 @@ def test_transactions_that_ended_on_another_link(listener: Listener) -> None:
                 snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/transactions.py")])
                 counted.append(sum(each.size for each in snapshot.statistics("filename")))
     assert counted[1] - counted[0] < 5_000  # an id has 41 octets, and its entry in a set more
+
+
+def test_stolen_links_whose_end_is_not_answered(wire: Wire) -> None:
+    """Too many of one session end it; a client that answers may steal its own links as often as it likes."""
+    for handle in range(2 * MAX_STOLEN_HANDLES):
+        wire.write(sender("same", handle), *([frame(DETACH, uint(handle - 1), True)] if handle else []))
+    wire.write(frame(DETACH, uint(handle), True))
+    while not wire.until(DETACH).fields[1]:
+        pass
+    for handle in range(MAX_STOLEN_HANDLES + 2):
+        wire.write(sender("same", handle))
+    assert wire.until(END).error == (
+        LIMIT,
+        f"a client must answer the detach of stolen links, got {MAX_STOLEN_HANDLES + 1} that are not answered",
+    )
+
+
+def durable(number: int) -> bytes:
+    """Attach a link of a durable subscription."""
+    terms = source("topic://t", uint(2), symbol("never"))
+    return frame(ATTACH, f"d{number}", uint(number), True, None, None, terms, target())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_links_that_another_connection_steals(answers: bool, listener: Listener) -> None:
+    """The client that lost them must answer, too: otherwise its connection ends, as with refused links."""
+    with Wire(listener.port) as first, Wire(listener.port) as second:
+        for each in (first, second):
+            each.write(OPENED, BEGUN)
+            each.until(BEGIN)
+        for number in range(25):
+            for each in (first, second):
+                each.write(durable(number))
+                if not answers and number == 21 and each is first:
+                    closed = first.until(CLOSE)
+                    assert closed.error == (LIMIT, "the end of 21 refused links, or stolen ones, is not answered")
+                    return
+                each.until(ATTACH)
+            assert first.until(DETACH).error[0] == "amqp:link:stolen"
+            if answers:
+                first.write(frame(DETACH, uint(number), True))
+            second.write(frame(DETACH, uint(number), True))
+            second.until(DETACH)
+        assert answers
