@@ -8,10 +8,10 @@ Spec: AMQP 1.0 part 3, section 3.2 (message format).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from enum import IntEnum
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from proton import Data, DataException, Described, ulong
 
@@ -211,6 +211,11 @@ def _section(descriptor: object) -> AmqpSection | None:
     if isinstance(descriptor, int):
         return AmqpSection(descriptor) if descriptor in AmqpSection.__members__.values() else None
     return SYMBOLS.get(descriptor) if isinstance(descriptor, str) else None
+
+
+def is_described(value: object, descriptors: Container[object]) -> TypeGuard[Described]:
+    """Return whether a value has one of these descriptors. A peer may send anything as a descriptor, even a list."""
+    return isinstance(value, Described) and isinstance(value.descriptor, int | str) and value.descriptor in descriptors
 
 
 def _owned(value: Any) -> Any:

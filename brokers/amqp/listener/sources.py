@@ -19,6 +19,7 @@ from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.listener.messages import SEEN_HEADERS
 from brokers.amqp.listener.options import INVALID, MAX_NAME_CHARACTERS, RefusalError
 from brokers.amqp.receive import SELECTOR, SELECTOR_CODE
+from brokers.amqp.sections import is_described
 from brokers.amqp.send import put_symbols
 from brokers.embedded.queues import SubscribeTerms
 from brokers.errors import InvalidSelectorError
@@ -72,13 +73,11 @@ class Filters:
             raise RefusalError(INVALID, f"the filters of a source must be a map, got {type(found).__name__}")
         selector, no_local, told = None, False, {}
         for key, value in (found or {}).items():
-            if not isinstance(value, Described):
-                continue
-            if value.descriptor in SELECTORS:
+            if is_described(value, SELECTORS):
                 if selector is not None:
                     raise RefusalError(INVALID, "a source must have at most one selector; join them with AND")
                 selector = read_selector(value.value)
-            elif value.descriptor in NO_LOCALS and kind.is_topic:  # queues do not support it
+            elif is_described(value, NO_LOCALS) and kind.is_topic:  # queues do not support it
                 no_local = True
             else:
                 continue

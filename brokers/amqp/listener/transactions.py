@@ -17,7 +17,7 @@ from brokers import events
 from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.outcomes import LIMIT
-from brokers.amqp.sections import AmqpSection, MalformedError, decode
+from brokers.amqp.sections import AmqpSection, MalformedError, decode, is_described
 from brokers.amqp.transfers import TRANSACTIONAL, Transfer, wrapped
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
 from brokers.embedded.queues import MESSAGE_OVERHEAD_OCTETS
@@ -248,10 +248,9 @@ def read_command(octets: bytes) -> tuple[str, list[Any]]:
     except MalformedError as error:
         raise RefusalError(DECODE, str(error)) from error
     command = found[0] if found else None
-    if isinstance(command, Described) and isinstance(command.value, list):
-        for name, descriptors in (("declare", DECLARE), ("discharge", DISCHARGE)):
-            if command.descriptor in descriptors:
-                return name, command.value
+    for name, descriptors in (("declare", DECLARE), ("discharge", DISCHARGE)):
+        if is_described(command, descriptors) and isinstance(command.value, list):
+            return name, command.value
     raise RefusalError(NOT_IMPLEMENTED, "the coordinator takes declare and discharge")
 
 

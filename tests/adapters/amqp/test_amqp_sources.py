@@ -98,6 +98,8 @@ def test_what_is_not_applied_is_not_shown(wire: Wire) -> None:
         "plain": "JMSType = 'a'",
         "local": described(NO_LOCAL, []),
         "s": described(SELECTOR, "TRUE"),
+        "float": Described(0.5, "JMSType = 'a'"),
+        "list": Described([], "JMSType = 'a'"),
     }
     assert set(attach(wire, wanted("q", filters=filters), "one", 0)["filter"]) == {"s"}
     assert set(attach(wire, wanted("topic://t", filters=filters), "two", 1)["filter"]) == {"s", "local"}

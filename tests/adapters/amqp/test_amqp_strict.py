@@ -38,6 +38,13 @@ def wire(listener: Listener) -> Iterator[Wire]:
 
 DECODE, INVALID, NOT_ALLOWED = "amqp:decode-error", "amqp:invalid-field", "amqp:not-allowed"
 
+
+def described(descriptor: bytes, fields: bytes = b"\x40\x43\x52\x64\x52\x64") -> bytes:
+    """Write a frame with any descriptor; its fields are those of a begin, unless others are given."""
+    body = b"\0" + descriptor + b"\xc0" + bytes([len(fields) + 1, 4]) + fields
+    return (8 + len(body)).to_bytes(4, "big") + b"\2\0\0\0" + body
+
+
 WRONG: dict[str, tuple[list[bytes], str, str]] = {
     "open without a container": ([frame(OPEN)], DECODE, "container-id of open is missing"),
     "open with a null container": ([frame(OPEN, None, "host")], DECODE, "container-id of open is missing"),
@@ -90,6 +97,30 @@ WRONG: dict[str, tuple[list[bytes], str, str]] = {
     ),
     "no list": ([OPENED, b"\0\0\0\x0c\2\0\0\0\0\x53\x11\x40"], DECODE, "a frame holds no performative"),
     "a descriptor without end": ([OPENED, b"\0\0\1\0\2\0\0\0" + b"\0" * 248], DECODE, "a frame holds no performative"),
+    **{
+        f"a descriptor that is {what}": ([OPENED, described(octets)], DECODE, "a frame holds no performative")
+        for what, octets in {
+            "infinite": b"\x72\x7f\x80\0\0",
+            "not a number": b"\x72\x7f\xc0\0\0",
+            "a float": b"\x72\x41\x88\0\0",
+            "a character": b"\x73\0\0\0\x11",
+            "no character": b"\x73\xff\xff\xff\xff",
+            "a uint": b"\x52\x11",
+            "a long": b"\x55\x11",
+            "a timestamp": b"\x83\0\0\0\0\0\0\0\x11",
+            "a UUID": b"\x98" + bytes(15) + b"\x11",
+            "binary": b"\xa0\x0217",
+            "a string": b"\xa1\x0famqp:begin:list",
+            "another symbol": b"\xa3\x03x:y",
+            "a symbol beyond ASCII": b"\xa3\x02\xff\xff",
+            "null": b"\x40",
+            "zero": b"\x44",
+            "a list": b"\x45",
+            "too large": b"\x80\0\0\0\0\0\0\1\x11",
+            "described itself": b"\0\x53\x11\x53\x11",
+        }.items()
+    },
+    "no descriptor": ([OPENED, b"\0\0\0\x0d\2\0\0\0\1\x80\0\0\0"], DECODE, "a frame holds no performative"),
     "a frame of 7 octets": (
         [OPENED, b"\0\0\0\7\2\0\0"],
         "amqp:connection:framing-error",
@@ -117,6 +148,23 @@ def test_what_ends_the_connection(what: str, way: str, wire: Wire) -> None:
     assert closed.code == CLOSE
     assert closed.error[0] == condition
     assert why in closed.error[1]
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        b"\x53\x11",
+        b"\x80\0\0\0\0\0\0\0\x11",
+        b"\xa3\x0famqp:begin:list",
+        b"\xb3\0\0\0\x0famqp:begin:list",
+    ],
+)
+def test_a_performative_is_known_by_its_number_or_symbol(descriptor: bytes, wire: Wire) -> None:
+    """In any of their encodings; proton ignored the symbols, so that the client waited in vain. Spec: 1.3, 2.7."""
+    wire.write(OPENED, described(descriptor))
+    assert wire.until(BEGIN).channel == 0
+    wire.write(sender("s"))
+    assert wire.until(ATTACH).fields[0] == "s"
 
 
 UNATTACHED = {

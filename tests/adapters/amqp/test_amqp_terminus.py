@@ -336,6 +336,15 @@ def test_at23_a_rollback_always_succeeds(raw: Raw) -> None:
     assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:unknown-id")
 
 
+@pytest.mark.parametrize("descriptor", [ulong(0x33), symbol("x:declare:list"), [], 49.0])
+def test_what_the_coordinator_does_not_take(raw: Raw, descriptor: object) -> None:
+    """It is rejected, whatever describes it, and the link goes on."""
+    control = raw.control()
+    told = raw.outcome(raw.send(control, Message(body=Described(descriptor, [None]))))
+    assert (told.state, told.condition) == (REJECTED, "amqp:not-implemented")
+    assert raw.discharge(control, raw.declare(control), fail=True).state == ACCEPTED
+
+
 def test_at23_a_refused_commit_can_be_rolled_back(raw: Raw) -> None:
     """AT-11, AT-23: also where the refusal ended the control link, and another link rolls back; until then, whatever
     else is wanted of the transaction is told that it is rolled back."""
